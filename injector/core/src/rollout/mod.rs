@@ -26,6 +26,7 @@ mod invariant_tests;
 mod memory_tests;
 mod next;
 mod observation;
+mod plan;
 #[cfg(test)]
 mod refusal_tests;
 mod release;
@@ -53,6 +54,7 @@ pub use effects::{Effects, Next};
 pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, Restarts};
+pub use plan::planned_steps;
 pub use release::{began, ended, fitting, recorded, summary};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};

@@ -1,5 +1,6 @@
 //! The commands: each file has the arguments of one command and runs it.
 
+mod acts;
 pub(crate) mod arguments;
 pub(crate) mod baseline;
 pub(crate) mod completion;

@@ -3,9 +3,9 @@
 use clap::{Args, Parser as _};
 use kube::config::Kubeconfig;
 
+use crate::commands::acts::ACTS;
 use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
-use crate::page::act::Act;
 use crate::page::scope::Wanted;
 use crate::page::{Options, serve};
 use crate::session::{Connection, Session};
@@ -28,9 +28,6 @@ pub(crate) struct Ui {
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
 }
-
-/// The acts of the page: a command for each.
-const ACTS: &[Act] = &[];
 
 pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui) -> Result<(), Failure> {
     let wanted = match (command.all_namespaces, &connection.namespace) {

@@ -1,9 +1,11 @@
 //! The text of `kubectl nudge diff`: the changes of each key. Values that are or were in a Secret are never shown.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use nudge_api::PartKind;
 use nudge_core::versions::Contents;
+use serde::Serialize;
 use similar::TextDiff;
 use zeroize::Zeroizing;
 
@@ -18,34 +20,67 @@ fn flat(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
     parts.into_iter().flat_map(keys).collect()
 }
 
-/// The changes as text, empty if there are none. `names` are the names of the versions.
-pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> String {
-    let (old, new) = (flat(old), flat(new));
-    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    keys.into_iter().map(|key| change(key, old.get(key), new.get(key), names)).collect()
+/// What has become of a key from one version to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Change {
+    /// The key.
+    pub(crate) key: String,
+    /// Such as `changed`.
+    pub(crate) what: &'static str,
+    /// Why there is no text, if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) instead: Option<&'static str>,
+    /// The change of its lines, as a unified diff. Empty where there is none.
+    pub(crate) text: String,
 }
 
-fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &str)) -> String {
-    let same = |old: &Value, new: &Value| old.1 == new.1;
-    let verb = match (old, new) {
-        (None, None) => return String::new(),
+impl fmt::Display for Change {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, what, instead, text } = self;
+        match instead {
+            Some(instead) => writeln!(out, "{key}: {what} ({instead})"),
+            None if text.is_empty() => writeln!(out, "{key}: {what}"),
+            None => out.write_str(text),
+        }
+    }
+}
+
+/// The changes as text, empty if there are none. `names` are the names of the versions.
+pub(crate) fn changes(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> String {
+    list(old, new, names).iter().map(ToString::to_string).collect()
+}
+
+/// The changes by key.
+pub(crate) fn list(old: Vec<(PartKind, Contents)>, new: Vec<(PartKind, Contents)>, names: (&str, &str)) -> Vec<Change> {
+    let (old, new) = (flat(old), flat(new));
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    keys.into_iter().filter_map(|key| change(key, old.get(key), new.get(key), names)).collect()
+}
+
+fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &str)) -> Option<Change> {
+    let change = |what, instead, text| Some(Change { key: key.to_owned(), what, instead, text });
+    let what = match (old, new) {
+        (None, None) => return None,
         (None, Some(_)) => "added",
         (Some(_), None) => "removed",
-        (Some(old), Some(new)) if same(old, new) => {
+        (Some(old), Some(new)) if old.1 == new.1 => {
             return match (old.0, new.0) {
-                (false, true) => format!("{key}: moved into a Secret\n"),
-                (true, false) => format!("{key}: moved out of a Secret\n"),
-                _ => String::new(),
+                (false, true) => change("moved into a Secret", None, String::new()),
+                (true, false) => change("moved out of a Secret", None, String::new()),
+                _ => None,
             };
         }
         (Some(_), Some(_)) => "changed",
     };
     if [old, new].into_iter().flatten().any(|(secret, _)| *secret) {
-        return format!("{key}: {verb} (Secret)\n");
+        return change(what, Some("Secret"), String::new());
     }
     let text =
         |value: Option<&Value>| value.map_or(Some(String::new()), |(_, value)| String::from_utf8(value.to_vec()).ok());
-    let (Some(before), Some(after)) = (text(old), text(new)) else { return format!("{key}: {verb} (binary)\n") };
+    let (Some(before), Some(after)) = (text(old), text(new)) else {
+        return change(what, Some("binary"), String::new());
+    };
     let header =
         |version: &str, exists: bool| if exists { format!("{key} ({version})") } else { "/dev/null".to_owned() };
     let diff = TextDiff::from_lines(&before, &after);
@@ -55,7 +90,7 @@ fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &st
         .header(&header(names.0, old.is_some()), &header(names.1, new.is_some()))
         .to_string();
     // An empty value has no lines to show.
-    if shown.is_empty() { format!("{key}: {verb} (empty)\n") } else { shown }
+    change(what, shown.is_empty().then_some("empty"), shown)
 }
 
 #[cfg(test)]

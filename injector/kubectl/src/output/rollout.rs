@@ -70,7 +70,7 @@ pub(super) fn said_of_watch(Watch { seconds, reason, weak }: &Watch) -> String {
 }
 
 /// The evidence in numbers.
-pub(super) fn said_of_evidence(evidence: &EvidenceStatus, target: &str, current: &str) -> String {
+pub(crate) fn said_of_evidence(evidence: &EvidenceStatus, target: &str, current: &str) -> String {
     let not_waited_for = match evidence.not_waited_for {
         0 => String::new(),
         count => format!("; {count} not waited for"),

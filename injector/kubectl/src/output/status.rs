@@ -118,12 +118,11 @@ struct PodReport {
     warnings: Vec<String>,
 }
 
-fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &VersionedConfigStatus) -> PodReport {
-    let assigned = assigned_version(status, identity, pod).map(str::to_owned);
-    let version = pod.runs(config).map(ToString::to_string);
+/// Why a pod does not run the version that is assigned to it; nothing where it does.
+pub(crate) fn why_not(pod: &PodState, assigned: Option<&str>, version: Option<&str>) -> Option<String> {
     let why = pod.report.as_ref().map(|report| report.state.explanation());
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
-    let message = (!is_current).then(|| {
+    (!is_current).then(|| {
         if pod.finished {
             "the pod has ended".to_owned()
         } else if assigned.is_none() {
@@ -139,15 +138,20 @@ fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &Version
                 Some(Some(why)) => why.to_string(),
             }
         }
-    });
+    })
+}
+
+fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &VersionedConfigStatus) -> PodReport {
+    let assigned = assigned_version(status, identity, pod).map(str::to_owned);
+    let version = pod.runs(config).map(ToString::to_string);
     PodReport {
         pod: pod.name.clone(),
         workload: pod.workload.clone(),
         agent: pod.agent.clone(),
         ready: pod.ready,
+        message: why_not(pod, assigned.as_deref(), version.as_deref()),
         assigned,
         version,
-        message,
         warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),
     }
 }
@@ -166,19 +170,25 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
     for pod in &reports {
         *agents.entry(pod.agent.clone()).or_insert(0) += 1;
     }
+    let counted: Vec<&PodState> =
+        pods.iter().filter(subscribes).filter(|pod| !pod.finished && !pod.terminating).collect();
+    let target = status.target.as_deref();
+    let has_target = |pod: &&&PodState| target.is_some() && assigned_version(&status, identity, pod) == target;
+    let assigned = counted.iter().filter(has_target).count();
+    Report { agents, pods: reports, ..without_pods(config, (assigned, counted.len())) }
+}
+
+/// The same without the pods: how many of them have the target, and how many there are.
+pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) -> Report {
+    let status = config.status.clone().unwrap_or_default();
     let condition = |it: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Condition {
         kind: it.type_.clone(),
         status: it.status.clone(),
         reason: it.reason.clone(),
         message: it.message.clone(),
     };
-    let counted: Vec<&PodState> =
-        pods.iter().filter(subscribes).filter(|pod| !pod.finished && !pod.terminating).collect();
-    let target = status.target.as_deref();
-    let has_target = |pod: &&&PodState| target.is_some() && assigned_version(&status, identity, pod) == target;
-    let assigned = counted.iter().filter(has_target).count();
     Report {
-        step: step(config, (assigned, counted.len())),
+        step: step(config, counted),
         evidence: status.rollout.evidence.clone(),
         phase: status.phase.as_str().to_owned(),
         stage: status.rollout.stage,
@@ -186,17 +196,17 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
         paused: config.spec.rollout.paused,
         watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
-        agents,
+        agents: BTreeMap::new(),
         sources: Vec::new(),
-        pods: reports,
+        pods: Vec::new(),
         counts: status.pods,
         current: status.current,
         target: status.target,
         previous: status.previous,
         published: status.published,
         published_secret: status.published_secret,
-        namespace,
-        config: name,
+        namespace: config.metadata.namespace.clone().unwrap_or_default(),
+        config: config.metadata.name.clone().unwrap_or_default(),
     }
 }
 
@@ -218,8 +228,8 @@ impl Report {
         if with_namespace { [vec![self.namespace.clone()], row].concat() } else { row }
     }
 
-    /// The text for one config.
-    pub(crate) fn text(&self) -> String {
+    /// What is said of the config as a whole: names and texts.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
         let mut lines = vec![
             ("Config", format!("{}/{}", self.namespace, self.config)),
             ("Current", or_none(self.current.as_deref())),
@@ -249,6 +259,12 @@ impl Report {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
         }
+        lines
+    }
+
+    /// The text for one config.
+    pub(crate) fn text(&self) -> String {
+        let lines = self.lines();
         let lines = lines.iter().map(|(name, value)| format!("{:<11}{}\n", format!("{name}:"), visible::line(value)));
         let mut text = lines.collect::<Vec<_>>().concat();
         if !self.conditions.is_empty() {

@@ -4,23 +4,38 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
 use serde::Serialize;
 
+use super::rights::Need;
 use crate::failure::Failure;
 
-/// Who may do something: whoever has this verb on the config.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether an act takes a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Reason {
+    /// It takes none.
+    None,
+    /// It needs one.
+    Required,
+}
+
+/// Something that can be done to a config. A list of them is all that the page can do.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Act {
-    /// The first word of the command, which also names the act in requests.
+    /// Its name in requests.
     pub(crate) name: &'static str,
+    /// The first word of the command.
+    pub(crate) command: &'static str,
+    /// The flags of the command.
+    pub(crate) flags: &'static [&'static str],
     /// What the button says.
     pub(crate) label: &'static str,
     /// What follows, in a sentence.
     pub(crate) effect: &'static str,
-    /// The verb that it needs on the config.
-    pub(crate) verb: &'static str,
+    /// The rights that it needs. Without them there is no button; whether it is allowed, the API server decides.
+    pub(crate) needs: &'static [Need],
     /// Whether a version is chosen.
     pub(crate) version: bool,
     /// Whether a reason is asked for.
-    pub(crate) reason: bool,
+    pub(crate) reason: Reason,
     /// Whether it does anything to the config as it is.
     pub(crate) applies: fn(&VersionedConfig) -> bool,
 }
@@ -39,15 +54,17 @@ const LONGEST_REASON: usize = 1024;
 impl Act {
     /// The words of the command after `kubectl nudge`. Names can't begin like a flag, and a reason stands in the word of its flag.
     pub(crate) fn words(&self, asked: &Asked) -> Result<Vec<String>, Failure> {
-        let mut words = vec![self.name.to_owned(), asked.config.to_string()];
+        let mut words = vec![self.command.to_owned(), asked.config.to_string()];
         match (self.version, &asked.version) {
             (true, Some(version)) => words.push(version.to_string()),
             (true, None) => return Err(Failure::usage("choose a version")),
             (false, _) => {}
         }
-        match asked.reason.as_deref().map(str::trim).filter(|_| self.reason) {
+        words.extend(self.flags.iter().map(|&flag| flag.to_owned()));
+        match asked.reason.as_deref().map(str::trim).filter(|_| self.reason != Reason::None) {
             Some(reason) if reason.len() > LONGEST_REASON => return Err(Failure::usage("the reason is too long")),
             Some(reason) if !reason.is_empty() => words.push(format!("--reason={reason}")),
+            _ if self.reason == Reason::Required => return Err(Failure::usage("give a reason")),
             Some(_) | None => {}
         }
         Ok(words)
@@ -75,13 +92,20 @@ fn quoted(word: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Permitted {
-    pub(crate) name: &'static str,
-    pub(crate) label: &'static str,
-    pub(crate) effect: &'static str,
-    pub(crate) version: bool,
-    pub(crate) reason: bool,
+    name: &'static str,
+    label: &'static str,
+    effect: &'static str,
+    version: bool,
+    reason: Reason,
     /// Whether the user may.
-    pub(crate) allowed: bool,
+    allowed: bool,
+}
+
+impl Permitted {
+    pub(crate) fn of(act: &Act, allowed: bool) -> Self {
+        let Act { name, label, effect, version, reason, .. } = *act;
+        Self { name, label, effect, version, reason, allowed }
+    }
 }
 
 #[cfg(test)]
@@ -89,12 +113,14 @@ mod tests {
     use super::*;
 
     const APPROVE: Act = Act {
-        name: "approve",
+        name: "approve-now",
+        command: "approve",
+        flags: &["--now"],
         label: "Approve",
         effect: "",
-        verb: "approve",
+        needs: &[],
         version: true,
-        reason: true,
+        reason: Reason::Required,
         applies: |_| true,
     };
 
@@ -109,15 +135,18 @@ mod tests {
     #[test]
     fn an_act_is_a_command() {
         let words = APPROVE.words(&asked(Some("1.0.2"), Some(" it's fine --now "))).unwrap();
-        assert_eq!(words, ["approve", "shop", "1.0.2", "--reason=it's fine --now"]);
+        assert_eq!(words, ["approve", "shop", "1.0.2", "--now", "--reason=it's fine --now"]);
         let line = typed(&words, "team", &["--context=my cluster".to_owned()]);
         assert_eq!(
             line,
-            r"kubectl nudge approve shop 1.0.2 '--reason=it'\''s fine --now' -n team '--context=my cluster'"
+            r"kubectl nudge approve shop 1.0.2 --now '--reason=it'\''s fine --now' -n team '--context=my cluster'"
         );
-        assert!(APPROVE.words(&asked(None, None)).is_err());
+        assert!(APPROVE.words(&asked(None, Some("x"))).is_err());
+        assert!(
+            APPROVE.words(&asked(Some("1"), Some(" "))).is_err() && APPROVE.words(&asked(Some("1"), None)).is_err()
+        );
         assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
-        let plain = Act { version: false, reason: false, ..APPROVE };
+        let plain = Act { version: false, reason: Reason::None, flags: &[], ..APPROVE };
         assert_eq!(plain.words(&asked(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
     }
 

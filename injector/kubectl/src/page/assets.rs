@@ -26,7 +26,15 @@ assets! {
     "/main.js" SCRIPT, "main.js";
     "/api.js" SCRIPT, "api.js";
     "/dom.js" SCRIPT, "dom.js";
+    "/format.js" SCRIPT, "format.js";
     "/overview.js" SCRIPT, "overview.js";
+    "/config.js" SCRIPT, "config.js";
+    "/rollout.js" SCRIPT, "rollout.js";
+    "/pods.js" SCRIPT, "pods.js";
+    "/versions.js" SCRIPT, "versions.js";
+    "/past.js" SCRIPT, "past.js";
+    "/diff.js" SCRIPT, "diff.js";
+    "/acts.js" SCRIPT, "acts.js";
 }
 
 /// The file at this path.

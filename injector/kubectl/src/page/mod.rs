@@ -3,21 +3,28 @@
 //! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
 //! - `routes`: the endpoints, each of which does one thing
 //! - `feed`, `scope`, `stream`: what the watches see, and what a window of the browser is sent of it
-//! - `row`: what is shown of a config
+//! - `row`, `detail`, `cell`, `origin`: what is shown of a config, of its versions and of its pods; `view` follows one
+//! - `act`, `rights`: what can be done, and whether the user may
 //! - `assets`: the files of the page
 
 pub(crate) mod access;
 pub(crate) mod act;
 mod assets;
 mod browser;
+mod cell;
+mod detail;
 mod feed;
 mod guard;
+mod of_config;
+mod origin;
 mod reply;
+pub(crate) mod rights;
 mod routes;
 mod row;
 pub(crate) mod scope;
 mod server;
 mod stream;
+mod view;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -74,6 +81,8 @@ struct Page {
     configs: Scope,
     pods: Scope,
     windows: Arc<Semaphore>,
+    /// One act at a time.
+    acting: Semaphore,
 }
 
 /// Serves the page until the user presses Ctrl-C, or nobody opens it in time.
@@ -104,6 +113,7 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         opened: tokio::sync::Notify::new(),
         feed: Feed::new(),
         windows: Arc::new(Semaphore::new(MOST_WINDOWS)),
+        acting: Semaphore::new(1),
         session,
         options,
         port,

@@ -16,14 +16,16 @@ use super::assets::asset;
 use super::reply::{Body, file, json, lines, refusal};
 use super::scope::Scope;
 use super::stream::Overview;
-use super::{Page, guard, stream};
+use super::view::ConfigView;
+use super::{Page, guard, of_config, stream};
 
 /// The longest body of a request, in bytes.
 const MOST_BODY: usize = 16 * 1024;
 /// How long a body may take.
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 
-type Answer = Result<Response<Body>, Response<Body>>;
+/// An answer, or why there is no other.
+pub(super) type Answer = Result<Response<Body>, Response<Body>>;
 
 /// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
@@ -44,6 +46,12 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     }
     let answered = match path.as_str() {
         "/api/overview" => overview(page, request).await,
+        "/api/config" => config(page, request).await,
+        "/api/origins" => of_config::origins(page, read(request).await).await,
+        "/api/diff" => of_config::diff(page, read(request).await).await,
+        "/api/acts" => of_config::acts(page, read(request).await).await,
+        "/api/preview" => of_config::preview(page, read(request).await).await,
+        "/api/act" => of_config::act(page, read(request).await).await,
         _ => Err(nothing_here()),
     };
     answered.unwrap_or_else(|refusal| refusal)
@@ -106,6 +114,19 @@ struct Nothing {}
 async fn overview(page: &Page, request: Request<Incoming>) -> Answer {
     let Nothing {} = read(request).await?;
     window(page, Overview::default())
+}
+
+/// The config that a window shows, which need not exist yet.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    namespace: String,
+    config: String,
+}
+
+async fn config(page: &Page, request: Request<Incoming>) -> Answer {
+    let Wanted { namespace, config } = read(request).await?;
+    window(page, ConfigView::new((namespace, config)))
 }
 
 /// The stream of a window, if there are not too many.

@@ -52,6 +52,11 @@ impl Pods {
         }
     }
 
+    /// All pods. Absent until they are known.
+    pub(crate) fn all(&self) -> Option<impl Iterator<Item = &PodState>> {
+        self.known.as_ref().map(HashMap::values)
+    }
+
     /// Counts the pods of the config. Absent until all pods are known.
     pub(crate) fn count(&self, config: &VersionedConfig) -> Option<PodCount> {
         let name = config.metadata.name.as_deref().unwrap_or_default();

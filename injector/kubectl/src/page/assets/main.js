@@ -1,27 +1,63 @@
 import { exchange, stored } from "./api.js";
-import { element } from "./dom.js";
+import { config } from "./config.js";
+import { diff } from "./diff.js";
+import { element, say } from "./dom.js";
 import { overview } from "./overview.js";
 
 const main = document.getElementById("main");
 const link = document.getElementById("link");
+let ends = new AbortController();
 
-const refused = (message) => main.replaceChildren(element("h1", {}, "The page can't be shown"), element("p", { role: "alert" }, message));
+function refused(message) {
+  ends.abort();
+  main.replaceChildren(element("h1", {}, "The page can't be shown"), element("p", { role: "alert", class: "notice" }, message));
+}
 
 function state(name, message) {
-  if (link.textContent !== name) link.textContent = name;
+  say(link, name);
+  link.className = name;
   if (message) refused(message);
+}
+
+// What the address names: nothing, a config, or two versions of it.
+function view(parts) {
+  const [namespace, name, what, old, young] = parts;
+  if (what === "diff" && old && young) return [diff, `${old} and ${young} of ${namespace}/${name}`, { namespace, name, old, young }];
+  if (name) return [config, `${namespace}/${name}`, { namespace, name }];
+  return [overview, "Configs", {}];
+}
+
+function route() {
+  ends.abort();
+  ends = new AbortController();
+  const parts = location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decodeURIComponent) : [];
+  const [show, title, wanted] = view(parts.filter((part) => part));
+  document.title = `${title} – Nudge: ${stored().context}`;
+  main.setAttribute("aria-busy", "true");
+  show(main, ends.signal, state, wanted);
+  main.removeAttribute("aria-busy");
+}
+
+function where(granted) {
+  const one = `${granted.context}, namespace ${granted.namespace} only`;
+  if (!granted.onlyNamespace) return `${granted.context}, all namespaces`;
+  return granted.wanted ? one : `${one}: you may not list configs of all namespaces`;
 }
 
 try {
   await exchange();
-  const granted = stored();
-  if (!granted) throw new Error("run kubectl nudge ui, and open the address that it prints");
-  const where = granted.onlyNamespace
-    ? `${granted.context}, namespace ${granted.namespace} only${granted.wanted ? "" : ": you may not list configs of all namespaces"}`
-    : `${granted.context}, all namespaces`;
-  document.getElementById("where").append(element("span", {}, where));
-  document.title = `Nudge: ${granted.context}`;
-  await overview(main, new AbortController().signal, state);
+  if (!stored()) throw new Error("run kubectl nudge ui, and open the address that it prints");
+  say(document.getElementById("where"), where(stored()));
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+  addEventListener("hashchange", () => {
+    route();
+    main.focus();
+    scrollTo(0, 0);
+  });
+  route();
 } catch (error) {
   state("ended", error.message);
 }

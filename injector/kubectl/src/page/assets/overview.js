@@ -1,71 +1,77 @@
 import { follow } from "./api.js";
-import { element } from "./dom.js";
+import { address, element, link, say } from "./dom.js";
+import { SHAPES, age, heard } from "./format.js";
 
-const SHAPES = { none: "●", moving: "▶", look: "▲", act: "■" };
-const key = (row) => JSON.stringify([row.namespace, row.config]);
-
-export function since(seconds, now) {
-  const age = Math.max(0, Math.floor(now / 1000 - seconds));
-  for (const [unit, length] of [["d", 86400], ["h", 3600], ["min", 60]]) if (age >= length) return `${Math.floor(age / length)} ${unit}`;
-  return `${age} s`;
-}
+// The most rows that are in the page; the filter finds the others.
+const MOST = 200;
+const ORDER = ["act", "look", "moving", "none"];
+const key = (namespace, config) => JSON.stringify([namespace, config]);
 
 function version(row) {
-  return row.target && row.target !== row.current ? `${row.current ?? "none"} → ${row.target}` : row.current ?? "none";
+  const moves = row.target && row.target !== row.current;
+  return moves ? `${row.current ?? "none"} → ${row.target}` : (row.current ?? "none");
 }
 
-function cells(row, now) {
+function cells(row) {
   const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
   const bar = element("progress", { max: Math.max(row.total, 1), value: row.updated, "aria-label": "pods that run their version" });
   const paused = row.paused ? ", paused" : "";
   return [
-    element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `), element("strong", {}, row.config)),
+    element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `),
+      link(address(row.namespace, row.config), row.config, { "data-key": key(row.namespace, row.config) })),
     cell("Phase", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.phase}${paused}`)),
     cell("Version", version(row)),
     cell("Pods", bar, ` ${row.updated}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
-    cell("Since", row.since ? since(row.since, now) : "unknown"),
+    cell("Since", row.since ? age(row.since, "", "") : "unknown"),
     cell("Why", row.message ? `${row.reason}: ${row.message}` : ""),
   ];
 }
 
+const text = (row) => `${row.namespace}/${row.config} ${row.phase} ${row.current} ${row.target} ${row.reason}`.toLowerCase();
+
 export function overview(main, signal, state) {
-  const rows = new Map(), elements = new Map();
+  const rows = new Map(), made = new Map();
   const heads = ["Config", "Phase", "Version", "Pods", "Since", "Why"].map((head) => element("th", { scope: "col" }, head));
   const body = element("tbody");
   const fault = element("p", { class: "notice", role: "alert", hidden: true });
-  const summary = element("p", { role: "status" }, "Loading.");
-  const filter = element("input", { id: "filter", type: "search", oninput: () => show() });
-  main.replaceChildren(element("h1", {}, "Configs"), fault, element("label", { for: "filter" }, "Filter"), filter, summary,
-    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
-  const show = () => {
+  const summary = element("p", { role: "status", id: "summary" }, "Loading.");
+  const filter = element("input", { id: "filter", type: "search", autocomplete: "off", oninput: () => show() });
+  main.replaceChildren(element("h1", {}, "Configs"), fault, element("label", { for: "filter" }, "Filter by name, phase, version or reason"), filter, summary,
+    element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, ...heads)), body));
+
+  function show() {
     const wanted = filter.value.trim().toLowerCase();
-    let visible = 0, act = 0;
-    for (const [name, row] of rows) {
-      const is = `${row.namespace}/${row.config} ${row.phase} ${row.current} ${row.target} ${row.reason}`.toLowerCase().includes(wanted);
-      elements.get(name).hidden = !is;
-      visible += is;
-      act += is && row.attention === "act";
+    const found = [...rows].filter(([, row]) => text(row).includes(wanted));
+    const rank = (row) => ORDER.indexOf(row.attention);
+    const sorted = found.sort(([one, a], [other, b]) => rank(a) - rank(b) || (one < other ? -1 : 1));
+    const visible = sorted.slice(0, MOST).map(([name]) => made.get(name));
+    const same = visible.length === body.children.length && visible.every((row, at) => body.children[at] === row);
+    if (!same) {
+      const focused = document.activeElement;
+      body.replaceChildren(...visible);
+      if (focused?.isConnected && focused !== document.activeElement) focused.focus();
     }
-    const text = `${visible} of ${rows.size} configs; ${act} wait for somebody to act`;
-    if (summary.textContent !== text) summary.textContent = text;
-  };
-  return follow("/api/overview", {}, signal, (line, first) => {
-    if (first) { rows.clear(); elements.clear(); body.replaceChildren(); }
-    if ("fault" in line || first) { fault.textContent = line.fault ?? ""; fault.hidden = !line.fault; }
-    for (const gone of line.gone ?? []) {
-      const name = JSON.stringify(gone);
-      elements.get(name)?.remove();
-      rows.delete(name);
-      elements.delete(name);
+    const act = found.filter(([, row]) => row.attention === "act").length;
+    const more = found.length > MOST ? `; the first ${MOST} are shown, filter to see others` : "";
+    say(summary, `${found.length} of ${rows.size} configs; ${act} wait for somebody to act${more}`);
+  }
+
+  follow("/api/overview", {}, signal, (line, first) => {
+    heard(line.now);
+    if (first) { rows.clear(); made.clear(); }
+    if ("fault" in line || first) { say(fault, line.fault ?? ""); fault.hidden = !line.fault; }
+    for (const [namespace, config] of line.gone ?? []) {
+      rows.delete(key(namespace, config));
+      made.delete(key(namespace, config));
     }
-    let added = false;
     for (const row of line.rows ?? []) {
-      const name = key(row);
+      const name = key(row.namespace, row.config);
+      const has = made.get(name)?.contains(document.activeElement);
+      if (!made.has(name)) made.set(name, element("tr"));
       rows.set(name, row);
-      if (!elements.has(name)) { elements.set(name, element("tr")); added = true; }
-      elements.get(name).replaceChildren(...cells(row, line.now));
+      made.get(name).replaceChildren(...cells(row));
+      if (has) made.get(name).querySelector("a").focus();
     }
-    if (added) body.append(...[...elements.keys()].sort().map((name) => elements.get(name)));
     if (line.rows || line.gone) show();
   }, state);
 }

@@ -1,0 +1,125 @@
+//! The acts of the page: a command for each.
+
+use nudge_api::VersionedConfig;
+
+use crate::page::act::{Act, Reason};
+use crate::page::rights::Need;
+
+const PATCH: Need = Need::Config("patch");
+
+fn has_versions(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| !status.versions.is_empty())
+}
+
+fn has_a_way_back(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let moves = status.current.is_some() && config.spec.current.is_some() && status.current != config.spec.current;
+    moves || status.current.is_some() && status.previous.is_some()
+}
+
+/// What the page can do.
+pub(super) const ACTS: &[Act] = &[
+    Act {
+        name: "use",
+        command: "use",
+        flags: &[],
+        label: "Use",
+        effect: "Pods are moved to the version, step by step.",
+        needs: &[PATCH, Need::Activate],
+        version: true,
+        reason: Reason::None,
+        applies: has_versions,
+    },
+    Act {
+        name: "use-now",
+        command: "use",
+        flags: &["--now"],
+        label: "Use now",
+        effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
+        needs: &[PATCH, Need::Activate],
+        version: true,
+        reason: Reason::Required,
+        applies: has_versions,
+    },
+    Act {
+        name: "rollback",
+        command: "rollback",
+        flags: &[],
+        label: "Roll back",
+        effect: "All pods return at once: during a rollout and after a failed one to the current version, else to the version before.",
+        needs: &[PATCH, Need::Activate],
+        version: false,
+        reason: Reason::None,
+        applies: has_a_way_back,
+    },
+    Act {
+        name: "pause",
+        command: "pause",
+        flags: &[],
+        label: "Pause",
+        effect: "Rollouts of the config stay where they are until somebody resumes them.",
+        needs: &[PATCH],
+        version: false,
+        reason: Reason::None,
+        applies: |config| !config.spec.rollout.paused,
+    },
+    Act {
+        name: "resume",
+        command: "resume",
+        flags: &[],
+        label: "Resume",
+        effect: "Rollouts of the config go on.",
+        needs: &[PATCH],
+        version: false,
+        reason: Reason::None,
+        applies: |config| config.spec.rollout.paused,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use nudge_protocol::{ConfigName, VersionName};
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::arguments::Arguments;
+    use crate::page::act::Asked;
+
+    #[test]
+    fn every_act_is_a_command_with_a_name_of_its_own() {
+        let asked = Asked {
+            config: ConfigName::new("shop").unwrap(),
+            version: VersionName::new("1.0.1").ok(),
+            reason: Some("--wait".to_owned()),
+        };
+        for (at, act) in ACTS.iter().enumerate() {
+            let words = [vec!["kubectl-nudge".to_owned()], act.words(&asked).unwrap()].concat();
+            assert!(Arguments::try_parse_from(&words).is_ok(), "{words:?}");
+            assert!(!ACTS[..at].iter().any(|other| other.name == act.name));
+            assert!(!act.needs.is_empty() && act.effect.ends_with('.'));
+        }
+    }
+
+    #[test]
+    fn acts_that_would_do_nothing_are_left_out() {
+        let names = |spec: serde_json::Value, status: serde_json::Value| {
+            let config = serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+                "spec": spec, "status": status,
+            }))
+            .unwrap();
+            ACTS.iter().filter(|act| (act.applies)(&config)).map(|act| act.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(json!({}), json!({})), ["pause"]);
+        let versions = json!([{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1}]);
+        let current = json!({"current": "1", "versions": versions});
+        assert_eq!(
+            names(json!({"current": "1", "rollout": {"paused": true}}), current.clone()),
+            ["use", "use-now", "resume"]
+        );
+        assert_eq!(names(json!({"current": "2"}), current.clone())[2], "rollback");
+        let before = json!({"current": "2", "previous": "1", "versions": versions});
+        assert_eq!(names(json!({"current": "2"}), before)[2], "rollback");
+    }
+}

@@ -1,0 +1,77 @@
+import { ask } from "./api.js";
+import { element, say, swap } from "./dom.js";
+
+// Asks before it acts: what follows, and the command that it equals. The dialog keeps the focus, and gives it back.
+function confirm(of, act, version, said) {
+  const command = element("code", { id: "command" });
+  const wrong = element("p", { class: "notice", role: "alert", hidden: true });
+  const reason = element("input", { id: "reason", maxlength: 256, autocomplete: "off", required: true });
+  const go = element("button", { type: "submit", class: "go", id: "go" }, act.label);
+  const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, reason: act.reason === "none" ? undefined : reason.value });
+  const fault = (error) => { say(wrong, error?.message ?? ""); wrong.hidden = !error; };
+  let asked = 0;
+  async function preview() {
+    const turn = ++asked;
+    go.disabled = true;
+    if (act.reason === "required" && !reason.value.trim()) return say(command, "Give a reason first.");
+    try {
+      const answer = await ask("/api/preview", body());
+      if (turn !== asked) return;
+      say(command, answer.command);
+      fault();
+      go.disabled = false;
+    } catch (error) {
+      if (turn === asked) fault(error);
+    }
+  }
+  reason.addEventListener("input", preview);
+  async function run(event) {
+    event.preventDefault();
+    if (go.disabled) return;
+    go.disabled = true;
+    try {
+      const { lines } = await ask("/api/act", { ...body(), command: command.textContent });
+      dialog.close();
+      say(said, lines.join(" "));
+    } catch (error) {
+      fault(error);
+      go.disabled = false;
+    }
+  }
+  const title = `${act.label}${version ? ` ${version}` : ""}: ${of.namespace}/${of.name}`;
+  const dialog = element("dialog", { "aria-labelledby": "confirm-title", onclose: () => dialog.remove() },
+    element("form", { onsubmit: run }, element("h2", { id: "confirm-title" }, title), element("p", {}, act.effect),
+      act.reason === "none" ? "" : [element("label", { for: "reason" }, "Why nobody can wait for steps"), reason],
+      element("p", { class: "soft" }, "This runs:"), element("pre", { tabindex: "0", "aria-labelledby": "confirm-title" }, command), wrong,
+      element("div", { class: "acts" }, go, element("button", { type: "button", id: "cancel", onclick: () => dialog.close() }, "Cancel"))));
+  document.body.append(dialog);
+  dialog.showModal();
+  (act.reason === "none" ? dialog.querySelector("#cancel") : reason).focus();
+  preview();
+}
+
+export function actions(into, said, of) {
+  let acts = [], asked = "", known = "";
+  const button = (act, version) => element("button", { type: "button", "data-act": act.name, "data-key": `${act.name}-${version ?? ""}`, onclick: () => confirm(of, act, version, said) },
+    act.label, version ? element("span", { class: "hidden" }, ` ${version}`) : "", "…");
+  const doing = {
+    changed() {},
+    known: () => known,
+    forVersion: (version) => acts.filter((act) => act.version).map((act) => button(act, version)),
+    // What may be done is asked again where it may be something else.
+    show(shown) {
+      const now = JSON.stringify([shown.current, shown.desired, shown.target, shown.previous, shown.paused, shown.versions.length]);
+      if (now === asked) return;
+      asked = now;
+      ask("/api/acts", { namespace: of.namespace, config: of.name }).then((answer) => {
+        acts = answer.filter((act) => act.allowed);
+        if (known === JSON.stringify(acts)) return;
+        known = JSON.stringify(acts);
+        const none = answer.length && !acts.length ? element("p", { class: "soft" }, "You may look at the config, and not change it.") : "";
+        swap(into, acts.filter((act) => !act.version).map((act) => button(act)), none);
+        doing.changed();
+      }, (error) => { asked = ""; say(said, error.message); });
+    },
+  };
+  return doing;
+}

@@ -1,0 +1,71 @@
+import { follow } from "./api.js";
+import { actions } from "./acts.js";
+import { address, element, link, say, swap } from "./dom.js";
+import { SHAPES, age, heard } from "./format.js";
+import { conditions, releases } from "./past.js";
+import { pods } from "./pods.js";
+import { clock, facts, steps } from "./rollout.js";
+import { versions } from "./versions.js";
+
+// A part of the page that is made again when what it shows has changed.
+function part(into, of, make) {
+  let last;
+  return (shown) => {
+    const wanted = JSON.stringify(of(shown));
+    if (wanted === last) return;
+    last = wanted;
+    swap(into, make(shown));
+  };
+}
+
+const badge = (row) => element("span", { class: `badge ${row.attention}` },
+  `${SHAPES[row.attention]} ${row.phase}${row.stage ? `, ${row.stage}` : ""}${row.paused ? ", paused" : ""}`);
+
+export function config(main, signal, state, of) {
+  const section = (id, title) => {
+    const body = element("div", { id });
+    return { whole: element("section", { "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title), body), body };
+  };
+  const fault = element("p", { class: "notice", role: "alert", hidden: true });
+  const head = element("div", { class: "head", role: "status" });
+  const live = element("div");
+  const buttons = element("div", { class: "acts", id: "acts" });
+  const said = element("p", { role: "status", id: "said" });
+  const [now, rollout, all, past, conditional] = [section("now", "Now"), section("rollout", "Pods"), section("versions", "Versions"),
+    section("releases", "Releases"), section("conditions", "Conditions")];
+  const watched = element("div", { id: "clock" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
+  rollout.body.append(watched, stepped, shownPods);
+  live.append(buttons, said, now.whole, rollout.whole, all.whole, past.whole, conditional.whole);
+  main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${of.namespace} / ${of.name}`),
+    element("h1", {}, of.name), head, fault, live);
+
+  const doing = actions(buttons, said, of);
+  const listed = versions(all.body, of, doing);
+  const crowd = pods(shownPods, signal);
+  const parts = [
+    part(head, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused, shown.since], (shown) => [badge(shown), " ", shown.since ? age(shown.since, "since ", "") : ""]),
+    part(now.body, (shown) => shown.facts, facts),
+    part(watched, (shown) => shown.clock, clock),
+    part(stepped, (shown) => [shown.steps, shown.step, shown.target], steps),
+    part(past.body, (shown) => shown.releases, releases),
+    part(conditional.body, (shown) => shown.conditions, conditions),
+  ];
+  follow("/api/config", { namespace: of.namespace, config: of.name }, signal, (line, first) => {
+    heard(line.now);
+    if ("fault" in line || first) { say(fault, line.fault ?? ""); fault.hidden = !line.fault; }
+    if (line.config) {
+      live.hidden = Boolean(line.config.absent);
+      if (line.config.absent) {
+        swap(head, element("p", {}, "There is no such config, or it was deleted."));
+      } else {
+        for (const update of parts) update(line.config);
+        listed.show(line.config);
+        doing.show(line.config);
+        crowd.config(line.config);
+      }
+    }
+    crowd.apply(line, first);
+  }, state);
+}
+
+export const toDiff = (of, old, young) => address(of.namespace, of.name, "diff", old, young);

@@ -1,0 +1,43 @@
+import { element } from "./dom.js";
+
+// The clock of the machine that runs the command, as its lines say it.
+let ahead = 0;
+export const heard = (now) => { ahead = now - Date.now(); };
+export const now = () => Date.now() + ahead;
+
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
+
+export function period(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const unit = UNITS.find(([, length]) => whole >= length);
+  return unit ? `${Math.floor(whole / unit[1])} ${unit[0]}` : `${whole} s`;
+}
+
+export const moment = (seconds) => new Date(seconds * 1000).toISOString().replace("T", " ").replace(".000Z", " UTC");
+
+// A time that says how long ago it is, and keeps saying it.
+export const age = (seconds, before = "", after = " ago") =>
+  element("time", { datetime: new Date(seconds * 1000).toISOString(), title: moment(seconds), "data-since": seconds, "data-before": before, "data-after": after },
+    `${before}${period(now() / 1000 - seconds)}${after}`);
+
+function tick() {
+  for (const time of document.querySelectorAll("[data-since]")) {
+    const { since, before, after } = time.dataset;
+    const text = `${before}${period(now() / 1000 - Number(since))}${after}`;
+    if (time.textContent !== text) time.textContent = text;
+  }
+  for (const clock of document.querySelectorAll("progress[data-from]")) {
+    const passed = now() / 1000 - Number(clock.dataset.from);
+    clock.value = Math.min(clock.max, Math.max(0, passed));
+    const left = clock.max - passed;
+    const text = left > 0 ? `at least ${period(left)} more` : "the time is over";
+    const label = clock.nextElementSibling;
+    if (label && label.textContent !== text) label.textContent = text;
+  }
+}
+setInterval(tick, 1000);
+
+export const bytes = (count) => (count < 1024 ? `${count} B` : `${(count / 1024).toFixed(1)} KiB`);
+
+// What stands for each state besides its colour.
+export const SHAPES = { none: "●", moving: "▶", look: "▲", act: "■" };

@@ -1,0 +1,77 @@
+import { ask } from "./api.js";
+import { toDiff } from "./config.js";
+import { element, link, swap } from "./dom.js";
+import { age, bytes } from "./format.js";
+
+// The most that are shown before somebody asks for all.
+const FEW = 8;
+const MARKS = { Current: ["●", "none"], Target: ["▶", "moving"], Failed: ["■", "act"], Broken: ["■", "act"], Invalid: ["■", "act"], Incomplete: ["▲", "look"], Available: ["○", ""] };
+
+// Complete versions as they were sealed, and those that have objects alone; the newest first.
+function merged(shown, origins) {
+  const known = new Set(shown.versions.map((one) => one.version));
+  const incomplete = Object.keys(origins).filter((name) => !known.has(name)).map((version) => ({ version, state: "Incomplete" }));
+  return [...shown.versions, ...incomplete].reverse();
+}
+
+function facts(version, origin, previous) {
+  const [mark, color] = MARKS[version.state] ?? ["○", ""];
+  const size = version.keys === undefined ? "" : `${version.keys} ${version.keys === 1 ? "key" : "keys"}, ${bytes(version.bytes)}`;
+  return [
+    element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`), previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
+    element("div", { class: "soft" }, size, origin ? [size ? "; " : "", `made by ${origin.by ?? "an unknown program"}`, origin.at ? age(origin.at, ", ") : ""] : "",
+      version.sealedAt ? age(version.sealedAt, "; sealed ") : "",
+      version.requestedAt ? age(version.requestedAt, `; requested by ${version.requestedBy ?? "<unknown>"} `) : version.requestedBy ? `; requested by ${version.requestedBy}` : ""),
+    version.message ? element("div", {}, version.message) : "",
+  ];
+}
+
+export function versions(into, of, doing) {
+  let shown, origins = {}, asked = "", whole = false, last = "";
+
+  function compare() {
+    const names = shown.versions.filter((one) => one.state !== "Invalid").map((one) => one.version);
+    if (names.length < 2) return "";
+    const chosen = shown.target && names.includes(shown.target) ? [shown.current, shown.target] : [shown.previous, shown.current];
+    const [old, young] = chosen.every((name) => names.includes(name)) ? chosen : names.slice(-2);
+    const select = (id, label, value) => [element("label", { for: id }, label), element("select", { id, "data-key": id }, names.map((name) => element("option", { value: name, selected: name === value }, name)))];
+    const go = (event) => {
+      event.preventDefault();
+      location.hash = toDiff(of, into.querySelector("#old").value, into.querySelector("#new").value);
+    };
+    return element("form", { class: "compare", onsubmit: go }, select("old", "Compare", old), select("new", "with", young), element("button", { type: "submit", "data-key": "compare" }, "Compare"));
+  }
+
+  function row(version, at, all) {
+    const before = all[at + 1]?.version;
+    const sealed = !["Invalid", "Incomplete"].includes(version.state);
+    const diff = sealed && before && !["Invalid", "Incomplete", "Broken"].includes(all[at + 1].state);
+    const acts = sealed && version.state !== "Broken" && version.state !== "Current" ? doing.forVersion(version.version) : [];
+    return element("li", { "data-version": version.version }, facts(version, origins[version.version], version.version === shown.previous),
+      element("div", {}, diff ? link(toDiff(of, before, version.version), `What changed since ${before}`, { "data-key": `diff-${version.version}` }) : "", acts));
+  }
+
+  function draw() {
+    const all = merged(shown, origins);
+    const now = JSON.stringify([all, origins, shown.current, shown.previous, shown.target, doing.known(), whole]);
+    if (now === last) return;
+    last = now;
+    if (!all.length) return swap(into, element("p", {}, "There is no version yet."));
+    const few = whole ? all : all.slice(0, FEW);
+    const rest = all.length > few.length ? element("button", { type: "button", "data-key": "all", onclick: () => { whole = true; draw(); } }, `Show all ${all.length} versions`) : "";
+    swap(into, compare(), element("ol", { class: "line" }, few.map((version, at) => row(version, at, all))), rest);
+  }
+
+  doing.changed = () => shown && draw();
+  return {
+    show(config) {
+      shown = config;
+      const names = JSON.stringify(config.versions.map((one) => [one.version, one.state]));
+      if (names !== asked) {
+        asked = names;
+        ask("/api/origins", { namespace: of.namespace, config: of.name }).then((answer) => { origins = answer; draw(); }, () => {});
+      }
+      draw();
+    },
+  };
+}

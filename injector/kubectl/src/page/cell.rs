@@ -1,0 +1,238 @@
+//! A pod as the page shows it.
+
+use std::collections::HashMap;
+
+use nudge_api::{RolloutSpec, VersionedConfig, VersionedConfigStatus};
+use nudge_core::identity::Identity;
+use nudge_core::keys::PodUid;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{Subject, assigned_version, planned_steps};
+use serde::Serialize;
+
+use crate::output::status::why_not;
+
+/// The most pods of a config that a window is sent.
+const MOST_CELLS: usize = 20_000;
+
+/// How it is with a pod: the worst that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum CellState {
+    /// It runs what is assigned to it, which is not the target of a rollout.
+    Waiting,
+    /// It runs the target, or the current version where nothing moves.
+    Running,
+    /// A version is assigned to it that it does not run yet.
+    Assigned,
+    /// It is not Ready.
+    Unhealthy,
+    /// It reported that the version failed, or it is the first that the rollout saw harmed.
+    Harmed,
+}
+
+/// One pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cell {
+    pub(crate) pod: String,
+    /// Empty for a pod without a workload.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) workload: String,
+    /// The step in which it is moved, as far as can be foreseen; absent where nothing moves, and for pods that steps do not move.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) step: Option<usize>,
+    pub(crate) state: CellState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) assigned: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+}
+
+/// The pods of a config.
+#[derive(Debug, Default)]
+pub(crate) struct Cells {
+    /// Sorted by workload and name.
+    pub(crate) shown: Vec<Cell>,
+    /// How many have the target.
+    pub(crate) assigned: usize,
+    /// How many there are.
+    pub(crate) total: usize,
+}
+
+/// The plan of steps, which is made anew only where pods or steps have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    of: Option<(RolloutSpec, String)>,
+    steps: HashMap<PodUid, usize>,
+}
+
+impl Plan {
+    fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
+        let target = config.status.as_ref().and_then(|status| status.target.clone());
+        let of = target.map(|target| (config.spec.rollout.clone(), target));
+        let moved: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
+        let same = moved.len() == self.steps.len() && moved.iter().all(|pod| self.steps.contains_key(&pod.uid));
+        if self.of == of && (same || of.is_none()) {
+            return;
+        }
+        self.steps.clear();
+        if of.is_some() {
+            let subjects: Vec<Subject> =
+                moved.iter().filter_map(|pod| Subject::of(pod, name, identity, true)).collect();
+            let steps = planned_steps(&config.spec.rollout, &subjects);
+            // Each of them has a subject: those that have none are left out before.
+            self.steps = moved.iter().map(|pod| pod.uid.clone()).zip(steps).collect();
+        }
+        self.of = of;
+    }
+}
+
+fn state(status: &VersionedConfigStatus, pod: &PodState, assigned: Option<&str>, runs: bool) -> CellState {
+    let first = status.rollout.evidence.as_ref().and_then(|evidence| evidence.first.as_ref());
+    let has_target = status.target.is_some() && assigned == status.target.as_deref();
+    if pod.failure().is_some() || has_target && first.is_some_and(|first| first.name == pod.name) {
+        CellState::Harmed
+    } else if !pod.ready {
+        CellState::Unhealthy
+    } else if !runs {
+        CellState::Assigned
+    } else if status.target.is_some() && !has_target {
+        CellState::Waiting
+    } else {
+        CellState::Running
+    }
+}
+
+/// The pods of the config among these, which may be those of all configs.
+pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a PodState>, plan: &mut Plan) -> Cells {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let namespace = config.metadata.namespace.as_deref().unwrap_or_default();
+    let (none, identity) = (VersionedConfigStatus::default(), Identity::of(config));
+    let status = config.status.as_ref().unwrap_or(&none);
+    let subscribes = |pod: &&PodState| {
+        !pod.finished
+            && !pod.terminating
+            && pod.namespace == namespace
+            && pod.configs.iter().any(|of| of.as_str() == name)
+    };
+    let mut pods: Vec<&PodState> = pods.filter(subscribes).collect();
+    pods.sort_unstable_by(|one, other| (&one.workload, &one.name).cmp(&(&other.workload, &other.name)));
+    plan.update(config, name, identity, &pods);
+    let mut cells = Cells { total: pods.len(), ..Cells::default() };
+    for (at, pod) in pods.into_iter().enumerate() {
+        let assigned = assigned_version(status, identity, pod);
+        cells.assigned += usize::from(status.target.is_some() && assigned == status.target.as_deref());
+        if at >= MOST_CELLS {
+            continue;
+        }
+        let version = pod.runs(name).map(nudge_protocol::VersionName::as_str);
+        let message = why_not(pod, assigned, version);
+        cells.shown.push(Cell {
+            pod: pod.name.clone(),
+            workload: pod.workload.clone(),
+            step: plan.steps.get(&pod.uid).copied(),
+            state: state(status, pod, assigned, message.is_none()),
+            assigned: assigned.map(str::to_owned),
+            version: version.map(str::to_owned),
+            message,
+        });
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodCondition;
+    use nudge_core::pods::Report;
+    use nudge_protocol::ConfigName;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(status: &Value) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team", "uid": "c"},
+            "spec": {"current": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%"}]}}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn pod(name: &str, ready: bool, status: &str, reason: &str, message: &str) -> PodState {
+        let condition = PodCondition {
+            status: status.to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..PodCondition::default()
+        };
+        PodState {
+            namespace: "team".to_owned(),
+            name: name.to_owned(),
+            uid: PodUid::new(name).unwrap(),
+            workload: "Deployment/web".to_owned(),
+            configs: vec![ConfigName::new("shop").unwrap()],
+            ready,
+            report: Report::read(&condition),
+            ..PodState::default()
+        }
+    }
+
+    fn states(status: &Value, pods: &[PodState]) -> Vec<(String, CellState, Option<usize>)> {
+        let cells = cells(&config(status), pods.iter(), &mut Plan::default());
+        cells.shown.into_iter().map(|cell| (cell.pod, cell.state, cell.step)).collect()
+    }
+
+    #[test]
+    fn the_worst_is_shown() {
+        let pods = [
+            pod("a", true, "True", "Applied", "shop=2"),
+            pod("b", true, "True", "Applied", "shop=1"),
+            pod("c", false, "True", "Applied", "shop=2"),
+            pod("d", false, "False", "NoHandler", "shop=1; no handler"),
+        ];
+        let all = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32}});
+        let of = |status: &Value| states(status, &pods).into_iter().map(|it| it.1).collect::<Vec<_>>();
+        use CellState::{Assigned, Harmed, Running, Unhealthy, Waiting};
+        assert_eq!(of(&all), [Running, Assigned, Unhealthy, Harmed]);
+        let first = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32,
+            "evidence": {"first": {"name": "a", "reason": "PodNotReady"}}}});
+        assert_eq!(of(&first)[0], Harmed);
+        let none = json!({"current": "1", "target": "2", "rollout": {"threshold": 0}});
+        assert_eq!(of(&none)[..2], [Assigned, Waiting]);
+        assert_eq!(of(&json!({"current": "2"}))[..2], [Running, Assigned]);
+    }
+
+    #[test]
+    fn steps_are_planned_only_while_something_moves() {
+        let pods: Vec<PodState> = ["a", "b", "c", "d"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
+        let moving = states(&json!({"current": "1", "target": "2"}), &pods);
+        let mut steps: Vec<_> = moving.iter().map(|it| it.2.unwrap()).collect();
+        steps.sort_unstable();
+        assert_eq!(steps, [1, 2, 3, 3]);
+        assert!(states(&json!({"current": "1"}), &pods).iter().all(|it| it.2.is_none()));
+    }
+
+    #[test]
+    fn the_plan_follows_the_pods() {
+        let config = config(&json!({"current": "1", "target": "2"}));
+        let mut pods: Vec<PodState> = ["a", "b"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
+        let mut plan = Plan::default();
+        cells(&config, pods.iter(), &mut plan);
+        pods.push(PodState { by_restart: true, ..pod("c", true, "True", "Applied", "shop=1") });
+        pods.push(pod("d", true, "True", "Applied", "shop=1"));
+        let shown = cells(&config, pods.iter(), &mut plan).shown;
+        assert_eq!(shown.iter().map(|cell| cell.step.is_some()).collect::<Vec<_>>(), [true, true, false, true]);
+    }
+
+    #[test]
+    fn other_pods_are_left_out_and_too_many_are_counted_alone() {
+        let mut pods: Vec<PodState> =
+            (0..=MOST_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
+        pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
+        pods.push(PodState { terminating: true, ..pod("y", true, "True", "Applied", "shop=1") });
+        let cells = cells(&config(&json!({"current": "1"})), pods.iter(), &mut Plan::default());
+        assert_eq!((cells.total, cells.shown.len()), (MOST_CELLS + 1, MOST_CELLS));
+    }
+}

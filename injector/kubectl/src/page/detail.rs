@@ -1,0 +1,329 @@
+//! All that is shown of one config, except its pods.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use nudge_api::{
+    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionState, VersionedConfig,
+};
+use serde::Serialize;
+
+use super::cell::Cells;
+use super::row::Row;
+use crate::output::rollout::said_of_evidence;
+use crate::output::status::without_pods;
+
+/// One config.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Detail {
+    #[serde(flatten)]
+    row: Row,
+    /// What `kubectl nudge status` says, by name and in its order.
+    facts: Vec<(&'static str, String)>,
+    previous: Option<String>,
+    steps: Vec<StepDetail>,
+    /// How many of them went out.
+    step: u32,
+    clock: Option<Clock>,
+    versions: Vec<VersionDetail>,
+    releases: Vec<ReleaseDetail>,
+    conditions: Vec<ConditionDetail>,
+}
+
+/// A step of the spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StepDetail {
+    /// How many pods, as in the spec.
+    pods: String,
+    /// The labels of the pods that it is about; empty for all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    hold_seconds: u32,
+    /// When it went out, in the move that is going on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<i64>,
+}
+
+/// The time for which something is watched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Clock {
+    /// What is watched.
+    what: &'static str,
+    /// Since when, in seconds since 1970.
+    since: i64,
+    seconds: u32,
+    /// Why so long.
+    why: String,
+}
+
+/// A version, complete or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionDetail {
+    version: String,
+    state: &'static str,
+    /// Why it is not complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keys: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed_at: Option<i64>,
+    /// It never becomes current by itself.
+    consent: bool,
+    /// Who asked for it last, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_at: Option<i64>,
+}
+
+/// A release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReleaseDetail {
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_by: Option<String>,
+    began_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<i64>,
+    /// When each step began, and how many pods had the version then.
+    steps: Vec<(i64, u32)>,
+    /// The numbers of the verdict, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_once: Option<String>,
+}
+
+/// A condition in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ConditionDetail {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    message: String,
+    /// What the reason means in general.
+    meaning: &'static str,
+    /// Whether somebody has to act.
+    action: bool,
+    since: i64,
+}
+
+fn second(time: &Time) -> i64 {
+    time.0.as_second()
+}
+
+impl Detail {
+    pub(crate) fn of(config: &VersionedConfig, cells: &Cells) -> Self {
+        let status = config.status.clone().unwrap_or_default();
+        // Of pods that may not be listed nothing is said.
+        let report = without_pods(config, (cells.assigned, cells.total));
+        let last = |version: &str| status.releases.iter().rev().find(|release| release.version == version);
+        let sealed = status.versions.iter().map(|version| VersionDetail {
+            version: version.version.clone(),
+            state: state(version.state),
+            message: None,
+            keys: Some(version.keys),
+            bytes: Some(version.bytes),
+            sealed_at: version.sealed_at.as_ref().map(second),
+            consent: matches!(version.consent, Some(Consent::Needed | Consent::NeededAnew)),
+            requested_by: last(&version.version).and_then(|release| release.requested_by.clone()),
+            requested_at: last(&version.version).and_then(|release| release.requested_at.as_ref()).map(second),
+        });
+        let invalid = status.invalid.iter().map(|version| VersionDetail {
+            version: version.version.clone(),
+            state: "Invalid",
+            message: Some(version.message.clone()),
+            keys: None,
+            bytes: None,
+            sealed_at: None,
+            consent: false,
+            requested_by: None,
+            requested_at: None,
+        });
+        let open = status.releases.last().filter(|release| release.ended_at.is_none());
+        let went = open.map(|release| release.steps.as_slice()).unwrap_or_default();
+        Self {
+            row: Row::of(config),
+            facts: report.lines(),
+            previous: status.previous.clone(),
+            steps: steps(config, went, status.rollout.step),
+            step: status.rollout.step,
+            clock: clock(config),
+            versions: sealed.chain(invalid).collect(),
+            releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),
+            conditions: status.conditions.iter().map(ConditionDetail::of).collect(),
+        }
+    }
+}
+
+fn state(state: VersionState) -> &'static str {
+    match state {
+        VersionState::Available => "Available",
+        VersionState::Target => "Target",
+        VersionState::Current => "Current",
+        VersionState::Failed => "Failed",
+        VersionState::Broken => "Broken",
+    }
+}
+
+/// The steps of the spec, and that to all pods where it is not listed.
+fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepDetail> {
+    let moving = config.status.as_ref().is_some_and(|status| status.target.is_some());
+    let mut steps: Vec<StepDetail> = (config.spec.rollout.steps.iter())
+        .map(|step| StepDetail {
+            pods: match &step.pods {
+                nudge_api::Pods::Count(count) => count.to_string(),
+                nudge_api::Pods::Share(share) => share.clone(),
+            },
+            labels: step.selector.as_ref().map(|it| it.match_labels.clone()).unwrap_or_default(),
+            hold_seconds: step.hold_seconds,
+            at: None,
+        })
+        .collect();
+    if !steps.last().is_some_and(|last| last.pods == "100%" && last.labels.is_empty()) {
+        steps.push(StepDetail { pods: "100%".to_owned(), labels: BTreeMap::new(), hold_seconds: 0, at: None });
+    }
+    let out = usize::try_from(step).unwrap_or(usize::MAX);
+    for (step, went) in steps.iter_mut().take(if moving { out } else { 0 }).zip(went) {
+        step.at = Some(second(&went.at));
+    }
+    steps
+}
+
+/// What is watched at the moment, and for how long at least.
+fn clock(config: &VersionedConfig) -> Option<Clock> {
+    let status = config.status.as_ref()?;
+    let since = status.rollout.stepped_at.as_ref().map(second);
+    match status.rollout.stage? {
+        RolloutStage::Moving => {
+            let watch = status.rollout.watch.as_ref()?;
+            let weak = watch.weak.as_ref().map_or_else(String::new, |weak| format!("; weak evidence: {weak}"));
+            Some(Clock {
+                what: "the pods of this step",
+                since: since?,
+                seconds: watch.seconds,
+                why: format!("{}{weak}", watch.reason),
+            })
+        }
+        RolloutStage::Baking => Some(Clock {
+            what: "all pods, before the version becomes current",
+            since: status.rollout.progressed_at.as_ref().map(|at| at.0.as_second()).or(since)?,
+            seconds: config.spec.rollout.bake_seconds,
+            why: "spec.rollout.bakeSeconds says so".to_owned(),
+        }),
+        RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack => None,
+    }
+}
+
+impl ReleaseDetail {
+    fn of(release: &Release) -> Self {
+        let from = release.from.as_deref().unwrap_or("none");
+        let said = |evidence: &EvidenceStatus| said_of_evidence(evidence, &release.version, from);
+        Self {
+            version: release.version.clone(),
+            from: release.from.clone(),
+            outcome: release.outcome.map_or("Open", ReleaseOutcome::as_str),
+            requested_by: release.requested_by.clone(),
+            began_at: second(&release.began_at),
+            ended_at: release.ended_at.as_ref().map(second),
+            steps: release.steps.iter().map(|step| (second(&step.at), step.pods)).collect(),
+            evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(said),
+            why: release.reason.map(|reason| match &release.message {
+                Some(message) => format!("{reason}: {message}"),
+                None => reason.to_string(),
+            }),
+            at_once: release.overridden.as_ref().map(|it| it.reason.clone()),
+        }
+    }
+}
+
+impl ConditionDetail {
+    fn of(condition: &Condition) -> Self {
+        let facts = Reason::named(&condition.reason).facts();
+        let time: Timestamp = condition.last_transition_time.0;
+        Self {
+            kind: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            meaning: facts.meaning,
+            action: facts.needs_action,
+            since: time.as_second(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn detail(spec: &Value, status: &Value) -> Value {
+        let config = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": spec, "status": status,
+        }));
+        let cells = Cells { assigned: 1, total: 4, ..Cells::default() };
+        serde_json::to_value(Detail::of(&config.unwrap(), &cells)).unwrap()
+    }
+
+    #[test]
+    fn a_move_is_told_with_its_steps_and_its_clock() {
+        let spec = json!({"current": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%", "holdSeconds": 9}], "bakeSeconds": 60}});
+        let release = json!({"version": "2", "from": "1", "requestedBy": "jane", "requestedAt": "2026-01-01T00:00:00Z",
+            "beganAt": "2026-01-01T00:00:01Z", "steps": [{"at": "2026-01-01T00:00:02Z", "pods": 1}],
+            "evidence": {"assigned": 1, "unassigned": 3}});
+        let mut status = json!({"current": "1", "target": "2", "phase": "Progressing", "releases": [release],
+            "versions": [{"version": "2", "state": "Target", "keys": 3, "bytes": 30, "parts": [], "consent": "Needed"}],
+            "invalid": [{"version": "3", "reason": "Invalid", "message": "no", "rules": "r", "content": "c"}],
+            "rollout": {"stage": "Moving", "step": 1, "threshold": 9, "steppedAt": "2026-01-01T00:00:02Z",
+                "watch": {"seconds": 36, "reason": "the readiness probe needs it", "weak": "no probe"}}});
+        let shown = detail(&spec, &status);
+        assert_eq!(shown["facts"][4], json!(["Target", "2"]));
+        assert_eq!(shown["facts"][5][1], "1 of 3, version 2 is assigned to 1 of 4 pods");
+        let at = |index: usize| (shown["steps"][index]["pods"].clone(), shown["steps"][index]["at"].clone());
+        assert_eq!(
+            [at(0), at(1), at(2)],
+            [(json!("1"), json!(1_767_225_602)), (json!("50%"), Value::Null), (json!("100%"), Value::Null)]
+        );
+        assert_eq!(shown["clock"]["why"], "the readiness probe needs it; weak evidence: no probe");
+        assert_eq!(shown["releases"][0]["evidence"], "0 of 1 pods on 2 were harmed; of 3 on 1 none");
+        let version = |at: usize, field: &str| shown["versions"][at][field].clone();
+        assert_eq!((version(0, "requestedBy"), version(0, "consent")), (json!("jane"), json!(true)));
+        assert_eq!((version(1, "state"), version(1, "message")), (json!("Invalid"), json!("no")));
+        status["rollout"]["stage"] = json!("Baking");
+        status["rollout"]["progressedAt"] = json!("2026-01-01T00:01:00.000000Z");
+        assert_eq!(detail(&spec, &status)["clock"]["since"], 1_767_225_660);
+        status["rollout"]["stage"] = json!("RollingBack");
+        assert_eq!(detail(&spec, &status)["clock"], Value::Null);
+    }
+
+    #[test]
+    fn conditions_say_what_they_mean() {
+        let shown = detail(
+            &json!({}),
+            &json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Paused", "message": "why",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
+        );
+        let condition = &shown["conditions"][0];
+        assert_eq!((&condition["action"], &condition["since"]), (&json!(true), &json!(1_767_225_600)));
+        assert_eq!(condition["meaning"], Reason::Paused.facts().meaning);
+    }
+}

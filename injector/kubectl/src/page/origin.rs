@@ -1,0 +1,95 @@
+//! Where versions come from: who wrote their first object, and when.
+
+use std::collections::BTreeMap;
+
+use kube::api::ObjectMeta;
+use nudge_protocol::labels;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::session::{FIELD_MANAGER, Session};
+use crate::version::stored::{label, objects};
+
+/// The most versions of which that is told.
+const MOST: usize = 1000;
+
+/// Where a version comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Origin {
+    /// The program that wrote the object first, as it named itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    /// When, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<i64>,
+    /// How many objects the version has.
+    objects: u32,
+}
+
+/// The origin of each version, sealed or not.
+pub(crate) async fn origins(session: &Session, config: &str) -> Result<BTreeMap<String, Origin>, Failure> {
+    let (found, _) = objects(session, config, None).await?;
+    Ok(of(found.iter().map(|(_, meta)| meta)))
+}
+
+fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Origin> {
+    let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
+    for meta in found.filter(|meta| meta.deletion_timestamp.is_none()) {
+        let version = label(meta, labels::VERSION);
+        if version.is_empty() || origins.len() >= MOST && !origins.contains_key(version) {
+            continue;
+        }
+        let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
+        let first = Origin { by: program(meta), at, objects: 0 };
+        let known = origins.entry(version.to_owned()).or_insert_with(|| first.clone());
+        if at < known.at {
+            (known.by, known.at) = (first.by, at);
+        }
+        known.objects += 1;
+    }
+    origins
+}
+
+/// The field manager that wrote the object first.
+fn program(meta: &ObjectMeta) -> Option<String> {
+    let managers = meta.managed_fields.iter().flatten();
+    let first = managers.min_by_key(|entry| entry.time.as_ref().map(|time| time.0));
+    let manager = first?.manager.as_deref()?;
+    Some(if manager == FIELD_MANAGER { "kubectl nudge".to_owned() } else { manager.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn meta(version: &str, at: &str, managers: &Value) -> ObjectMeta {
+        serde_json::from_value(json!({"name": "x", "labels": {"nudge.dev/version": version}, "creationTimestamp": at,
+            "managedFields": managers}))
+        .unwrap()
+    }
+
+    #[test]
+    fn who_wrote_the_first_object_first_is_the_origin() {
+        let managers = |first: &str| json!([{"manager": "later", "time": "2026-01-02T00:00:00Z"}, {"manager": first, "time": "2026-01-01T00:00:00Z"}]);
+        let found = [
+            meta("1", "2026-01-01T00:00:05Z", &managers("flux")),
+            meta("1", "2026-01-01T00:00:00Z", &managers(FIELD_MANAGER)),
+            meta("2", "2026-01-01T00:00:00Z", &json!(null)),
+            meta("", "2026-01-01T00:00:00Z", &json!(null)),
+        ];
+        let origins = of(found.iter());
+        let one = Origin { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), objects: 2 };
+        assert_eq!((origins.len(), &origins["1"]), (2, &one));
+        assert_eq!(origins["2"].by, None);
+    }
+
+    #[test]
+    fn no_more_versions_are_told_than_can_be_shown() {
+        let found: Vec<ObjectMeta> =
+            (0..=MOST).map(|at| meta(&at.to_string(), "2026-01-01T00:00:00Z", &json!(null))).collect();
+        assert_eq!(of(found.iter()).len(), MOST);
+    }
+}

@@ -1,0 +1,133 @@
+//! What a window that shows one config is sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::cell::{Cell, Cells, Plan, cells};
+use super::detail::Detail;
+use super::feed::{Feed, Key};
+use super::stream::{Last, View};
+
+/// One config with its pods.
+#[derive(Debug)]
+pub(crate) struct ConfigView {
+    key: Key,
+    config: Last,
+    fault: Last,
+    pods_fault: Last,
+    more: Last,
+    /// The pods of the window by their names.
+    sent: BTreeMap<String, Cell>,
+    plan: Plan,
+}
+
+impl ConfigView {
+    pub(crate) fn new(key: Key) -> Self {
+        Self {
+            key,
+            config: Last::default(),
+            fault: Last::default(),
+            pods_fault: Last::default(),
+            more: Last::default(),
+            sent: BTreeMap::new(),
+            plan: Plan::default(),
+        }
+    }
+
+    fn pods(&mut self, line: &mut Value, cells: Cells) {
+        self.more.put(line, "more", &(cells.total - cells.shown.len()));
+        let names: BTreeSet<&str> = cells.shown.iter().map(|cell| cell.pod.as_str()).collect();
+        let gone: Vec<String> = self.sent.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        for name in &gone {
+            self.sent.remove(name);
+        }
+        let changed: Vec<Cell> =
+            cells.shown.into_iter().filter(|cell| self.sent.get(&cell.pod) != Some(cell)).collect();
+        if !changed.is_empty() {
+            line["pods"] = json!(changed);
+            self.sent.extend(changed.into_iter().map(|cell| (cell.pod.clone(), cell)));
+        }
+        if !gone.is_empty() {
+            line["gone"] = json!(gone);
+        }
+    }
+}
+
+impl View for ConfigView {
+    fn next(&mut self, feed: &Feed) -> Option<Value> {
+        let seen = feed.seen();
+        let mut line = json!({});
+        self.fault.put(&mut line, "fault", &seen.configs_fault);
+        self.pods_fault.put(&mut line, "podsFault", &seen.pods_fault);
+        if let Some(configs) = &seen.configs {
+            match configs.get(&self.key) {
+                Some(config) => {
+                    let known = seen.pods.all();
+                    let listed = known.is_some();
+                    let cells = known.map(|pods| cells(config, pods, &mut self.plan)).unwrap_or_default();
+                    self.config.put(&mut line, "config", &Detail::of(config, &cells));
+                    if listed {
+                        self.pods(&mut line, cells);
+                    }
+                }
+                None => self.config.put(&mut line, "config", &json!({"absent": true})),
+            }
+        }
+        (line != json!({})).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::runtime::watcher::Event;
+    use nudge_api::VersionedConfig;
+
+    use super::*;
+
+    fn pod(name: &str, version: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "team", "uid": name, "labels": {"nudge.dev/agent": "0.1.0"}},
+            "spec": {"containers": [{"name": "nudge-agent", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"},
+                {"type": "nudge.dev/ConfigCurrent", "status": "True", "reason": "Applied", "message": format!("shop={version}")}]},
+        }))
+        .unwrap()
+    }
+
+    fn config(current: &str) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": {}, "status": {"current": current},
+        }))
+        .unwrap()
+    }
+
+    fn names(line: &Value, field: &str) -> Vec<String> {
+        let name = |one: &Value| one.as_str().or_else(|| one["pod"].as_str()).unwrap().to_owned();
+        line[field].as_array().into_iter().flatten().map(name).collect()
+    }
+
+    #[test]
+    fn a_window_is_sent_what_has_changed_alone() {
+        let feed = Feed::new();
+        let mut view = ConfigView::new(("team".to_owned(), "shop".to_owned()));
+        // That there is no fault is what a window takes for granted.
+        assert_eq!(view.next(&feed), None);
+        feed.seen().configs = Some([(("team".to_owned(), "shop".to_owned()), config("1"))].into());
+        let line = view.next(&feed).unwrap();
+        assert!(line["config"]["config"] == "shop" && line.get("pods").is_none(), "{line}");
+        for event in [Event::Init, Event::InitApply(pod("a", "1")), Event::InitApply(pod("b", "1")), Event::InitDone] {
+            feed.seen().pods.apply(event);
+        }
+        assert_eq!(names(&view.next(&feed).unwrap(), "pods"), ["a", "b"]);
+        assert_eq!(view.next(&feed), None);
+        feed.seen().pods.apply(Event::Apply(pod("b", "2")));
+        feed.seen().pods.apply(Event::Delete(pod("a", "1")));
+        let line = view.next(&feed).unwrap();
+        assert_eq!((names(&line, "pods"), names(&line, "gone")), (vec!["b".to_owned()], vec!["a".to_owned()]));
+        feed.seen().configs = Some(BTreeMap::new());
+        assert_eq!(view.next(&feed).unwrap(), json!({"config": {"absent": true}}));
+    }
+}
