@@ -304,7 +304,7 @@ mod tests {
             [(json!("1"), json!(1_767_225_602)), (json!("50%"), Value::Null), (json!("100%"), Value::Null)]
         );
         assert_eq!(shown["clock"]["why"], "the readiness probe needs it; weak evidence: no probe");
-        assert_eq!(shown["releases"][0]["evidence"], "0 of 1 pods on 2 were harmed; of 3 on 1 none");
+        assert_eq!(shown["releases"][0]["evidence"], "0 of 1 pod on 2 were harmed; of 3 on 1 none");
         let version = |at: usize, field: &str| shown["versions"][at][field].clone();
         assert_eq!((version(0, "requestedBy"), version(0, "consent")), (json!("jane"), json!(true)));
         assert_eq!((version(1, "state"), version(1, "message")), (json!("Invalid"), json!("no")));

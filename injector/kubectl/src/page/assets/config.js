@@ -1,6 +1,6 @@
 import { follow } from "./api.js";
 import { actions } from "./acts.js";
-import { address, element, link, say, swap } from "./dom.js";
+import { element, link, say, swap } from "./dom.js";
 import { SHAPES, age, heard } from "./format.js";
 import { conditions, releases } from "./past.js";
 import { pods } from "./pods.js";
@@ -61,11 +61,8 @@ export function config(main, signal, state, of) {
         for (const update of parts) update(line.config);
         listed.show(line.config);
         doing.show(line.config);
-        crowd.config(line.config);
       }
     }
     crowd.apply(line, first);
   }, state);
 }
-
-export const toDiff = (of, old, young) => address(of.namespace, of.name, "diff", old, young);

@@ -155,7 +155,6 @@ export function pods(into, signal) {
   addEventListener("resize", all, { signal });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all, { signal });
   return {
-    config() {},
     apply(line, first) {
       if (first) { cells.clear(); everything = true; known = false; }
       if ("podsFault" in line || first) {

@@ -1,11 +1,12 @@
 import { ask } from "./api.js";
-import { toDiff } from "./config.js";
-import { element, link, swap } from "./dom.js";
+import { address, element, link, swap } from "./dom.js";
 import { age, bytes } from "./format.js";
 
 // The most that are shown before somebody asks for all.
 const FEW = 8;
 const MARKS = { Current: ["●", "none"], Target: ["▶", "moving"], Failed: ["■", "act"], Broken: ["■", "act"], Invalid: ["■", "act"], Incomplete: ["▲", "look"], Available: ["○", ""] };
+
+const toDiff = (of, old, young) => address(of.namespace, of.name, "diff", old, young);
 
 // Complete versions as they were sealed, and those that have objects alone; the newest first.
 function merged(shown, origins) {

@@ -1,0 +1,13 @@
+//! `kubectl nudge ui` in a real browser, on a real API server.
+
+mod acts;
+mod attacks;
+mod browser;
+mod crowd;
+mod hostile;
+mod keyboard;
+mod page;
+mod pictures;
+mod scene;
+mod tab;
+mod views;
