@@ -57,8 +57,9 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     .await?;
 
     let reason = "it's \"urgent\" $(id); --wait";
-    tab.until("document.querySelector('[data-act=use-now]')").await?;
-    let command = asks(&tab, "[data-act=use-now]", Some(reason)).await?;
+    let young = "li[data-version=\"1.0.1\"] [data-act=use-now]";
+    tab.until(&format!("document.querySelector('{young}')")).await?;
+    let command = asks(&tab, young, Some(reason)).await?;
     ensure!(
         command == format!(r#"kubectl nudge use shop 1.0.1 --now '--reason=it'\''s "urgent" $(id); --wait' {flags}"#),
         "{command}"

@@ -1,1 +1,251 @@
-//! Later.
+//! Pictures of the page, for people to look at: with `NUDGE_PICTURES` they are written into that folder.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt as _;
+use nudge_tests::Installation;
+use nudge_tests::cluster::Space;
+use serde_json::{Value, json};
+
+use crate::scene::{opened, paint, pod, pod_status, report, shows, stage};
+use crate::tab::Tab;
+
+/// Names the folder.
+const FOLDER: &str = "NUDGE_PICTURES";
+const WIDE: (u32, u32) = (1200, 800);
+const NARROW: (u32, u32) = (360, 740);
+
+/// So many seconds ago.
+fn ago(seconds: i64) -> String {
+    let at = Timestamp::now().checked_sub(SignedDuration::from_secs(seconds)).unwrap_or_default();
+    format!("{}Z", &at.to_string()[..19])
+}
+
+fn condition(kind: &str, is: bool, reason: &str, message: &str, since: i64) -> Value {
+    let is = if is { "True" } else { "False" };
+    json!({"type": kind, "status": is, "reason": reason, "message": message, "lastTransitionTime": ago(since)})
+}
+
+/// A version with a ConfigMap, as it stands in the status.
+async fn version(space: &Space, name: &str, state: &str, data: Value, age: i64) -> Result<Value> {
+    let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": name});
+    let object = json!({"metadata": {"name": format!("shop-{name}"), "labels": labels}, "data": data});
+    let made = space.create_object::<ConfigMap>(object).await?;
+    let part = json!({"kind": "ConfigMap", "name": made.name_any(), "uid": made.uid(), "digest": format!("sha256:{}", "0".repeat(64))});
+    let keys = data.as_object().map_or(0, serde_json::Map::len);
+    Ok(
+        json!({"version": name, "state": state, "keys": keys, "bytes": data.to_string().len(), "parts": [part], "sealedAt": ago(age)}),
+    )
+}
+
+fn release(
+    version: &str,
+    from: &str,
+    by: &str,
+    (began, took): (i64, i64),
+    outcome: Option<&str>,
+    more: Value,
+) -> Value {
+    let steps: Vec<Value> = [(2, 1), (40, 9), (80, 18), (120, 36)]
+        .iter()
+        .filter(|(after, _)| *after < took)
+        .map(|(after, pods)| json!({"at": ago(began - after), "pods": pods}))
+        .collect();
+    let mut release = json!({"version": version, "from": from, "requestedBy": by, "requestedAt": ago(began + 1), "beganAt": ago(began), "steps": steps});
+    if let Some(outcome) = outcome {
+        release["outcome"] = outcome.into();
+        release["endedAt"] = ago(began - took).into();
+    }
+    if let (Some(release), Some(more)) = (release.as_object_mut(), more.as_object()) {
+        release.extend(more.clone());
+    }
+    release
+}
+
+/// A rollout of which a bit of everything can be seen.
+async fn scene(installation: &Installation<'_>) -> Result<Space> {
+    let space = installation.cluster.space("shop").await?;
+    space.service_account("app").await?;
+    let old = json!({"shop.properties": "currency=EUR\nlimit=100\nretries=3\n", "features.json": "{\n  \"search\": true\n}\n", "banner": "Hello\n"});
+    let young = json!({"shop.properties": "currency=EUR\nlimit=250\nretries=3\ntimeout=2s\n", "features.json": "{\n  \"search\": true,\n  \"basket\": \"new\"\n}\n"});
+    let versions = [
+        version(&space, "1.4.0", "Available", old.clone(), 900_000).await?,
+        version(&space, "1.4.1", "Failed", old.clone(), 500_000).await?,
+        version(&space, "1.4.2", "Current", old, 90_000).await?,
+        version(&space, "1.5.0", "Target", young, 600).await?,
+    ];
+    let harmed = json!({"assigned": 9, "harmed": 1, "unassigned": 27, "reason": "PodNotReady", "first": {"name": "web-04", "reason": "PodNotReady", "afterSeconds": 12}});
+    let releases = [
+        release(
+            "1.4.0",
+            "1.3.9",
+            "system:serviceaccount:flux-system:flux",
+            (800_000, 200),
+            Some("Current"),
+            json!({"evidence": {"assigned": 36, "unassigned": 0}}),
+        ),
+        release(
+            "1.4.1",
+            "1.4.0",
+            "jane@example.com",
+            (400_000, 60),
+            Some("RolledBack"),
+            json!({"reason": "PodNotReady",
+            "message": "pod web-11 became unready", "evidence": {"assigned": 9, "harmed": 4, "unassigned": 27, "reason": "PodNotReady",
+            "first": {"name": "web-11", "reason": "PodNotReady", "afterSeconds": 9}}}),
+        ),
+        release(
+            "1.4.2",
+            "1.4.0",
+            "jane@example.com",
+            (80_000, 190),
+            Some("Current"),
+            json!({"evidence": {"assigned": 36, "unassigned": 0}}),
+        ),
+        release("1.5.0", "1.4.2", "joe@example.com", (70, 65), None, json!({"evidence": harmed})),
+    ];
+    let watch =
+        json!({"seconds": 36, "reason": "the readiness probe of container app needs 36 s to notice that it got worse"});
+    let status = json!({
+        "phase": "Progressing", "current": "1.4.2", "target": "1.5.0", "previous": "1.4.0", "published": "1.4.2", "identity": "0123456789abcdef0123456789abcdef",
+        "pods": {"total": 36, "updated": 33, "ready": 34, "summary": "33/36"}, "versions": versions, "releases": releases,
+        "rollout": {"stage": "Moving", "step": 2, "threshold": 1_u64 << 30, "steppedAt": ago(9), "beganAt": ago(70), "watch": watch, "evidence": harmed},
+        "conditions": [
+            condition("Ready", false, "Progressing", "version 1.5.0 is assigned to 9 of 36 pods; 1 of them became unready, which alone is no proof", 70),
+            condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 9),
+            condition("Stalled", false, "Progressing", "the rollout goes on", 70),
+            condition("Published", true, "Published", "ConfigMap shop holds version 1.4.2", 80_000),
+            condition("WeakEvidence", true, "WeakEvidence", "pod batch-02 has no readiness or liveness probe", 70),
+        ],
+    });
+    let spec = json!({"current": "1.5.0"});
+    paint(&space, "shop", spec, status).await?;
+    for at in 0..36 {
+        let (name, workload) =
+            if at < 24 { (format!("web-{at:02}"), "web") } else { (format!("batch-{:02}", at - 24), "batch") };
+        space.create_object::<Pod>(pod(&name, "shop", workload)).await?;
+        report(&space, &name, pod_status(at % 17 != 4, "True", "Applied", "shop=1.4.2")).await?;
+    }
+    others(&space).await?;
+    Ok(space)
+}
+
+/// Configs that the overview shows beside it.
+async fn others(space: &Space) -> Result<()> {
+    let counts = |updated: u32, total: u32| json!({"total": total, "updated": updated, "ready": updated, "summary": format!("{updated}/{total}")});
+    let ready = |age| json!([condition("Ready", true, "Current", "", age)]);
+    paint(
+        space,
+        "search",
+        json!({"current": "2.0.1"}),
+        json!({"phase": "Current", "current": "2.0.1", "pods": counts(12, 12), "conditions": ready(7200)}),
+    )
+    .await?;
+    paint(
+        space,
+        "mail-templates",
+        json!({"current": "88"}),
+        json!({"phase": "Current", "current": "88", "pods": counts(3, 3), "conditions": ready(900_000)}),
+    )
+    .await?;
+    let suspect = [
+        condition("Ready", true, "Current", "", 700),
+        condition("Suspect", true, "Suspect", "2 of 40 pods restarted soon after version 7 became current", 600),
+    ];
+    paint(
+        space,
+        "payment",
+        json!({"current": "7"}),
+        json!({"phase": "Current", "current": "7", "pods": counts(40, 40), "conditions": suspect}),
+    )
+    .await?;
+    let failed = [condition(
+        "Ready",
+        false,
+        "PodNotReady",
+        "version 3.1.0 failed: 3 of 5 pods became unready (first: api-7d, 12 s after its notification)",
+        300,
+    )];
+    paint(
+        space,
+        "api",
+        json!({"current": "3.1.0"}),
+        json!({"phase": "Failed", "current": "3.0.9", "pods": counts(20, 20), "conditions": failed}),
+    )
+    .await?;
+    let paused =
+        [condition("Ready", false, "Paused", "spec.rollout.paused holds the rollout; run kubectl nudge resume", 4000)];
+    paint(space, "edge", json!({"current": "12", "rollout": {"paused": true}}), json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": paused})).await
+}
+
+/// Makes the pods that have the target run it, as their agents would report.
+async fn moved(space: &Space, tab: &Tab) -> Result<()> {
+    tab.run("document.querySelector('details').open = true").await?;
+    tab.says("details tbody", "1.5.0").await?;
+    let assigned: Vec<String> = tab
+        .value("[...document.querySelectorAll('details tbody tr')].filter((row) => row.children[4].innerText.endsWith('1.5.0')).map((row) => row.children[0].innerText)")
+        .await?;
+    ensure!(assigned.len() > 3, "{assigned:?}");
+    for (at, name) in assigned.iter().enumerate().filter(|(at, _)| at % 5 != 3) {
+        let status = if at == 2 {
+            pod_status(true, "False", "NoHandler", "shop=1.4.2; no process handles SIGHUP")
+        } else {
+            pod_status(true, "True", "Applied", "shop=1.5.0")
+        };
+        report(space, name, status).await?;
+    }
+    tab.says("#pod-summary", "harmed").await?;
+    tab.run("document.querySelector('details').open = false").await
+}
+
+#[tokio::test]
+async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let folder = std::env::var_os(FOLDER).map(PathBuf::from);
+    let space = scene(installation).await?;
+    let (_page, tab) = opened(installation, browser).await?;
+    shows(&tab, &space, "shop").await?;
+    tab.says("#pod-summary", "36 pods").await?;
+    moved(&space, &tab).await?;
+    for (scheme, size, name) in [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")] {
+        tab.scheme(scheme).await?;
+        tab.size(size.0, size.1).await?;
+        for view in ["overview", "config", "diff", "confirmation"] {
+            match view {
+                "overview" => {
+                    tab.run("location.hash = '#/'").await?;
+                    tab.says("#summary", "configs").await?;
+                    tab.run(&format!("const filter = document.querySelector('#filter'); filter.value = {}; filter.dispatchEvent(new Event('input'))", json!(space.name))).await?;
+                    tab.says("#summary", "6 of").await?;
+                }
+                "diff" => {
+                    shows(&tab, &space, "shop/diff/1.4.2/1.5.0").await?;
+                    tab.says("#changes", "3 keys differ").await?;
+                }
+                "config" => {
+                    shows(&tab, &space, "shop").await?;
+                    tab.says("#pod-summary", "36 pods").await?;
+                    tab.until("document.querySelector('[data-act=use]') && document.querySelector('.line')?.innerText.includes('made by')").await?;
+                }
+                _ => {
+                    shows(&tab, &space, "shop").await?;
+                    tab.click("[data-act=use-now]").await?;
+                    tab.write("the old limit blocks orders").await?;
+                    tab.until("document.querySelector('#go')?.disabled === false").await?;
+                }
+            }
+            let wide: u32 = tab.value("document.documentElement.scrollWidth").await?;
+            ensure!(wide <= size.0, "{view} is {wide} pixels wide in a window of {}", size.0);
+            if let Some(folder) = &folder {
+                std::fs::create_dir_all(folder).context("the folder for pictures")?;
+                tab.picture(&folder.join(format!("{view}-{name}.png")), view != "confirmation").await?;
+            }
+        }
+        tab.press("Escape").await?;
+    }
+    ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
+    Ok(())
+}
