@@ -42,7 +42,7 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
     tab.says("tbody", SHOWN).await?;
     harmless(&tab).await?;
     shows(&tab, &space, "shop").await?;
-    tab.says("#pod-summary", "1 pods: 1 harmed").await?;
+    tab.says("#pod-summary", "1 pod: 1 harmed").await?;
     tab.run("document.querySelector('details').open = true").await?;
     for place in ["#now", "#clock", "#pods h3", "details tbody", "#versions", "#releases", "#conditions"] {
         tab.says(place, SHOWN).await?;

@@ -136,7 +136,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
 /// Configs that the overview shows beside it.
 async fn others(space: &Space) -> Result<()> {
     let counts = |updated: u32, total: u32| json!({"total": total, "updated": updated, "ready": updated, "summary": format!("{updated}/{total}")});
-    let ready = |age| json!([condition("Ready", true, "Current", "", age)]);
+    let ready = |age| json!([condition("Ready", true, "Current", "the version is current", age)]);
     paint(
         space,
         "search",
@@ -152,7 +152,7 @@ async fn others(space: &Space) -> Result<()> {
     )
     .await?;
     let suspect = [
-        condition("Ready", true, "Current", "", 700),
+        condition("Ready", true, "Current", "the version is current", 700),
         condition("Suspect", true, "Suspect", "2 of 40 pods restarted soon after version 7 became current", 600),
     ];
     paint(

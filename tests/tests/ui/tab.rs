@@ -144,8 +144,8 @@ impl Tab {
 
     /// Errors of scripts, and what the content security policy forbade.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        // Browsers ask for it by themselves.
-        let own = |text: &String| !text.contains("favicon.ico");
+        // Refusals of the server are answers that the page shows.
+        let own = |text: &String| !text.contains("Failed to load resource");
         self.browser.complaints(&self.session).into_iter().filter(own).collect()
     }
 }

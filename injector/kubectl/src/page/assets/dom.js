@@ -10,7 +10,7 @@ export function element(name, attributes = {}, ...children) {
 }
 
 function nodes(children) {
-  const there = children.flat().filter((child) => child !== undefined && child !== null && child !== false);
+  const there = children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false);
   return there.map((child) => (child instanceof Node ? child : shown(child)));
 }
 

@@ -11,7 +11,7 @@ export function releases({ releases: all }) {
   if (!all.length) return element("p", {}, "There is no release yet.");
   const row = (release) => {
     const [mark, color] = MARKS[release.outcome] ?? ["○", ""];
-    const steps = release.steps.map(([at, pods]) => `${pods} pods after ${period(at - release.beganAt)}`).join(", ");
+    const steps = release.steps.map(([at, pods]) => `${pods} ${pods === 1 ? "pod" : "pods"} after ${period(at - release.beganAt)}`).join(", ");
     const texts = [release.why, release.evidence, release.atOnce ? `at once: ${release.atOnce}` : "", steps ? `steps: ${steps}` : ""].filter((text) => text);
     return element("tr", {}, element("td", {}, element("strong", {}, release.version), element("span", { class: "soft" }, release.from ? ` from ${release.from}` : " (the first)")),
       cell("Outcome", element("span", { class: color }, `${mark} ${release.outcome}`)), cell("Requested by", release.requestedBy ?? "<unknown>"),

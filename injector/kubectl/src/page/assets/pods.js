@@ -11,6 +11,8 @@ const MOST_GROUPS = 60, MOST_LISTED = 50;
 
 const words = (counts) => STATES.filter(([name]) => counts[name]).map(([name, text]) => `${counts[name]} ${text}`).join(", ") || "none";
 
+const many = (number) => `${number} ${number === 1 ? "pod" : "pods"}`;
+
 function count(cells) {
   const counts = {};
   for (const cell of cells) counts[cell.state] = (counts[cell.state] ?? 0) + 1;
@@ -68,7 +70,7 @@ function group(name, over) {
     context.ground = colors.ground;
     for (const place of places) draw(context, ...colors[place.cell.state], place.x, place.y);
     const steps = perStep.length > 1 ? perStep.map(([at, some]) => `${at === "0" ? "without steps" : `step ${at}`}: ${words(count(some))}`).join("; ") : words(count(sorted));
-    say(text, `${sorted.length} pods. ${steps}`);
+    say(text, `${many(sorted.length)}. ${steps}`);
     canvas.setAttribute("aria-label", shown(`${name || "pods without a workload"}: ${steps}`));
   };
   return { whole, paint, places: () => places };
@@ -133,12 +135,12 @@ export function pods(into, signal) {
       draw(context, ...colors[canvas.dataset.state], 0, 0);
     }
     const others = [...by.keys()].filter((name) => !kept.has(name)).flatMap((name) => by.get(name));
-    say(rest, [others.length ? `Other workloads: ${others.length} pods: ${words(count(others))}.` : "", more ? `${more} more pods are not shown.` : ""].join(" "));
-    if (known) say(summary, cells.size ? `${cells.size + more} pods: ${words(count(cells.values()))}` : "No pod with an agent uses the config.");
+    say(rest, [others.length ? `Other workloads: ${many(others.length)}: ${words(count(others))}.` : "", more ? `${many(more)} more: not shown.` : ""].join(" "));
+    if (known) say(summary, cells.size ? `${many(cells.size + more)}: ${words(count(cells.values()))}` : "No pod with an agent uses the config.");
     if (list.open && (names || dirty.size || everything)) {
       const text = filter.value.trim().toLowerCase();
       const found = [...cells.values()].filter((cell) => [cell.pod, cell.workload, cell.version, cell.message].join(" ").toLowerCase().includes(text));
-      swap(listed, element("p", { class: "soft" }, found.length > MOST_LISTED ? `${MOST_LISTED} of ${found.length} are shown` : `${found.length} pods`), table(found));
+      swap(listed, element("p", { class: "soft" }, found.length > MOST_LISTED ? `${MOST_LISTED} of ${found.length} are shown` : many(found.length)), table(found));
     }
     dirty.clear();
     everything = names = false;
