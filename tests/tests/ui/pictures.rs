@@ -108,14 +108,14 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
         release("1.5.0", "1.4.2", "joe@example.com", (70, 65), None, json!({"evidence": harmed})),
     ];
     let watch =
-        json!({"seconds": 36, "reason": "the readiness probe of container app needs 36 s to notice that it got worse"});
+        json!({"seconds": 96, "reason": "the readiness probe of container app needs 96 s to notice that it got worse"});
     let status = json!({
         "phase": "Progressing", "current": "1.4.2", "target": "1.5.0", "previous": "1.4.0", "published": "1.4.2", "identity": "0123456789abcdef0123456789abcdef",
         "pods": {"total": 36, "updated": 33, "ready": 34, "summary": "33/36"}, "versions": versions, "releases": releases,
-        "rollout": {"stage": "Moving", "step": 2, "threshold": 1_u64 << 30, "steppedAt": ago(9), "beganAt": ago(70), "watch": watch, "evidence": harmed},
+        "rollout": {"stage": "Moving", "step": 2, "threshold": 1_u64 << 30, "steppedAt": ago(30), "beganAt": ago(70), "watch": watch, "evidence": harmed},
         "conditions": [
             condition("Ready", false, "Progressing", "version 1.5.0 is assigned to 9 of 36 pods; 1 of them became unready, which alone is no proof", 70),
-            condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 9),
+            condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 30),
             condition("Stalled", false, "Progressing", "the rollout goes on", 70),
             condition("Published", true, "Published", "ConfigMap shop holds version 1.4.2", 80_000),
             condition("WeakEvidence", true, "WeakEvidence", "pod batch-02 has no readiness or liveness probe", 70),
@@ -210,6 +210,12 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
     shows(&tab, &space, "shop").await?;
     tab.says("#pod-summary", "36 pods").await?;
     moved(&space, &tab).await?;
+    if let Some(folder) = &folder {
+        std::fs::create_dir_all(folder).context("the folder for pictures")?;
+        tab.scheme("light").await?;
+        tab.size(900, 820).await?;
+        tab.picture(&folder.join("readme.png"), false).await?;
+    }
     for (scheme, size, name) in [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")] {
         tab.scheme(scheme).await?;
         tab.size(size.0, size.1).await?;
@@ -240,7 +246,6 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
             let wide: u32 = tab.value("document.documentElement.scrollWidth").await?;
             ensure!(wide <= size.0, "{view} is {wide} pixels wide in a window of {}", size.0);
             if let Some(folder) = &folder {
-                std::fs::create_dir_all(folder).context("the folder for pictures")?;
                 tab.picture(&folder.join(format!("{view}-{name}.png")), view != "confirmation").await?;
             }
         }

@@ -27,7 +27,9 @@ export function config(main, signal, state, of) {
     return { whole: element("section", { "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title), body), body };
   };
   const fault = element("p", { class: "notice", role: "alert", hidden: true });
-  const head = element("div", { class: "head", role: "status" });
+  // The age keeps changing, so it is not in what screen readers repeat.
+  const phase = element("span", { role: "status" }), since = element("span");
+  const head = element("p", { class: "head" }, phase, since);
   const live = element("div");
   const buttons = element("div", { class: "acts", id: "acts" });
   const said = element("p", { role: "status", id: "said" });
@@ -35,7 +37,7 @@ export function config(main, signal, state, of) {
     section("releases", "Releases"), section("conditions", "Conditions")];
   const watched = element("div", { id: "clock" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
   rollout.body.append(watched, stepped, shownPods);
-  live.append(buttons, said, now.whole, rollout.whole, all.whole, past.whole, conditional.whole);
+  live.append(buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
   main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${of.namespace} / ${of.name}`),
     element("h1", {}, of.name), head, fault, live);
 
@@ -43,7 +45,8 @@ export function config(main, signal, state, of) {
   const listed = versions(all.body, of, doing);
   const crowd = pods(shownPods, signal);
   const parts = [
-    part(head, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused, shown.since], (shown) => [badge(shown), " ", shown.since ? age(shown.since, "since ", "") : ""]),
+    part(phase, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused], badge),
+    part(since, (shown) => shown.since ?? 0, (shown) => shown.since ? age(shown.since, " since ", "") : ""),
     part(now.body, (shown) => shown.facts, facts),
     part(watched, (shown) => shown.clock, clock),
     part(stepped, (shown) => [shown.steps, shown.step, shown.target], steps),
@@ -56,7 +59,8 @@ export function config(main, signal, state, of) {
     if (line.config) {
       live.hidden = Boolean(line.config.absent);
       if (line.config.absent) {
-        swap(head, element("p", {}, "There is no such config, or it was deleted."));
+        swap(phase, "There is no such config, or it was deleted.");
+        swap(since);
       } else {
         for (const update of parts) update(line.config);
         listed.show(line.config);

@@ -20,6 +20,12 @@ export const age = (seconds, before = "", after = " ago") =>
   element("time", { datetime: new Date(seconds * 1000).toISOString(), title: moment(seconds), "data-since": seconds, "data-before": before, "data-after": after },
     `${before}${period(now() / 1000 - seconds)}${after}`);
 
+// How far a time that is watched has come, and the words beside it.
+export function passed(from, seconds) {
+  const gone = now() / 1000 - from;
+  return [Math.min(seconds, Math.max(0, gone)), gone < seconds ? `at least ${period(seconds - gone)} more` : "the time is over"];
+}
+
 function tick() {
   for (const time of document.querySelectorAll("[data-since]")) {
     const { since, before, after } = time.dataset;
@@ -27,12 +33,10 @@ function tick() {
     if (time.textContent !== text) time.textContent = text;
   }
   for (const clock of document.querySelectorAll("progress[data-from]")) {
-    const passed = now() / 1000 - Number(clock.dataset.from);
-    clock.value = Math.min(clock.max, Math.max(0, passed));
-    const left = clock.max - passed;
-    const text = left > 0 ? `at least ${period(left)} more` : "the time is over";
+    const [value, text] = passed(Number(clock.dataset.from), clock.max);
+    clock.value = value;
     const label = clock.nextElementSibling;
-    if (label && label.textContent !== text) label.textContent = text;
+    if (label.textContent !== text) label.textContent = text;
   }
 }
 setInterval(tick, 1000);

@@ -1,9 +1,9 @@
 import { element, say, shown, swap } from "./dom.js";
 
-// How the page says and draws each state, the worst first. The letter is drawn too, since colour alone says nothing to many.
+// How the page says and draws each state, the worst first. Each has a shape, since colour alone says nothing to many.
 const STATES = [
-  ["harmed", "harmed", "--act", "cross"], ["unhealthy", "not Ready", "--look", "ring"], ["assigned", "assigned, not running it yet", "--move", "half"],
-  ["running", "running it", "--good", "full"], ["waiting", "not in a step yet", "--track", "full"],
+  ["harmed", "harmed", "--act", "cross"], ["unhealthy", "not Ready", "--look", "ring"], ["assigned", "assigned but not running it yet", "--move", "half"],
+  ["running", "running it", "--good", "full"], ["waiting", "not in a step yet", "--track", "rest"],
 ];
 const SIZE = 14, GAP = 3, APART = 10;
 // The most workloads, and pods of the list, that are in the page.
@@ -24,7 +24,13 @@ const inOrder = (one, other) => (one.step ?? 0) - (other.step ?? 0) || (one.pod 
 function draw(context, shape, color, x, y) {
   context.fillStyle = context.strokeStyle = color;
   if (shape === "full") context.fillRect(x, y, SIZE, SIZE);
-  else if (shape === "half") { context.strokeRect(x + 1, y + 1, SIZE - 2, SIZE - 2); context.fillRect(x, y + SIZE / 2, SIZE, SIZE / 2); }
+  else if (shape === "rest") {
+    context.fillRect(x, y, SIZE, SIZE);
+    context.strokeStyle = context.rim;
+    context.lineWidth = 1;
+    context.strokeRect(x + .5, y + .5, SIZE - 1, SIZE - 1);
+    context.lineWidth = 2;
+  } else if (shape === "half") { context.strokeRect(x + 1, y + 1, SIZE - 2, SIZE - 2); context.fillRect(x, y + SIZE / 2, SIZE, SIZE / 2); }
   else if (shape === "ring") context.strokeRect(x + 2, y + 2, SIZE - 4, SIZE - 4);
   else {
     context.fillRect(x, y, SIZE, SIZE);
@@ -67,7 +73,7 @@ function group(name, over) {
     const context = canvas.getContext("2d");
     context.scale(scale, scale);
     context.lineWidth = 2;
-    context.ground = colors.ground;
+    Object.assign(context, { ground: colors.ground, rim: colors.rim });
     for (const place of places) draw(context, ...colors[place.cell.state], place.x, place.y);
     const steps = perStep.length > 1 ? perStep.map(([at, some]) => `${at === "0" ? "without steps" : `step ${at}`}: ${words(count(some))}`).join("; ") : words(count(sorted));
     say(text, `${many(sorted.length)}. ${steps}`);
@@ -78,7 +84,7 @@ function group(name, over) {
 
 function palette() {
   const style = getComputedStyle(document.documentElement);
-  const colors = { ground: style.getPropertyValue("--card") };
+  const colors = { ground: style.getPropertyValue("--card"), rim: style.getPropertyValue("--soft") };
   for (const [name, , color, shape] of STATES) colors[name] = [shape, style.getPropertyValue(color)];
   return colors;
 }
@@ -131,7 +137,7 @@ export function pods(into, signal) {
       const context = canvas.getContext("2d");
       context.clearRect(0, 0, SIZE, SIZE);
       context.lineWidth = 2;
-      context.ground = colors.ground;
+      Object.assign(context, { ground: colors.ground, rim: colors.rim });
       draw(context, ...colors[canvas.dataset.state], 0, 0);
     }
     const others = [...by.keys()].filter((name) => !kept.has(name)).flatMap((name) => by.get(name));

@@ -1,5 +1,5 @@
 import { element } from "./dom.js";
-import { age } from "./format.js";
+import { age, passed } from "./format.js";
 
 // What kubectl nudge status says, in its words.
 export const facts = (shown) => element("dl", {}, shown.facts.map(([name, text]) =>
@@ -8,8 +8,9 @@ export const facts = (shown) => element("dl", {}, shown.facts.map(([name, text])
 // How long is watched, and why so long.
 export function clock({ clock: watch }) {
   if (!watch) return [];
-  const bar = element("progress", { max: Math.max(watch.seconds, 1), "data-from": watch.since, "aria-label": "time that is watched" });
-  return element("p", { class: "clock" }, element("span", {}, `Watching ${watch.what} for ${watch.seconds} s`), bar, element("span", { class: "soft" }, ""),
+  const max = Math.max(watch.seconds, 1), [value, left] = passed(watch.since, max);
+  const bar = element("progress", { max, value, "data-from": watch.since, "aria-label": "time that is watched" });
+  return element("p", { class: "clock" }, element("span", {}, `Watching ${watch.what} for ${watch.seconds} s`), bar, element("span", { class: "soft" }, left),
     element("span", { class: "soft wide" }, `because ${watch.why}`));
 }
 
