@@ -85,7 +85,8 @@ impl Page {
 
     /// A request for data with these headers and no others.
     pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer> {
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.concat();
         self.raw(&format!("POST {path} HTTP/1.1\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())).await
     }
 

@@ -47,7 +47,7 @@ fn release(
     by: &str,
     (began, took): (i64, i64),
     outcome: Option<&str>,
-    more: Value,
+    more: &Value,
 ) -> Value {
     let steps: Vec<Value> = [(2, 1), (40, 9), (80, 18), (120, 36)]
         .iter()
@@ -85,7 +85,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
             "system:serviceaccount:flux-system:flux",
             (800_000, 200),
             Some("Current"),
-            json!({"evidence": {"assigned": 36, "unassigned": 0}}),
+            &json!({"evidence": {"assigned": 36, "unassigned": 0}}),
         ),
         release(
             "1.4.1",
@@ -93,7 +93,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
             "jane@example.com",
             (400_000, 60),
             Some("RolledBack"),
-            json!({"reason": "PodNotReady",
+            &json!({"reason": "PodNotReady",
             "message": "pod web-11 became unready", "evidence": {"assigned": 9, "harmed": 4, "unassigned": 27, "reason": "PodNotReady",
             "first": {"name": "web-11", "reason": "PodNotReady", "afterSeconds": 9}}}),
         ),
@@ -103,9 +103,9 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
             "jane@example.com",
             (80_000, 190),
             Some("Current"),
-            json!({"evidence": {"assigned": 36, "unassigned": 0}}),
+            &json!({"evidence": {"assigned": 36, "unassigned": 0}}),
         ),
-        release("1.5.0", "1.4.2", "joe@example.com", (70, 65), None, json!({"evidence": harmed})),
+        release("1.5.0", "1.4.2", "joe@example.com", (70, 65), None, &json!({"evidence": harmed})),
     ];
     let watch =
         json!({"seconds": 96, "reason": "the readiness probe of container app needs 96 s to notice that it got worse"});

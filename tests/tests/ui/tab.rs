@@ -134,8 +134,8 @@ impl Tab {
 
     /// A figure of the browser about the page.
     pub(crate) async fn figure(&self, name: &str) -> Result<f64> {
-        let metrics = self.call("Performance.getMetrics", json!({})).await?;
-        let all = metrics["metrics"].as_array().context("no figures")?;
+        let answer = self.call("Performance.getMetrics", json!({})).await?;
+        let all = answer["metrics"].as_array().context("no metrics")?;
         all.iter()
             .find(|one| one["name"] == name)
             .and_then(|one| one["value"].as_f64())

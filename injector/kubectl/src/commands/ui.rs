@@ -6,7 +6,7 @@ use kube::config::Kubeconfig;
 use crate::commands::acts::ACTS;
 use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
-use crate::page::scope::Wanted;
+use crate::page::scope::Extent;
 use crate::page::{Options, serve};
 use crate::session::{Connection, Session};
 
@@ -30,15 +30,15 @@ pub(crate) struct Ui {
 }
 
 pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui) -> Result<(), Failure> {
-    let wanted = match (command.all_namespaces, &connection.namespace) {
-        (true, _) => Wanted::All,
-        (false, Some(_)) => Wanted::One,
-        (false, None) => Wanted::AsMuchAsMayBe,
+    let extent = match (command.all_namespaces, &connection.namespace) {
+        (true, _) => Extent::All,
+        (false, Some(_)) => Extent::One,
+        (false, None) => Extent::AsMuchAsMayBe,
     };
     let options = Options {
         port: command.port,
         browser: !command.no_browser,
-        wanted,
+        extent,
         context: context(connection),
         flags: flags(connection),
         acts: ACTS,

@@ -1,4 +1,4 @@
-//! Who may use the page: whoever has the token of the address, once and in time, gets the token of the session.
+//! Who may use the page: those who have the token of the address, once and in time. They get the token of the session.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn another_token_says_nothing_and_uses_nothing_up() {
         let (mut access, first, now) = access();
-        for wrong in ["", "x", &first[1..], &format!("{first}x"), &access.session.0.to_string()] {
+        for wrong in ["", "x", &first[1..], &format!("{first}x"), access.session.0.as_ref()] {
             assert_eq!(access.exchange(wrong, now), Err(Refused::Wrong), "{wrong:?}");
         }
         assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(Refused::Wrong));

@@ -28,7 +28,7 @@ pub(crate) struct Act {
     pub(crate) flags: &'static [&'static str],
     /// What the button says.
     pub(crate) label: &'static str,
-    /// What follows, in a sentence.
+    /// What follows, for people.
     pub(crate) effect: &'static str,
     /// The rights that it needs. Without them there is no button; whether it is allowed, the API server decides.
     pub(crate) needs: &'static [Need],
@@ -78,13 +78,13 @@ pub(crate) fn typed(words: &[String], namespace: &str, flags: &[String]) -> Stri
     ["kubectl nudge".to_owned()].into_iter().chain(all).collect::<Vec<_>>().join(" ")
 }
 
-/// The word for a shell.
-fn quoted(word: &str) -> String {
+/// One of the words, for a shell.
+fn quoted(text: &str) -> String {
     let plain = |char: char| char.is_ascii_alphanumeric() || "-_=./:,@%+".contains(char);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
     } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

@@ -149,6 +149,7 @@ mod tests {
     use nudge_protocol::ConfigName;
     use serde_json::{Value, json};
 
+    use super::CellState::{Assigned, Harmed, Running, Unhealthy, Waiting};
     use super::*;
 
     fn config(status: &Value) -> VersionedConfig {
@@ -194,7 +195,6 @@ mod tests {
         ];
         let all = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32}});
         let of = |status: &Value| states(status, &pods).into_iter().map(|it| it.1).collect::<Vec<_>>();
-        use CellState::{Assigned, Harmed, Running, Unhealthy, Waiting};
         assert_eq!(of(&all), [Running, Assigned, Unhealthy, Harmed]);
         let first = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32,
             "evidence": {"first": {"name": "a", "reason": "PodNotReady"}}}});

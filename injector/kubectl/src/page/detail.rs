@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_told_with_its_steps_and_its_clock() {
+    fn a_move_is_shown_with_its_steps_and_its_clock() {
         let spec = json!({"current": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%", "holdSeconds": 9}], "bakeSeconds": 60}});
         let release = json!({"version": "2", "from": "1", "requestedBy": "jane", "requestedAt": "2026-01-01T00:00:00Z",
             "beganAt": "2026-01-01T00:00:01Z", "steps": [{"at": "2026-01-01T00:00:02Z", "pods": 1}],

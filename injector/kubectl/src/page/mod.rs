@@ -41,7 +41,7 @@ use self::access::{Access, EXCHANGE_LIMIT};
 use self::act::Act;
 use self::browser::Door;
 use self::feed::Feed;
-use self::scope::{Scope, Wanted, scope};
+use self::scope::{Extent, Scope, scope};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -58,7 +58,7 @@ pub(crate) struct Options {
     /// Whether the browser is opened.
     pub(crate) browser: bool,
     /// Which namespaces are asked for.
-    pub(crate) wanted: Wanted,
+    pub(crate) extent: Extent,
     /// The context, as the page names it.
     pub(crate) context: String,
     /// The flags that choose the cluster, as they were given.
@@ -87,11 +87,11 @@ struct Page {
 
 /// Serves the page until the user presses Ctrl-C, or nobody opens it in time.
 pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Failure> {
-    let configs = scope::<VersionedConfig>(&session, options.wanted, "listing configs").await?;
+    let configs = scope::<VersionedConfig>(&session, options.extent, "listing configs").await?;
     if let Scope::Nothing(why) = configs {
         return Err(Failure::new(why));
     }
-    let pods = scope::<Pod>(&session, options.wanted, "listing pods").await?;
+    let pods = scope::<Pod>(&session, options.extent, "listing pods").await?;
     let listener = TcpListener::bind(("127.0.0.1", options.port)).await;
     let failed =
         |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));

@@ -1,6 +1,6 @@
 //! The endpoints about one config: where its versions come from, how two differ, and what can be done.
 
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Page;
 use super::act::{Act, Asked, typed};
 use super::origin;
-use super::reply::{Body, json as reply, refusal};
+use super::reply::{Refusal, json as reply};
 use super::rights::permitted;
 use super::routes::Answer;
 use crate::failure::Failure;
@@ -54,10 +54,10 @@ pub(super) struct Doing {
     command: Option<String>,
 }
 
-type Asking<T> = Result<T, Response<Body>>;
+type Asking<T> = Result<T, Refusal>;
 
-fn unprocessable(failure: &Failure) -> Response<Body> {
-    refusal(StatusCode::UNPROCESSABLE_ENTITY, &failure.message)
+fn unprocessable(failure: &Failure) -> Refusal {
+    Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, &*failure.message)
 }
 
 /// The config, if the page shows it: as the watch saw it last.
@@ -65,7 +65,7 @@ fn shown(page: &Page, namespace: &str, config: &str) -> Asking<VersionedConfig> 
     let seen = page.feed.seen();
     let key = (namespace.to_owned(), config.to_owned());
     let found = seen.configs.as_ref().and_then(|configs| configs.get(&key)).cloned();
-    found.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "the page shows no such config"))
+    found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "the page shows no such config"))
 }
 
 /// A session in the namespace, whose output is kept for the page.
@@ -120,7 +120,7 @@ pub(super) async fn acts(page: &Page, asked: Asking<Of>) -> Answer {
 
 /// The words of the command, and how it is typed.
 fn words(page: &Page, doing: &Doing) -> Asking<(Vec<String>, String)> {
-    let wrong = || refusal(StatusCode::BAD_REQUEST, "there is no such act, config or version");
+    let wrong = || Refusal::new(StatusCode::BAD_REQUEST, "there is no such act, config or version");
     let act: &Act = page.options.acts.iter().find(|act| act.name == doing.act).ok_or_else(wrong)?;
     let version = match &doing.version {
         Some(version) => Some(VersionName::new(version).map_err(|_| wrong())?),
@@ -134,7 +134,7 @@ fn words(page: &Page, doing: &Doing) -> Asking<(Vec<String>, String)> {
 }
 
 /// The command that an act equals.
-pub(super) async fn preview(page: &Page, asked: Asking<Doing>) -> Answer {
+pub(super) fn preview(page: &Page, asked: Asking<Doing>) -> Answer {
     let doing = asked?;
     shown(page, &doing.namespace, &doing.config)?;
     let (_, typed) = words(page, &doing)?;
@@ -147,10 +147,10 @@ pub(super) async fn act(page: &Page, asked: Asking<Doing>) -> Answer {
     shown(page, &doing.namespace, &doing.config)?;
     let (words, typed) = words(page, &doing)?;
     if doing.command.as_deref() != Some(&typed) {
-        return Err(refusal(StatusCode::CONFLICT, "this is not the command that was shown"));
+        return Err(Refusal::new(StatusCode::CONFLICT, "this is not the command that was shown"));
     }
     let Ok(_one) = page.acting.try_acquire() else {
-        return Err(refusal(StatusCode::CONFLICT, "another command is running; wait until it ends"));
+        return Err(Refusal::new(StatusCode::CONFLICT, "another command is running; wait until it ends"));
     };
     page.session.out.note(&typed);
     let session = session(page, &doing.namespace);

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::session::{FIELD_MANAGER, Session};
 use crate::version::stored::{label, objects};
 
-/// The most versions of which that is told.
+/// The most versions of which that is said.
 const MOST: usize = 1000;
 
 /// Where a version comes from.
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_versions_are_told_than_can_be_shown() {
+    fn no_more_versions_are_named_than_can_be_shown() {
         let found: Vec<ObjectMeta> =
             (0..=MOST).map(|at| meta(&at.to_string(), "2026-01-01T00:00:00Z", &json!(null))).collect();
         assert_eq!(of(found.iter()).len(), MOST);

@@ -15,7 +15,7 @@ use serde_json::json;
 /// The body of an answer: whole, or as it comes.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or told to other sites.
+/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named to other sites.
 const HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",
@@ -48,15 +48,28 @@ pub(crate) fn file(kind: &'static str, content: &'static str) -> Response<Body> 
 
 /// A JSON document.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    let Ok(text) = serde_json::to_vec(value) else {
-        return refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer can't be written");
-    };
+    // What is written here has names for keys, so that this can't fail.
+    let text = serde_json::to_vec(value).unwrap_or_default();
     answer(status, "application/json", Full::new(Bytes::from(text)).boxed_unsync())
 }
 
 /// Why there is no other answer.
-pub(crate) fn refusal(status: StatusCode, message: &str) -> Response<Body> {
-    json(status, &json!({"error": message}))
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl From<Refusal> for Response<Body> {
+    fn from(Refusal { status, message }: Refusal) -> Self {
+        json(status, &json!({"error": message}))
+    }
 }
 
 /// JSON documents, a line each, as they come.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::access::Refused;
 use super::assets::asset;
-use super::reply::{Body, file, json, lines, refusal};
+use super::reply::{Body, Refusal, file, json, lines};
 use super::scope::Scope;
 use super::stream::Overview;
 use super::view::ConfigView;
@@ -25,24 +25,28 @@ const MOST_BODY: usize = 16 * 1024;
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 
 /// An answer, or why there is no other.
-pub(super) type Answer = Result<Response<Body>, Response<Body>>;
+pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
     if let Err(foreign) = guard::check(&request, page.port) {
-        return refusal(StatusCode::FORBIDDEN, foreign.message());
+        return Refusal::new(StatusCode::FORBIDDEN, foreign.message()).into();
     }
     if request.method() == Method::GET {
         let asset = asset(request.uri().path());
-        return asset.map_or_else(nothing_here, |asset| file(asset.kind, asset.content));
+        return asset.map_or_else(|| nothing_here().into(), |asset| file(asset.kind, asset.content));
     }
     let path = request.uri().path().to_owned();
     if path == "/api/session" {
-        return exchange(page, request).await.unwrap_or_else(|refusal| refusal);
+        return exchange(page, request).await.unwrap_or_else(Into::into);
     }
     // Nothing else is said to those without the session's token, not even what there is.
     if !page.access.borrow().admits(guard::bearer(request.headers())) {
-        return refusal(StatusCode::UNAUTHORIZED, "run kubectl nudge ui again, and open the address that it prints");
+        return Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "run kubectl nudge ui again, and open the address that it prints",
+        )
+        .into();
     }
     let answered = match path.as_str() {
         "/api/overview" => overview(page, request).await,
@@ -50,24 +54,26 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
         "/api/origins" => of_config::origins(page, read(request).await).await,
         "/api/diff" => of_config::diff(page, read(request).await).await,
         "/api/acts" => of_config::acts(page, read(request).await).await,
-        "/api/preview" => of_config::preview(page, read(request).await).await,
+        "/api/preview" => of_config::preview(page, read(request).await),
         "/api/act" => of_config::act(page, read(request).await).await,
         _ => Err(nothing_here()),
     };
-    answered.unwrap_or_else(|refusal| refusal)
+    answered.unwrap_or_else(Into::into)
 }
 
-fn nothing_here() -> Response<Body> {
-    refusal(StatusCode::NOT_FOUND, "there is nothing here")
+fn nothing_here() -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, "there is nothing here")
 }
 
 /// The body as this type, and nothing more.
-async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Response<Body>> {
+async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refusal> {
     let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MOST_BODY).collect()).await;
-    let Ok(Ok(body)) = body else { return Err(refusal(StatusCode::BAD_REQUEST, "the body is too long or broken off")) };
+    let Ok(Ok(body)) = body else {
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
+    };
     // Messages of the parser would repeat what was sent.
     serde_json::from_slice(&body.to_bytes())
-        .map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
+        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
 }
 
 #[derive(Deserialize)]
@@ -89,7 +95,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
                     "context": page.options.context,
                     "namespace": page.session.namespace,
                     "onlyNamespace": one,
-                    "wanted": page.options.wanted == super::Wanted::One,
+                    "chosen": page.options.extent == super::Extent::One,
                 }),
             );
             page.opened.notify_one();
@@ -101,7 +107,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
                     "the address was opened again, in vain: it works once. If you did not, somebody else knows it",
                 );
             }
-            Err(refusal(StatusCode::FORBIDDEN, refused.message()))
+            Err(Refusal::new(StatusCode::FORBIDDEN, refused.message()))
         }
     }
 }
@@ -119,20 +125,20 @@ async fn overview(page: &Page, request: Request<Incoming>) -> Answer {
 /// The config that a window shows, which need not exist yet.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct Which {
     namespace: String,
     config: String,
 }
 
 async fn config(page: &Page, request: Request<Incoming>) -> Answer {
-    let Wanted { namespace, config } = read(request).await?;
+    let Which { namespace, config } = read(request).await?;
     window(page, ConfigView::new((namespace, config)))
 }
 
 /// The stream of a window, if there are not too many.
 fn window(page: &Page, view: impl stream::View) -> Answer {
     let Ok(permit) = Arc::clone(&page.windows).try_acquire_owned() else {
-        return Err(refusal(StatusCode::TOO_MANY_REQUESTS, "the page is open too often; close a window of it"));
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "the page is open too often; close a window of it"));
     };
     Ok(lines(stream::lines(view, page.feed.clone(), permit)))
 }

@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// What the user wants to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum Extent {
     /// All namespaces if the user may list them, else the namespace of the session.
     AsMuchAsMayBe,
     /// All namespaces.
@@ -31,15 +31,15 @@ pub(crate) enum Scope {
 }
 
 /// What of this kind the user may list; `what` names the attempt.
-pub(crate) async fn scope<K>(session: &Session, wanted: Wanted, what: &str) -> Result<Scope, Failure>
+pub(crate) async fn scope<K>(session: &Session, extent: Extent, what: &str) -> Result<Scope, Failure>
 where
     K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
     K::DynamicType: Default,
 {
-    if wanted != Wanted::One {
+    if extent != Extent::One {
         match first(&Api::<K>::all(session.client.clone())).await {
             Ok(()) => return Ok(Scope::All),
-            Err(kube::Error::Api(status)) if status.code == 403 && wanted == Wanted::AsMuchAsMayBe => {}
+            Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AsMuchAsMayBe => {}
             Err(error) => return refused(what, &error),
         }
     }

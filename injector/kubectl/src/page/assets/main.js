@@ -41,7 +41,7 @@ function route() {
 function where(granted) {
   const one = `${granted.context}, namespace ${granted.namespace} only`;
   if (!granted.onlyNamespace) return `${granted.context}, all namespaces`;
-  return granted.wanted ? one : `${one}: you may not list configs of all namespaces`;
+  return granted.chosen ? one : `${one}: you may not list configs of all namespaces`;
 }
 
 try {
