@@ -6,11 +6,14 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
+use nudge_api::VersionedConfig;
+use nudge_core::identity::Identity;
+use nudge_core::rollout::pod_number;
 use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
 use serde_json::{Value, json};
 
-use crate::scene::{opened, paint, pod, pod_status, report, shows, stage};
+use crate::scene::{opened, paint, pod, pod_status, repaint, report, shows, stage};
 use crate::tab::Tab;
 
 /// Names the folder.
@@ -111,8 +114,8 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
         json!({"seconds": 96, "reason": "the readiness probe of container app needs 96 s to notice that it got worse"});
     let status = json!({
         "phase": "Progressing", "current": "1.4.2", "target": "1.5.0", "previous": "1.4.0", "published": "1.4.2", "identity": "0123456789abcdef0123456789abcdef",
-        "pods": {"total": 36, "updated": 33, "ready": 34, "summary": "33/36"}, "versions": versions, "releases": releases,
-        "rollout": {"stage": "Moving", "step": 2, "threshold": 1_u64 << 30, "steppedAt": ago(30), "beganAt": ago(70), "watch": watch, "evidence": harmed},
+        "pods": {"total": 36, "updated": 35, "ready": 35, "summary": "35/36"}, "versions": versions, "releases": releases,
+        "rollout": {"stage": "Moving", "step": 2, "steppedAt": ago(30), "beganAt": ago(70), "watch": watch, "evidence": harmed},
         "conditions": [
             condition("Ready", false, "Progressing", "version 1.5.0 is assigned to 9 of 36 pods; 1 of them became unready, which alone is no proof", 70),
             condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 30),
@@ -127,7 +130,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
         let (name, workload) =
             if at < 24 { (format!("web-{at:02}"), "web") } else { (format!("batch-{:02}", at - 24), "batch") };
         space.create_object::<Pod>(pod(&name, "shop", workload)).await?;
-        report(&space, &name, pod_status(at % 17 != 4, "True", "Applied", "shop=1.4.2")).await?;
+        report(&space, &name, pod_status(true, "True", "Applied", "shop=1.4.2")).await?;
     }
     others(&space).await?;
     Ok(space)
@@ -181,23 +184,31 @@ async fn others(space: &Space) -> Result<()> {
     paint(space, "edge", json!({"current": "12", "rollout": {"paused": true}}), json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": paused})).await
 }
 
-/// Makes the pods that have the target run it, as their agents would report.
+/// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run it.
 async fn moved(space: &Space, tab: &Tab) -> Result<()> {
     tab.run("document.querySelector('details').open = true").await?;
-    tab.says("details tbody", "1.5.0").await?;
-    let assigned: Vec<String> = tab
-        .value("[...document.querySelectorAll('details tbody tr')].filter((row) => row.children[4].innerText.endsWith('1.5.0')).map((row) => row.children[0].innerText)")
-        .await?;
-    ensure!(assigned.len() > 3, "{assigned:?}");
-    for (at, name) in assigned.iter().enumerate().filter(|(at, _)| at % 5 != 3) {
-        let status = if at == 2 {
-            pod_status(true, "False", "NoHandler", "shop=1.4.2; no process handles SIGHUP")
-        } else {
-            pod_status(true, "True", "Applied", "shop=1.5.0")
-        };
-        report(space, name, status).await?;
+    tab.says("details tbody", "web-00").await?;
+    let planned: Vec<(String, String)> =
+        tab.value("[...document.querySelectorAll('details tbody tr')].map((row) => [row.cells[0].innerText, row.cells[5].innerText])").await?;
+    let early: Vec<&String> =
+        planned.iter().filter(|(_, step)| ["1", "2"].contains(&&**step)).map(|(pod, _)| pod).collect();
+    ensure!(early.len() == 9, "{planned:?}");
+    let identity = Identity::of(&space.api::<VersionedConfig>().get("shop").await?);
+    // Workloads with 20 pods or more have a threshold of their own.
+    let (mut web, mut others) = (0, 0);
+    for pod in &early {
+        let uid = space.api::<Pod>().get(pod).await?.uid().context("no uid")?;
+        let below = if pod.starts_with("web") { &mut web } else { &mut others };
+        *below = u64::max(*below, u64::from(pod_number(identity, &uid)) + 1);
     }
-    tab.says("#pod-summary", "harmed").await?;
+    let own = json!([{"workload": "StatefulSet/web", "threshold": web}]);
+    let first = json!({"name": early[2], "reason": "PodNotReady", "afterSeconds": 12});
+    repaint(space, "shop", json!({"rollout": {"threshold": others, "workloads": own, "evidence": {"first": first}}}))
+        .await?;
+    for (at, name) in early.iter().enumerate().filter(|(at, _)| *at != 5) {
+        report(space, name, pod_status(at != 2, "True", "Applied", "shop=1.5.0")).await?;
+    }
+    tab.says("#pod-summary", "1 harmed, 1 assigned but not running it yet, 7 running it, 27 not in a step yet").await?;
     tab.run("document.querySelector('details').open = false").await
 }
 

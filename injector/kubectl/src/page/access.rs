@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn another_token_says_nothing_and_uses_nothing_up() {
         let (mut access, first, now) = access();
-        for wrong in ["", "x", &first[1..], &format!("{first}x"), access.session.0.as_ref()] {
+        let session = access.session.0.to_string();
+        for wrong in ["", "x", &first[1..], &format!("{first}x"), &session] {
             assert_eq!(access.exchange(wrong, now), Err(Refused::Wrong), "{wrong:?}");
         }
         assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(Refused::Wrong));
-        let session = access.session.0.to_string();
         assert!(!access.admits(&session), "nobody has it yet");
         assert!(access.exchange(&first, now).is_ok());
         assert_eq!(access.exchange("x", now), Err(Refused::Wrong));
