@@ -95,7 +95,7 @@ impl Browser {
         let attached = json!({"targetId": target, "flatten": true});
         let attached = self.call(None, "Target.attachToTarget", attached).await?;
         let session = attached["sessionId"].as_str().context("no session")?.to_owned();
-        for domain in ["Page", "Runtime", "Log", "Performance"] {
+        for domain in ["Page", "Runtime", "Log"] {
             self.call(Some(&session), &format!("{domain}.enable"), json!({})).await?;
         }
         Ok(Tab { browser: self, session, context: context.to_owned() })

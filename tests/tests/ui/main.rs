@@ -2,6 +2,7 @@
 
 mod acts;
 mod attacks;
+mod bounds;
 mod browser;
 mod crowd;
 mod hostile;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nudge_tests::{Process, binary, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -41,22 +41,26 @@ impl Answer {
 }
 
 impl Page {
-    /// Runs the command with this kubeconfig.
+    /// Runs the command with this kubeconfig, without a browser.
     pub(crate) async fn start(kubeconfig: &Path, arguments: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let (out, errors) = (folder.path().join("out"), folder.path().join("errors"));
         let mut command = Command::new(binary::kubectl_nudge()?);
         command.args(["ui", "--no-browser", "--kubeconfig"]).arg(kubeconfig).args(arguments);
+        Self::of(&mut command).await
+    }
+
+    /// Runs the command.
+    pub(crate) async fn of(command: &mut Command) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let (out, errors) = (folder.path().join("out"), folder.path().join("errors"));
         command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&errors)?);
-        let process = Process::spawn("kubectl nudge ui", &mut command)?;
-        let line = async || {
+        let mut process = Process::spawn("kubectl nudge ui", command)?;
+        let begun = async || {
             let text = std::fs::read_to_string(&out).ok()?;
-            text.split_once('\n').map(|(line, _)| line.to_owned())
+            let line = text.split_once('\n').map(|(line, _)| line.to_owned());
+            line.map(Some).or_else(|| process.try_exited().ok()?.map(|_| None))
         };
-        let address = match eventually(SOON, "the address is printed", line).await {
-            Ok(address) => address,
-            Err(error) => return Err(error.context(std::fs::read_to_string(&errors)?)),
-        };
+        let address = eventually(SOON, "the address is printed", begun).await?;
+        let Some(address) = address else { bail!("it ended: {}", std::fs::read_to_string(&errors)?) };
         let port = address.strip_prefix("http://127.0.0.1:").and_then(|rest| rest.split_once("/#"));
         let port = port.with_context(|| address.clone())?.0.parse()?;
         Ok(Self { process, address, port, folder })

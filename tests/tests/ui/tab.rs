@@ -132,16 +132,6 @@ impl Tab {
         Ok(std::fs::write(file, data)?)
     }
 
-    /// A figure of the browser about the page.
-    pub(crate) async fn figure(&self, name: &str) -> Result<f64> {
-        let answer = self.call("Performance.getMetrics", json!({})).await?;
-        let all = answer["metrics"].as_array().context("no metrics")?;
-        all.iter()
-            .find(|one| one["name"] == name)
-            .and_then(|one| one["value"].as_f64())
-            .with_context(|| name.to_owned())
-    }
-
     /// Errors of scripts, and what the content security policy forbade.
     pub(crate) fn complaints(&self) -> Vec<String> {
         // Refusals of the server are answers that the page shows.

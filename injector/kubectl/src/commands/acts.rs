@@ -2,7 +2,7 @@
 
 use nudge_api::VersionedConfig;
 
-use crate::page::act::{Act, Reason};
+use crate::page::act::Act;
 use crate::page::rights::Need;
 
 const PATCH: Need = Need::Config("patch");
@@ -27,7 +27,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Pods are moved to the version, step by step.",
         needs: &[PATCH, Need::Activate],
         version: true,
-        reason: Reason::None,
+        reason: None,
         applies: has_versions,
     },
     Act {
@@ -38,7 +38,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
         needs: &[PATCH, Need::Activate],
         version: true,
-        reason: Reason::Required,
+        reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
     },
     Act {
@@ -49,7 +49,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "All pods return at once: during a rollout and after a failed one to the current version, else to the version before.",
         needs: &[PATCH, Need::Activate],
         version: false,
-        reason: Reason::None,
+        reason: None,
         applies: has_a_way_back,
     },
     Act {
@@ -60,7 +60,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Rollouts of the config stay where they are until somebody resumes them.",
         needs: &[PATCH],
         version: false,
-        reason: Reason::None,
+        reason: None,
         applies: |config| !config.spec.rollout.paused,
     },
     Act {
@@ -71,7 +71,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Rollouts of the config go on.",
         needs: &[PATCH],
         version: false,
-        reason: Reason::None,
+        reason: None,
         applies: |config| config.spec.rollout.paused,
     },
 ];

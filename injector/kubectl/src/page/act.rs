@@ -7,16 +7,6 @@ use serde::Serialize;
 use super::rights::Need;
 use crate::failure::Failure;
 
-/// Whether an act takes a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Reason {
-    /// It takes none.
-    None,
-    /// It needs one.
-    Required,
-}
-
 /// Something that can be done to a config. A list of them is all that the page can do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Act {
@@ -34,8 +24,8 @@ pub(crate) struct Act {
     pub(crate) needs: &'static [Need],
     /// Whether a version is chosen.
     pub(crate) version: bool,
-    /// Whether a reason is asked for.
-    pub(crate) reason: Reason,
+    /// What is asked for as the reason; absent where there is none.
+    pub(crate) reason: Option<&'static str>,
     /// Whether it does anything to the config as it is.
     pub(crate) applies: fn(&VersionedConfig) -> bool,
 }
@@ -61,10 +51,10 @@ impl Act {
             (false, _) => {}
         }
         words.extend(self.flags.iter().map(|&flag| flag.to_owned()));
-        match asked.reason.as_deref().map(str::trim).filter(|_| self.reason != Reason::None) {
+        match asked.reason.as_deref().map(str::trim).filter(|_| self.reason.is_some()) {
             Some(reason) if reason.len() > LONGEST_REASON => return Err(Failure::usage("the reason is too long")),
             Some(reason) if !reason.is_empty() => words.push(format!("--reason={reason}")),
-            _ if self.reason == Reason::Required => return Err(Failure::usage("give a reason")),
+            _ if self.reason.is_some() => return Err(Failure::usage("give a reason")),
             Some(_) | None => {}
         }
         Ok(words)
@@ -96,7 +86,7 @@ pub(crate) struct Permitted {
     label: &'static str,
     effect: &'static str,
     version: bool,
-    reason: Reason,
+    reason: Option<&'static str>,
     /// Whether the user may.
     allowed: bool,
 }
@@ -120,7 +110,7 @@ mod tests {
         effect: "",
         needs: &[],
         version: true,
-        reason: Reason::Required,
+        reason: Some("Why"),
         applies: |_| true,
     };
 
@@ -146,7 +136,7 @@ mod tests {
             APPROVE.words(&asked(Some("1"), Some(" "))).is_err() && APPROVE.words(&asked(Some("1"), None)).is_err()
         );
         assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
-        let plain = Act { version: false, reason: Reason::None, flags: &[], ..APPROVE };
+        let plain = Act { version: false, reason: None, flags: &[], ..APPROVE };
         assert_eq!(plain.words(&asked(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
     }
 

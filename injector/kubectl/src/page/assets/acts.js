@@ -7,13 +7,13 @@ function confirm(of, act, version, said) {
   const wrong = element("p", { class: "notice", role: "alert", hidden: true });
   const reason = element("input", { id: "reason", maxlength: 256, autocomplete: "off", required: true });
   const go = element("button", { type: "submit", class: "go", id: "go" }, act.label);
-  const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, reason: act.reason === "none" ? undefined : reason.value });
+  const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, reason: act.reason ? reason.value : undefined });
   const fault = (error) => { say(wrong, error?.message ?? ""); wrong.hidden = !error; };
   let asked = 0;
   async function preview() {
     const turn = ++asked;
     go.disabled = true;
-    if (act.reason === "required" && !reason.value.trim()) return say(command, "Give a reason first.");
+    if (act.reason && !reason.value.trim()) return say(command, "Give a reason first.");
     try {
       const answer = await ask("/api/preview", body());
       if (turn !== asked) return;
@@ -41,12 +41,12 @@ function confirm(of, act, version, said) {
   const title = `${act.label}${version ? ` ${version}` : ""}: ${of.namespace}/${of.name}`;
   const dialog = element("dialog", { "aria-labelledby": "confirm-title", onclose: () => dialog.remove() },
     element("form", { onsubmit: run }, element("h2", { id: "confirm-title" }, title), element("p", {}, act.effect),
-      act.reason === "none" ? "" : [element("label", { for: "reason" }, "Why nobody can wait for steps"), reason],
+      act.reason ? [element("label", { for: "reason" }, act.reason), reason] : "",
       element("p", { class: "soft" }, "This runs:"), element("pre", { tabindex: "0", "aria-labelledby": "confirm-title" }, command), wrong,
       element("div", { class: "acts" }, go, element("button", { type: "button", id: "cancel", onclick: () => dialog.close() }, "Cancel"))));
   document.body.append(dialog);
   dialog.showModal();
-  (act.reason === "none" ? dialog.querySelector("#cancel") : reason).focus();
+  (act.reason ? reason : dialog.querySelector("#cancel")).focus();
   preview();
 }
 

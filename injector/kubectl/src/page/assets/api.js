@@ -15,7 +15,8 @@ async function post(path, body) {
 // The token leaves the address bar before anything else happens.
 export async function exchange() {
   const token = location.hash.slice(1);
-  if (!token || token.startsWith("/") || token === "main") return;
+  // What begins with a slash is a place of the page.
+  if (!token || token.startsWith("/")) return;
   history.replaceState(null, "", location.pathname);
   const granted = await (await post("/api/session", { token })).json();
   sessionStorage.setItem(KEY, JSON.stringify(granted));

@@ -36,7 +36,6 @@ export async function diff(main, signal, state, of) {
     state("");
   } catch (error) {
     if (signal.aborted) return;
-    // The list of configs may still be on its way.
     if (error.status === 401) return state("ended", error.message);
     body.replaceChildren(element("p", { class: "notice", role: "alert" }, error.message));
   }
