@@ -30,6 +30,7 @@ assets! {
     "/overview.js" SCRIPT, "overview.js";
     "/config.js" SCRIPT, "config.js";
     "/rollout.js" SCRIPT, "rollout.js";
+    "/cells.js" SCRIPT, "cells.js";
     "/pods.js" SCRIPT, "pods.js";
     "/versions.js" SCRIPT, "versions.js";
     "/past.js" SCRIPT, "past.js";

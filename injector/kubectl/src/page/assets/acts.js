@@ -52,8 +52,12 @@ function confirm(of, act, version, said) {
 
 export function actions(into, said, of) {
   let acts = [], asked = "", known = "";
-  const button = (act, version) => element("button", { type: "button", "data-act": act.name, "data-key": `${act.name}-${version ?? ""}`, onclick: () => confirm(of, act, version, said) },
-    act.label, version ? element("span", { class: "hidden" }, ` ${version}`) : "", "…");
+  function button(act, version) {
+    const named = { "data-act": act.name, "data-key": `${act.name}-${version ?? ""}` };
+    const hidden = version ? element("span", { class: "hidden" }, ` ${version}`) : "";
+    const onclick = () => confirm(of, act, version, said);
+    return element("button", { type: "button", ...named, onclick }, act.label, hidden, "…");
+  }
   const doing = {
     changed() {},
     known: () => known,

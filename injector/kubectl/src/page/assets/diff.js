@@ -1,5 +1,6 @@
 import { ask } from "./api.js";
-import { address, element, link } from "./dom.js";
+import { address, element, link, soft } from "./dom.js";
+import { many } from "./format.js";
 
 // The most lines of all changes together that are in the page.
 const MOST_LINES = 4000;
@@ -14,25 +15,30 @@ function lines(text, room) {
   });
   const cut = all.length - made.length;
   room.left -= made.length;
-  return [element("pre", { tabindex: "0", "aria-label": "changed lines" }, made), cut ? element("p", { class: "soft" }, `${cut} more lines; see kubectl nudge diff`) : ""];
+  const rest = cut ? element("p", { class: "soft" }, `${cut} more lines; see kubectl nudge diff`) : "";
+  return [element("pre", { tabindex: "0", "aria-label": "changed lines" }, made), rest];
 }
 
 function change(one, room) {
   const note = one.instead ? ` (${one.instead})` : "";
-  return element("section", { class: "change" }, element("h2", {}, element("code", {}, one.key), element("span", { class: "soft" }, ` ${one.what}${note}`)), one.text ? lines(one.text, room) : "");
+  const title = element("h2", {}, element("code", {}, one.key), soft(` ${one.what}${note}`));
+  return element("section", { class: "change" }, title, one.text ? lines(one.text, room) : "");
 }
 
 export async function diff(main, signal, state, of) {
   const { namespace, name, old, young } = of;
   const body = element("div", { id: "changes" }, element("p", { role: "status" }, "Loading."));
-  main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${namespace} / `, link(address(namespace, name), name)),
-    element("h1", {}, `${name}: ${old} → ${young}`), element("p", {}, link(address(namespace, name, "diff", young, old), "The other way round")), body);
+  const back = link(address(namespace, name), name);
+  const turned = link(address(namespace, name, "diff", young, old), "The other way round");
+  main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${namespace} / `, back),
+    element("h1", {}, `${name}: ${old} → ${young}`), element("p", {}, turned), body);
   try {
     const { changes, warnings } = await ask("/api/diff", { namespace, config: name, old, new: young });
     if (signal.aborted) return;
     const room = { left: MOST_LINES };
-    body.replaceChildren(...warnings.map((text) => element("p", { class: "notice" }, text)),
-      element("p", { role: "status" }, `${changes.length} ${changes.length === 1 ? "key differs" : "keys differ"}`), ...changes.map((one) => change(one, room)));
+    const notices = warnings.map((text) => element("p", { class: "notice" }, text));
+    const count = element("p", { role: "status" }, many(changes.length, "key differs", "keys differ"));
+    body.replaceChildren(...notices, count, ...changes.map((one) => change(one, room)));
     state("");
   } catch (error) {
     if (signal.aborted) return;

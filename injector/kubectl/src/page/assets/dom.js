@@ -33,6 +33,8 @@ export function say(into, text) {
   if (into.textContent !== safe) into.textContent = safe;
 }
 
+export const soft = (...children) => element("span", { class: "soft" }, ...children);
+
 export const link = (to, text, attributes = {}) => element("a", { href: to, ...attributes }, text);
 
 export const address = (...parts) => `#/${parts.map(encodeURIComponent).join("/")}`;

@@ -16,9 +16,11 @@ export function period(seconds) {
 export const moment = (seconds) => new Date(seconds * 1000).toISOString().replace("T", " ").replace(".000Z", " UTC");
 
 // A time that says how long ago it is, and keeps saying it.
-export const age = (seconds, before = "", after = " ago") =>
-  element("time", { datetime: new Date(seconds * 1000).toISOString(), title: moment(seconds), "data-since": seconds, "data-before": before, "data-after": after },
-    `${before}${period(now() / 1000 - seconds)}${after}`);
+export function age(seconds, before = "", after = " ago") {
+  const datetime = new Date(seconds * 1000).toISOString();
+  const kept = { "data-since": seconds, "data-before": before, "data-after": after };
+  return element("time", { datetime, title: moment(seconds), ...kept }, `${before}${period(now() / 1000 - seconds)}${after}`);
+}
 
 // How far a time that is watched has come, and the words beside it.
 export function passed(from, seconds) {
@@ -40,6 +42,8 @@ function tick() {
   }
 }
 setInterval(tick, 1000);
+
+export const many = (number, one, more = `${one}s`) => `${number} ${number === 1 ? one : more}`;
 
 export const bytes = (count) => (count < 1024 ? `${count} B` : `${(count / 1024).toFixed(1)} KiB`);
 

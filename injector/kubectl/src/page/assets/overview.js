@@ -36,7 +36,8 @@ export function overview(main, signal, state) {
   const fault = element("p", { class: "notice", role: "alert", hidden: true });
   const summary = element("p", { role: "status", id: "summary" }, "Loading.");
   const filter = element("input", { id: "filter", type: "search", autocomplete: "off", oninput: () => show() });
-  main.replaceChildren(element("h1", {}, "Configs"), fault, element("label", { for: "filter" }, "Filter by name, phase, version or reason"), filter, summary,
+  const label = element("label", { for: "filter" }, "Filter by name, phase, version or reason");
+  main.replaceChildren(element("h1", {}, "Configs"), fault, label, filter, summary,
     element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, ...heads)), body));
 
   function show() {

@@ -1,37 +1,66 @@
-import { element } from "./dom.js";
-import { age, moment, period } from "./format.js";
+import { element, soft } from "./dom.js";
+import { age, many, moment, period } from "./format.js";
 
-const MARKS = { Open: ["▶", "moving"], Current: ["●", "none"], Returned: ["●", "none"], Left: ["▲", "look"], Paused: ["■", "act"], RolledBack: ["■", "act"] };
+// Each outcome has a mark, since colour alone says nothing to many.
+const MARKS = {
+  Open: ["▶", "moving"], Current: ["●", "none"], Returned: ["●", "none"],
+  Left: ["▲", "look"], Paused: ["■", "act"], RolledBack: ["■", "act"],
+};
+
 const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
-const table = (heads, rows) => element("table", { class: "stacks" },
-  element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, rows));
+
+function table(heads, rows) {
+  const head = element("tr", {}, heads.map((text) => element("th", { scope: "col" }, text)));
+  return element("table", { class: "stacks" }, element("thead", {}, head), element("tbody", {}, rows));
+}
+
+// Why it ended so, and what was counted for and against it.
+function verdict({ why, evidence, atOnce, steps, beganAt }) {
+  const out = steps.map(([at, pods]) => `${many(pods, "pod")} after ${period(at - beganAt)}`).join(", ");
+  const texts = [why, evidence, atOnce && `at once: ${atOnce}`, out && `steps: ${out}`];
+  return texts.filter((text) => text).map((text) => element("div", {}, text));
+}
+
+function release(one) {
+  const [mark, color] = MARKS[one.outcome] ?? ["○", ""];
+  const took = () => element("span", { title: moment(one.endedAt) }, period(one.endedAt - one.beganAt));
+  return element("tr", {},
+    element("td", {}, element("strong", {}, one.version), soft(one.from ? ` from ${one.from}` : " (the first)")),
+    cell("Outcome", element("span", { class: color }, `${mark} ${one.outcome}`)),
+    cell("Requested by", one.requestedBy ?? "<unknown>"),
+    cell("Began", age(one.beganAt)),
+    cell("Took", one.endedAt ? took() : "open"),
+    cell("Verdict", verdict(one)));
+}
 
 // What was asked for, by whom, and what became of it; the newest first.
 export function releases({ releases: all }) {
   if (!all.length) return element("p", {}, "There is no release yet.");
-  const row = (release) => {
-    const [mark, color] = MARKS[release.outcome] ?? ["○", ""];
-    const steps = release.steps.map(([at, pods]) => `${pods} ${pods === 1 ? "pod" : "pods"} after ${period(at - release.beganAt)}`).join(", ");
-    const texts = [release.why, release.evidence, release.atOnce ? `at once: ${release.atOnce}` : "", steps ? `steps: ${steps}` : ""].filter((text) => text);
-    return element("tr", {}, element("td", {}, element("strong", {}, release.version), element("span", { class: "soft" }, release.from ? ` from ${release.from}` : " (the first)")),
-      cell("Outcome", element("span", { class: color }, `${mark} ${release.outcome}`)), cell("Requested by", release.requestedBy ?? "<unknown>"),
-      cell("Began", age(release.beganAt)), cell("Took", release.endedAt ? element("span", { title: moment(release.endedAt) }, period(release.endedAt - release.beganAt)) : "open"),
-      cell("Verdict", texts.map((text) => element("div", {}, text))));
-  };
-  return table(["Version", "Outcome", "Requested by", "Began", "Took", "Verdict"], all.map(row));
+  return table(["Version", "Outcome", "Requested by", "Began", "Took", "Verdict"], all.map(release));
 }
 
 // Conditions that are good news when they are true.
 const GOOD = ["Ready", "Published", "SecretPublished", "Restarted", "Fetched", "Valid"];
 
+function mark(condition, fine) {
+  if (fine) return ["●", "none"];
+  if (condition.action) return ["■", "act"];
+  return condition.type === "Reconciling" ? ["▶", "moving"] : ["▲", "look"];
+}
+
+function condition(one) {
+  const fine = (one.status === "True") === GOOD.includes(one.type);
+  const [shape, color] = mark(one, fine);
+  const meaning = `${one.meaning}${one.action ? " Somebody has to act." : ""}`;
+  return element("tr", {},
+    element("td", {}, element("strong", {}, one.type)),
+    cell("Is", element("span", { class: color }, `${shape} ${one.status}`)),
+    cell("Reason", one.reason),
+    cell("Says", element("div", {}, one.message), fine ? "" : element("div", { class: "soft" }, meaning)),
+    cell("Since", age(one.since, "", "")));
+}
+
 export function conditions({ conditions: all }) {
   if (!all.length) return element("p", {}, "Nudge has not said anything about the config yet.");
-  const row = (condition) => {
-    const neutral = condition.type === "Reconciling";
-    const fine = (condition.status === "True") === GOOD.includes(condition.type);
-    const [mark, color] = fine ? ["●", "none"] : condition.action ? ["■", "act"] : neutral ? ["▶", "moving"] : ["▲", "look"];
-    return element("tr", {}, element("td", {}, element("strong", {}, condition.type)), cell("Is", element("span", { class: color }, `${mark} ${condition.status}`)), cell("Reason", condition.reason),
-      cell("Says", element("div", {}, condition.message), fine ? "" : element("div", { class: "soft" }, `${condition.meaning}${condition.action ? " Somebody has to act." : ""}`)), cell("Since", age(condition.since, "", "")));
-  };
-  return table(["Condition", "Is", "Reason", "Says", "Since"], all.map(row));
+  return table(["Condition", "Is", "Reason", "Says", "Since"], all.map(condition));
 }

@@ -1,10 +1,13 @@
 import { ask } from "./api.js";
 import { address, element, link, swap } from "./dom.js";
-import { age, bytes } from "./format.js";
+import { age, bytes, many } from "./format.js";
 
 // The most that are shown before somebody asks for all.
 const FEW = 8;
-const MARKS = { Current: ["●", "none"], Target: ["▶", "moving"], Failed: ["■", "act"], Broken: ["■", "act"], Invalid: ["■", "act"], Incomplete: ["▲", "look"], Available: ["○", ""] };
+const MARKS = {
+  Current: ["●", "none"], Target: ["▶", "moving"], Available: ["○", ""], Incomplete: ["▲", "look"],
+  Failed: ["■", "act"], Broken: ["■", "act"], Invalid: ["■", "act"],
+};
 
 const toDiff = (of, old, young) => address(of.namespace, of.name, "diff", old, young);
 
@@ -15,14 +18,20 @@ function merged(shown, origins) {
   return [...shown.versions, ...incomplete].reverse();
 }
 
+// Who asked for it, and when, as far as that is known.
+function request({ requestedBy, requestedAt }) {
+  if (requestedAt) return age(requestedAt, `; requested by ${requestedBy ?? "<unknown>"} `);
+  return requestedBy ? `; requested by ${requestedBy}` : "";
+}
+
 function facts(version, origin, previous) {
   const [mark, color] = MARKS[version.state] ?? ["○", ""];
-  const size = version.keys === undefined ? "" : `${version.keys} ${version.keys === 1 ? "key" : "keys"}, ${bytes(version.bytes)}`;
+  const size = version.keys === undefined ? "" : `${many(version.keys, "key")}, ${bytes(version.bytes)}`;
+  const made = () => [size ? "; " : "", `made by ${origin.by ?? "an unknown program"}`, origin.at ? age(origin.at, ", ") : ""];
   return [
-    element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`), previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
-    element("div", { class: "soft" }, size, origin ? [size ? "; " : "", `made by ${origin.by ?? "an unknown program"}`, origin.at ? age(origin.at, ", ") : ""] : "",
-      version.sealedAt ? age(version.sealedAt, "; sealed ") : "",
-      version.requestedAt ? age(version.requestedAt, `; requested by ${version.requestedBy ?? "<unknown>"} `) : version.requestedBy ? `; requested by ${version.requestedBy}` : ""),
+    element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
+      previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
+    element("div", { class: "soft" }, size, origin ? made() : "", version.sealedAt ? age(version.sealedAt, "; sealed ") : "", request(version)),
     version.message ? element("div", {}, version.message) : "",
   ];
 }
@@ -35,21 +44,26 @@ export function versions(into, of, doing) {
     if (names.length < 2) return "";
     const chosen = shown.target && names.includes(shown.target) ? [shown.current, shown.target] : [shown.previous, shown.current];
     const [old, young] = chosen.every((name) => names.includes(name)) ? chosen : names.slice(-2);
-    const select = (id, label, value) => [element("label", { for: id }, label), element("select", { id, "data-key": id }, names.map((name) => element("option", { value: name, selected: name === value }, name)))];
+    const options = (value) => names.map((name) => element("option", { value: name, selected: name === value }, name));
+    const select = (id, label, value) =>
+      [element("label", { for: id }, label), element("select", { id, "data-key": id }, options(value))];
     const go = (event) => {
       event.preventDefault();
       location.hash = toDiff(of, into.querySelector("#old").value, into.querySelector("#new").value);
     };
-    return element("form", { class: "compare", onsubmit: go }, select("old", "Compare", old), select("new", "with", young), element("button", { type: "submit", "data-key": "compare" }, "Compare"));
+    return element("form", { class: "compare", onsubmit: go }, select("old", "Compare", old), select("new", "with", young),
+      element("button", { type: "submit", "data-key": "compare" }, "Compare"));
   }
 
+  const unusable = ({ state }) => ["Invalid", "Incomplete", "Broken"].includes(state);
+
   function row(version, at, all) {
-    const before = all[at + 1]?.version;
-    const sealed = !["Invalid", "Incomplete"].includes(version.state);
-    const diff = sealed && before && !["Invalid", "Incomplete", "Broken"].includes(all[at + 1].state);
-    const acts = sealed && version.state !== "Broken" && version.state !== "Current" ? doing.forVersion(version.version) : [];
-    return element("li", { "data-version": version.version }, facts(version, origins[version.version], version.version === shown.previous),
-      element("div", {}, diff ? link(toDiff(of, before, version.version), `What changed since ${before}`, { "data-key": `diff-${version.version}` }) : "", acts));
+    const before = all[at + 1], differs = before && !unusable(before) && !unusable(version);
+    const diff = () => link(toDiff(of, before.version, version.version), `What changed since ${before.version}`,
+      { "data-key": `diff-${version.version}` });
+    const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version.version);
+    return element("li", { "data-version": version.version },
+      facts(version, origins[version.version], version.version === shown.previous), element("div", {}, differs ? diff() : "", acts));
   }
 
   function draw() {
@@ -59,7 +73,8 @@ export function versions(into, of, doing) {
     last = now;
     if (!all.length) return swap(into, element("p", {}, "There is no version yet."));
     const few = whole ? all : all.slice(0, FEW);
-    const rest = all.length > few.length ? element("button", { type: "button", "data-key": "all", onclick: () => { whole = true; draw(); } }, `Show all ${all.length} versions`) : "";
+    const onclick = () => { whole = true; draw(); };
+    const rest = all.length > few.length && element("button", { type: "button", "data-key": "all", onclick }, `Show all ${all.length} versions`);
     swap(into, compare(), element("ol", { class: "line" }, few.map((version, at) => row(version, at, all))), rest);
   }
 
