@@ -4,6 +4,7 @@ mod archive;
 mod conditions;
 mod config_source;
 mod crd;
+mod governance;
 mod reason;
 mod release;
 mod status;
@@ -16,6 +17,7 @@ pub use config_source::{
     Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
 };
 pub use crd::{crd, crd_yaml, source_crd, source_crd_yaml};
+pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use status::{

@@ -6,6 +6,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::governance::{Analysis, Approval, Freeze, Window};
 use super::status::{PartKind, VersionedConfigStatus};
 use super::validation::ValidationRule;
 
@@ -161,6 +162,21 @@ pub struct RolloutSpec {
     pub rollback_spread_seconds: Option<u32>,
     /// Holds the rollout where it is.
     pub paused: bool,
+    /// Who must agree before a version is assigned to any pod. When absent, nobody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    /// When versions may go on. Outside of all windows no step goes out, and nothing is published; a version that is bad goes back all the
+    /// same. When empty, at any time.
+    #[schemars(length(max = 16))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<Window>,
+    /// No version goes on, whatever the windows say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// The numbers that a version is judged by beside the health of pods.
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub analysis: Vec<Analysis>,
 }
 
 impl Default for RolloutSpec {
@@ -175,6 +191,10 @@ impl Default for RolloutSpec {
             on_failure: OnFailure::default(),
             rollback_spread_seconds: None,
             paused: false,
+            approval: None,
+            windows: Vec::new(),
+            freeze: None,
+            analysis: Vec::new(),
         }
     }
 }

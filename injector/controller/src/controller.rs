@@ -404,6 +404,7 @@ pub(crate) mod tests {
             neighbours: &HashMap::new(),
             background: None,
             waiting_for: None,
+            withheld: None,
             published: None,
             current_since: None,
             restart: &restart,

@@ -2,6 +2,7 @@
 
 pub mod event_record;
 pub mod features;
+pub mod governance;
 pub mod identity;
 pub mod injection;
 pub mod keys;

@@ -173,6 +173,10 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
     let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
+    let watched = if moved.step > 0 { watched(&moved, tally, evidence, seen, now) } else { None };
+    if let Some(effects) = seen.withheld() {
+        return (Rollout::Forward(moved, Stage::Moving), watched.unwrap_or(effects));
+    }
     if moved.step > 0 && tally.judges == 0 {
         // The pods that have it prove nothing: another one of the step is asked, if there is one.
         let selector = seen.spec.steps.get(step - 1).and_then(|step| step.selector.as_ref());
@@ -186,9 +190,7 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
     }
-    if moved.step > 0
-        && let Some(effects) = watched(&moved, tally, evidence, seen, now)
-    {
+    if let Some(effects) = watched {
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
     let begins = !is_in_part(&moved, seen);
@@ -322,6 +324,9 @@ fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<
         let message =
             format!("{proven} of {all} pods run version {}, which is watched until it is published", moved.target);
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
+    }
+    if let Some(effects) = seen.withheld() {
+        return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
     (Rollout::Forward(moved, Stage::Restarting), Effects::more())

@@ -11,8 +11,11 @@ use super::watch::watch;
 use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 
-/// The first version of a config is current at once.
+/// The first version of a config is current at once, unless it has to be approved.
 pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
+    if let Some(effects) = seen.withheld.filter(|one| one.holds_first()).and_then(|_| seen.withheld()) {
+        return (Rollout::Initial { revision }, effects);
+    }
     let current = seen.requested.to_owned();
     let message = format!("version {current} is current, the first one");
     let base = Base { current, previous: None, revision: next_revision(revision, now.time) };
@@ -80,6 +83,9 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     }
     if seen.spec.paused && seen.at_once.is_none() {
         return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
+    }
+    if let Some(effects) = seen.withheld() {
+        return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), effects);
     }
     let count = seen.pods.len();
     let by = seen.asked_by();

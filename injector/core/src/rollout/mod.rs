@@ -47,6 +47,9 @@ mod verdict;
 #[cfg(test)]
 mod verdict_tests;
 mod watch;
+mod withheld;
+#[cfg(test)]
+mod withheld_tests;
 
 pub use assignment::{assigned_version, newborn, to_publish, version_by_number};
 pub use clock::{Millis, Now};
@@ -62,3 +65,4 @@ pub use subject::{JOBS, Subject, pod_number};
 pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};
 pub use verdict::said;
+pub use withheld::Withheld;

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{BackgroundStatus, RolloutSpec};
 
-use super::Subject;
 use super::clock::{Millis, seconds};
+use super::withheld::Withheld;
+use super::{Effects, Subject};
 use crate::requester::Requesters;
 
 /// The most that a pod is given for the line of the hub.
@@ -73,6 +74,8 @@ pub struct Observation<'a> {
     pub background: Option<&'a BackgroundStatus>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
+    /// What keeps the requested version from going on although nothing is wrong with it.
+    pub withheld: Option<&'a Withheld>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
     /// Since when workloads may have been restarted with the current version, if that is known.
@@ -88,6 +91,11 @@ impl Observation<'_> {
     pub(super) fn asked_by(&self) -> String {
         let user = self.requesters.current.as_ref().map(|requester| &requester.user);
         user.map_or_else(String::new, |user| format!(", requested by {user}"))
+    }
+
+    /// What holds the version that is requested, unless it is to go out at once.
+    pub(super) fn withheld(&self) -> Option<Effects> {
+        self.withheld.filter(|_| self.at_once.is_none()).map(Withheld::effects)
     }
 
     /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.

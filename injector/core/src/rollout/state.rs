@@ -17,7 +17,7 @@ pub enum Rollout {
     Current(Idle),
     /// Nothing moves, since the requested version can't be moved to yet.
     Waiting(Idle),
-    /// The move to this version is paused before its beginning.
+    /// The move to this version is paused or withheld before its beginning.
     Paused(Idle, String),
     /// The requested version failed, and is not tried again until the spec changes.
     Failed(Base, RolloutFailure),

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::assignment::of_place;
 use super::invariant_tests::check;
 use super::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, pod_number, recorded,
-    to_publish,
+    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, Withheld, next, pod_number,
+    recorded, to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
@@ -28,6 +28,7 @@ pub(super) struct TestRollout {
     pub(super) status: VersionedConfigStatus,
     pub(super) pods: Vec<Subject>,
     pub(super) neighbour: Option<&'static str>,
+    pub(super) withheld: Option<Withheld>,
     pub(super) neighbours: HashMap<String, Neighbours>,
     pub(super) evidence: Evidence,
     pub(super) background: Option<BackgroundStatus>,
@@ -57,6 +58,7 @@ impl TestRollout {
             status,
             pods: pods.collect(),
             neighbour: None,
+            withheld: None,
             neighbours: HashMap::new(),
             evidence: Evidence::default(),
             background: None,
@@ -89,6 +91,7 @@ impl TestRollout {
                 neighbours: &self.neighbours,
                 background: self.background.as_ref(),
                 waiting_for: self.neighbour,
+                withheld: self.withheld.as_ref(),
                 published: to_publish(&published),
                 current_since: None,
                 restart: &self.restart,

@@ -51,7 +51,7 @@ impl Progress {
         };
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
         let explanation = effects.waits_for.clone().unwrap_or_else(moving);
-        let stalled = effects.held && !effects.inconclusive && explanation.reason != Reason::Paused;
+        let stalled = effects.held && !effects.inconclusive && !is_planned(explanation.reason);
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling } }
     }
 
@@ -65,6 +65,11 @@ impl Progress {
         let begins = *reason == Reason::Inconclusive && ready.is_none_or(|ready| ready.reason != reason.as_str());
         (begins || (is_stuck(*reason) && !known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
+}
+
+/// Whether somebody wanted the rollout to stand still.
+fn is_planned(reason: Reason) -> bool {
+    matches!(reason, Reason::Paused | Reason::AwaitingApproval | Reason::OutsideWindow | Reason::Frozen)
 }
 
 /// Sets the conditions of `status`, and the generation that all of them are about.

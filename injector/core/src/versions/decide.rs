@@ -14,6 +14,7 @@ use super::requested::requested;
 use super::seal::{Seals, has_keyed};
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
+use crate::governance::withheld;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
@@ -164,6 +165,7 @@ fn transitions(
     let current = current.as_ref().filter(|_| config.spec.current.as_deref() == Some(aim));
     let requesters = Requesters { current: current.cloned(), now: now.clone() };
     let mut releases = std::mem::take(&mut status.releases);
+    let withheld = withheld(&config.spec.rollout, observed.now);
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
@@ -174,6 +176,7 @@ fn transitions(
         neighbours: observed.neighbours,
         background: status.background.as_ref(),
         waiting_for: observed.waiting_for,
+        withheld: withheld.as_ref(),
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,

@@ -1,0 +1,139 @@
+//! What keeps a version from pods although nothing is wrong with it: approval, windows, a freeze; and the metrics that it is judged by. All of
+//! these are guarded: who may not `override` the config can only make them stricter.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who must agree before a version is assigned to any pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Approval {
+    /// How many different users must approve the version.
+    #[schemars(range(min = 1, max = 8))]
+    pub required: u32,
+    /// Whoever created an object of the version, or asked for it, does not count. Where that is not known, nobody counts.
+    pub not_author: bool,
+}
+
+impl Default for Approval {
+    fn default() -> Self {
+        Self { required: 1, not_author: true }
+    }
+}
+
+/// A time of the week in which versions may go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Window {
+    /// The days on which it begins.
+    #[schemars(length(min = 1, max = 7), extend("x-kubernetes-list-type" = "set"))]
+    pub days: Vec<Day>,
+    /// When it begins, such as 09:00.
+    #[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
+    pub from: String,
+    /// When it ends, such as 17:00, or 24:00. If that is not after `from`, it ends on the next day.
+    #[schemars(regex(pattern = r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"))]
+    pub to: String,
+    /// The time zone by its name in the IANA database, such as Europe/Berlin or UTC.
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+/-]+$"))]
+    pub time_zone: String,
+}
+
+impl Window {
+    /// How many a config can have.
+    pub const MOST: usize = 16;
+}
+
+/// A day of the week.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Day {
+    Mon,
+    Tue,
+    Wed,
+    Thu,
+    Fri,
+    Sat,
+    Sun,
+}
+
+/// No version goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Freeze {
+    /// Until then; when absent, until the freeze is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
+    /// Why.
+    #[schemars(length(min = 1, max = 256))]
+    pub reason: String,
+}
+
+/// A number that a version is judged by in each step and in the bake. It is asked for twice: of the pods with the version, and of those
+/// without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Analysis {
+    /// Its name, for messages.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Where the number comes from.
+    pub prometheus: Prometheus,
+    /// The version is bad if its pods have more, such as 0.01, and the other pods do not. Either this or maxRatio, or both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub max: Option<String>,
+    /// The version is bad if its pods have more than so many times what the other pods have, such as 1.5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
+    pub max_ratio: Option<String>,
+    /// How often it is asked for, such as 30s. At least 5s, at most 1h.
+    #[serde(default = "default_interval")]
+    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub interval: String,
+    /// So many answers in a row that are too high make the version bad.
+    #[serde(default = "default_failures")]
+    #[schemars(range(min = 1, max = 100))]
+    pub failures: u32,
+}
+
+impl Analysis {
+    /// How many a config can have.
+    pub const MOST: usize = 8;
+}
+
+fn default_interval() -> String {
+    "30s".to_owned()
+}
+
+fn default_failures() -> u32 {
+    2
+}
+
+/// A query of a Prometheus server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Prometheus {
+    /// The URL of the server, such as https://prometheus.monitoring.svc:9090.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#]+$"))]
+    pub address: String,
+    /// The query, in PromQL, whose answer is one number. {{pods}} stands for a regular expression of the names of pods, and {{namespace}}
+    /// for their namespace: sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m])).
+    #[schemars(length(min = 1, max = 4096))]
+    pub query: String,
+    /// A Secret of the namespace with the key `token`, or `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_ref: Option<SecretRef>,
+}
+
+/// A Secret of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    /// Its name.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub name: String,
+}

@@ -1,0 +1,30 @@
+//! A version that is not wrong and may not go on: nobody has approved it, or it is not the time for it.
+//!
+//! It withholds the first step and each next one, and the publication. What was assigned is judged all the same, and goes back if it is bad.
+//! Neither the way back nor an override waits, and once the target is published its workloads are restarted.
+
+use nudge_api::{Explanation, Reason};
+
+use super::Effects;
+use super::clock::Millis;
+
+/// Why a version may not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    /// Why.
+    pub why: Explanation,
+    /// When that may have changed although nothing is observed to change, by the steady clock.
+    pub until: Option<Millis>,
+}
+
+impl Withheld {
+    /// Whether the first version of a config waits too. Nothing runs that it could break, so the time of it does not matter.
+    pub(super) fn holds_first(&self) -> bool {
+        self.why.reason == Reason::AwaitingApproval
+    }
+
+    /// It is held, and the progress deadline does not end that.
+    pub(super) fn effects(&self) -> Effects {
+        Effects { look_again: self.until, ..Effects::held(self.why.reason, self.why.message.clone()) }
+    }
+}
