@@ -17,13 +17,13 @@ use crate::page::Page;
 use crate::scene::stage;
 
 /// For a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(1);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 /// As many windows as may be open, and connections.
 const WINDOWS: usize = 16;
 const CONNECTIONS: usize = 128;
 
 /// A window that stays open, and the status of its answer.
-async fn window(page: &Page, session: &str) -> Result<(TcpStream, String)> {
+pub(crate) async fn window(page: &Page, session: &str) -> Result<(TcpStream, String)> {
     let host = format!("127.0.0.1:{}", page.port);
     let head = format!(
         "POST /api/overview HTTP/1.1\r\nhost: {host}\r\norigin: http://{host}\r\ncontent-type: application/json\r\n\

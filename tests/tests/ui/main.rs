@@ -2,6 +2,7 @@
 
 mod acts;
 mod attacks;
+mod away;
 mod bounds;
 mod browser;
 mod crowd;
@@ -9,6 +10,7 @@ mod hostile;
 mod keyboard;
 mod page;
 mod pictures;
+mod requests;
 mod scene;
 mod tab;
 mod views;

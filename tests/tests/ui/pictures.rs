@@ -20,6 +20,9 @@ use crate::tab::Tab;
 const FOLDER: &str = "NUDGE_PICTURES";
 const WIDE: (u32, u32) = (1200, 800);
 const NARROW: (u32, u32) = (360, 740);
+/// The last one leaves its tab without a session.
+const VIEWS: [&str; 10] =
+    ["overview", "none", "config", "pods", "failed", "waiting", "absent", "diff", "confirmation", "ended"];
 
 /// So many seconds ago.
 fn ago(seconds: i64) -> String {
@@ -179,6 +182,30 @@ async fn others(space: &Space) -> Result<()> {
         json!({"phase": "Failed", "current": "3.0.9", "pods": counts(20, 20), "conditions": failed}),
     )
     .await?;
+    let waits = [
+        condition(
+            "Ready",
+            false,
+            "AwaitingApproval",
+            "version 13 has 1 of 2 approvals (anna@example.com); run kubectl nudge approve news 13 --reason=…",
+            1800,
+        ),
+        condition(
+            "Reconciling",
+            true,
+            "AwaitingApproval",
+            "version 13 has 1 of 2 approvals (anna@example.com); run kubectl nudge approve news 13 --reason=…",
+            1800,
+        ),
+        condition("Published", true, "Published", "ConfigMap news holds version 12", 80_000),
+    ];
+    paint(
+        space,
+        "news",
+        json!({"current": "13"}),
+        json!({"phase": "Current", "current": "12", "pods": counts(8, 8), "conditions": waits}),
+    )
+    .await?;
     let paused =
         [condition("Ready", false, "Paused", "spec.rollout.paused holds the rollout; run kubectl nudge resume", 4000)];
     paint(space, "edge", json!({"current": "12", "rollout": {"paused": true}}), json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": paused})).await
@@ -230,13 +257,43 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
     for (scheme, size, name) in [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")] {
         tab.scheme(scheme).await?;
         tab.size(size.0, size.1).await?;
-        for view in ["overview", "config", "diff", "confirmation"] {
+        for view in VIEWS {
             match view {
                 "overview" => {
                     tab.run("location.hash = '#/'").await?;
                     tab.says("#summary", "configs").await?;
                     tab.run(&format!("const filter = document.querySelector('#filter'); filter.value = {}; filter.dispatchEvent(new Event('input'))", json!(space.name))).await?;
-                    tab.says("#summary", "6 of").await?;
+                    tab.says("#summary", "7 of").await?;
+                }
+                "none" => {
+                    tab.run("location.hash = '#/'").await?;
+                    tab.says("#summary", "configs").await?;
+                    tab.run("const filter = document.querySelector('#filter'); filter.value = 'nothing'; filter.dispatchEvent(new Event('input'))").await?;
+                    tab.says("#summary", "0 of").await?;
+                }
+                "failed" => {
+                    shows(&tab, &space, "api").await?;
+                    tab.says("#why", "3 of 5 pods became unready").await?;
+                }
+                "waiting" => {
+                    shows(&tab, &space, "news").await?;
+                    tab.says("#why", "AwaitingApproval: version 13 has 1 of 2 approvals").await?;
+                    ensure!(tab.count("#why li").await? == 1, "a text is said once");
+                }
+                "pods" => {
+                    shows(&tab, &space, "shop").await?;
+                    tab.says("#pod-summary", "36 pods").await?;
+                    tab.run("document.querySelector('details').open = true").await?;
+                    tab.says("details tbody", "web-00").await?;
+                }
+                "absent" => {
+                    shows(&tab, &space, "nothing").await?;
+                    tab.says(".head", "There is no such config").await?;
+                }
+                "ended" => {
+                    tab.run("window.name = sessionStorage.getItem('nudge-session'); sessionStorage.clear(); location.reload()").await?;
+                    tab.says("main", "This tab has no session").await?;
+                    tab.run("sessionStorage.setItem('nudge-session', window.name)").await?;
                 }
                 "diff" => {
                     shows(&tab, &space, "shop/diff/1.4.2/1.5.0").await?;
@@ -249,6 +306,7 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
                 }
                 _ => {
                     shows(&tab, &space, "shop").await?;
+                    tab.until("document.querySelector('[data-act=use-now]')").await?;
                     tab.click("[data-act=use-now]").await?;
                     tab.write("the old limit blocks orders").await?;
                     tab.until("document.querySelector('#go')?.disabled === false").await?;
@@ -260,7 +318,8 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
                 tab.picture(&folder.join(format!("{view}-{name}.png")), view != "confirmation").await?;
             }
         }
-        tab.press("Escape").await?;
+        tab.call("Page.reload", json!({})).await?;
+        tab.says("#link", "live").await?;
     }
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())

@@ -159,20 +159,3 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     ensure!(answer.status == 422 && answer.body.contains("ask the namespace's admin"), "{answer:?}");
     Ok(())
 }
-
-#[tokio::test]
-async fn what_may_be_out_of_date_says_so() -> Result<()> {
-    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let space = shop(installation).await?;
-    let (cluster, wire) = (installation.cluster, installation.cluster.wire().await?);
-    let file = cluster.folder().join(format!("{}.kubeconfig", space.name));
-    std::fs::write(&file, cluster.kubeconfig_by(&wire, &cluster.administrator()))?;
-    let page = crate::page::Page::start(&file, &["-n", &space.name]).await?;
-    let tab = browser.tab().await?;
-    tab.open(&page.address).await?;
-    tab.says("#summary", "1 of 1 configs").await?;
-    drop(wire);
-    tab.says("[role=alert]", "watching configs: ").await?;
-    // What was seen last stays.
-    tab.says("tbody", "shop").await
-}

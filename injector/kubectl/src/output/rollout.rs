@@ -25,6 +25,23 @@ pub(crate) struct StepReport {
     at_once: Option<String>,
 }
 
+/// How far a rollout is, without its pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Reached {
+    /// How many steps went out.
+    step: usize,
+    /// How many there are.
+    of: usize,
+    /// All pods have the version without any step.
+    at_once: bool,
+}
+
+/// How far the rollout is; nothing where no step went out.
+pub(crate) fn reached(config: &VersionedConfig) -> Option<Reached> {
+    step(config, (0, 0)).map(|it| Reached { step: it.number, of: it.of, at_once: it.at_once.is_some() })
+}
+
 /// The step of a move; nothing where none went out.
 pub(super) fn step(config: &VersionedConfig, (assigned, pods): (usize, usize)) -> Option<StepReport> {
     let status = config.status.as_ref()?;

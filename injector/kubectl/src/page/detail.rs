@@ -10,7 +10,7 @@ use nudge_api::{
 use serde::Serialize;
 
 use super::cell::Cells;
-use super::row::Row;
+use super::row::{Attention, Row, attention_to};
 use crate::output::rollout::said_of_evidence;
 use crate::output::status::without_pods;
 
@@ -119,6 +119,7 @@ struct ConditionDetail {
     message: String,
     /// What the reason means in general.
     meaning: &'static str,
+    attention: Attention,
     /// Whether somebody has to act.
     action: bool,
     since: i64,
@@ -167,7 +168,7 @@ impl Detail {
             clock: clock(config),
             versions: sealed.chain(invalid).collect(),
             releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),
-            conditions: status.conditions.iter().map(ConditionDetail::of).collect(),
+            conditions: status.conditions.iter().map(|it| ConditionDetail::of(it, &status.conditions)).collect(),
         }
     }
 }
@@ -254,7 +255,7 @@ impl ReleaseDetail {
 }
 
 impl ConditionDetail {
-    fn of(condition: &Condition) -> Self {
+    fn of(condition: &Condition, all: &[Condition]) -> Self {
         let facts = Reason::named(&condition.reason).facts();
         let time: Timestamp = condition.last_transition_time.0;
         Self {
@@ -263,6 +264,7 @@ impl ConditionDetail {
             reason: condition.reason.clone(),
             message: condition.message.clone(),
             meaning: facts.meaning,
+            attention: attention_to(condition, all),
             action: facts.needs_action,
             since: time.as_second(),
         }
@@ -323,7 +325,7 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
         );
         let condition = &shown["conditions"][0];
-        assert_eq!((&condition["action"], &condition["since"]), (&json!(true), &json!(1_767_225_600)));
+        assert_eq!((&condition["attention"], &condition["since"]), (&json!("act"), &json!(1_767_225_600)));
         assert_eq!(condition["meaning"], Reason::Paused.facts().meaning);
     }
 }

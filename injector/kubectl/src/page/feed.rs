@@ -30,8 +30,10 @@ pub(crate) struct Seen {
     listed: BTreeMap<Key, VersionedConfig>,
     /// The pods with an agent.
     pub(crate) pods: Pods,
-    /// Why the configs may be out of date.
-    pub(crate) configs_fault: Option<String>,
+    /// Why the configs may be out of date, as the watch says.
+    configs_fault: Option<String>,
+    /// Why they may be, as the API server says, or because it says nothing.
+    pulse_fault: Option<String>,
     /// Why the pods are not known, or may be out of date.
     pub(crate) pods_fault: Option<String>,
 }
@@ -41,6 +43,11 @@ fn key(config: &VersionedConfig) -> Key {
 }
 
 impl Seen {
+    /// Why all that is shown may be out of date.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.configs_fault.as_deref().or(self.pulse_fault.as_deref())
+    }
+
     fn apply(&mut self, event: Event<VersionedConfig>) {
         match event {
             Event::Init => self.listed.clear(),
@@ -77,6 +84,18 @@ impl Feed {
     fn change(&self, change: impl FnOnce(&mut Seen)) {
         change(&mut self.seen());
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Whether anybody looks.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.changed.receiver_count() > 0
+    }
+
+    /// Notes whether the API server answers.
+    pub(crate) fn note_pulse(&self, fault: Option<String>) {
+        if self.seen().pulse_fault != fault {
+            self.change(|seen| seen.pulse_fault = fault);
+        }
     }
 
     /// Watches configs for as long as it is polled.
@@ -124,7 +143,8 @@ fn settings() -> watcher::Config {
     watcher::Config::default().timeout(60)
 }
 
-fn api<K>(session: &Session, scope: &Scope) -> Option<Api<K>>
+/// The objects of the scope; absent where none may be listed.
+pub(super) fn api<K>(session: &Session, scope: &Scope) -> Option<Api<K>>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
     K::DynamicType: Default,
@@ -178,5 +198,24 @@ mod tests {
         feed.change(|seen| seen.apply(Event::InitDone));
         assert_eq!(names(), Some(vec!["c".to_owned()]));
         assert!(changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn what_the_watch_says_comes_before_the_pulse() {
+        let feed = Feed::new();
+        assert!(!feed.is_seen());
+        let mut changes = feed.changes();
+        assert!(feed.is_seen());
+        feed.note_pulse(None);
+        assert!(!changes.has_changed().unwrap(), "nothing is new");
+        feed.note_pulse(Some("silent".to_owned()));
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        assert_eq!(feed.seen().fault(), Some("silent"));
+        feed.change(|seen| seen.configs_fault = Some("refused".to_owned()));
+        assert_eq!(feed.seen().fault(), Some("refused"));
+        feed.change(|seen| seen.configs_fault = None);
+        feed.note_pulse(None);
+        assert_eq!(feed.seen().fault(), None);
     }
 }

@@ -1,10 +1,13 @@
 //! The endpoints about one config: where its versions come from, how two differ, and what can be done.
 
+use std::time::Duration;
+
 use hyper::StatusCode;
 use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::Page;
 use super::act::{Act, Asked, typed};
@@ -20,6 +23,8 @@ use crate::version::stored::{readable_contents, sealed};
 
 /// The most of the text of a key's change that is sent, in bytes. The command shows the rest.
 const MOST_TEXT: usize = 256 * 1024;
+/// How long a command may take. Another one has to wait for it.
+const ACT_LIMIT: Duration = Duration::from_mins(1);
 /// The most of the texts of all changes together.
 const MOST_TEXTS: usize = 2 * 1024 * 1024;
 
@@ -155,9 +160,13 @@ pub(super) async fn act(page: &Page, asked: Asking<Doing>) -> Answer {
     page.session.out.note(&typed);
     let session = session(page, &doing.namespace);
     let out = session.out.clone();
-    match (page.options.run)(session, words).await {
-        Ok(()) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept()}))),
-        Err(failure) => Err(unprocessable(&failure)),
+    match timeout(ACT_LIMIT, (page.options.run)(session, words)).await {
+        Ok(Ok(())) => Ok(reply(StatusCode::OK, &json!({"lines": out.kept()}))),
+        Ok(Err(failure)) => Err(unprocessable(&failure)),
+        Err(_) => Err(Refusal::new(
+            StatusCode::GATEWAY_TIMEOUT,
+            "the API server does not answer; whether the command had an effect is not known: look at the config before you try again",
+        )),
     }
 }
 

@@ -24,6 +24,9 @@ const MOST_BODY: usize = 16 * 1024;
 /// How long a body may take.
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the API server may take to answer what the page asks.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
 /// An answer, or why there is no other.
 pub(super) type Answer = Result<Response<Body>, Refusal>;
 
@@ -32,9 +35,13 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     if let Err(foreign) = guard::check(&request, page.port) {
         return Refusal::new(StatusCode::FORBIDDEN, foreign.message()).into();
     }
-    if request.method() == Method::GET {
-        let asset = asset(request.uri().path());
-        return asset.map_or_else(|| nothing_here().into(), |asset| file(asset.kind, asset.content));
+    match *request.method() {
+        Method::GET => {
+            let asset = asset(request.uri().path());
+            return asset.map_or_else(|| nothing_here().into(), |asset| file(asset.kind, asset.content));
+        }
+        Method::POST => {}
+        _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is nothing here for this method").into(),
     }
     let path = request.uri().path().to_owned();
     if path == "/api/session" {
@@ -51,14 +58,20 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     let answered = match path.as_str() {
         "/api/overview" => overview(page, request).await,
         "/api/config" => config(page, request).await,
-        "/api/origins" => of_config::origins(page, read(request).await).await,
-        "/api/diff" => of_config::diff(page, read(request).await).await,
-        "/api/acts" => of_config::acts(page, read(request).await).await,
+        "/api/origins" => in_time(of_config::origins(page, read(request).await)).await,
+        "/api/diff" => in_time(of_config::diff(page, read(request).await)).await,
+        "/api/acts" => in_time(of_config::acts(page, read(request).await)).await,
         "/api/preview" => of_config::preview(page, read(request).await),
         "/api/act" => of_config::act(page, read(request).await).await,
         _ => Err(nothing_here()),
     };
     answered.unwrap_or_else(Into::into)
+}
+
+/// The answer, if the API server gives it in time.
+async fn in_time(answer: impl Future<Output = Answer>) -> Answer {
+    let late = || Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
+    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 fn nothing_here() -> Refusal {

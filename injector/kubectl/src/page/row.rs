@@ -1,7 +1,10 @@
 //! A config in the overview.
 
-use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, find_condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
 use serde::Serialize;
+
+use crate::output::rollout::{Reached, reached};
 
 /// How much a config needs somebody's attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -34,6 +37,9 @@ pub(crate) struct Row {
     pub(crate) desired: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<String>,
+    /// How far the rollout is; absent where no step went out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reached: Option<Reached>,
     /// Pods that run what is assigned to them.
     pub(crate) updated: u32,
     /// All pods.
@@ -72,9 +78,36 @@ pub(crate) fn attention(config: &VersionedConfig) -> Attention {
     }
 }
 
+/// The conditions that are good news when they are true.
+const GOOD: [ConditionType; 6] = [
+    ConditionType::Ready,
+    ConditionType::Published,
+    ConditionType::SecretPublished,
+    ConditionType::Restarted,
+    ConditionType::Fetched,
+    ConditionType::Valid,
+];
+
+/// How much attention one of the conditions of a config needs.
+pub(crate) fn attention_to(one: &Condition, all: &[Condition]) -> Attention {
+    let is = |kind: ConditionType| one.type_ == kind.as_str();
+    let reconciles = find_condition(all, ConditionType::Reconciling).is_some_and(|it| it.status == "True");
+    if (one.status == "True") == GOOD.into_iter().any(is) {
+        Attention::None
+    } else if is(ConditionType::Stalled) || is(ConditionType::Ready) && Reason::named(&one.reason).facts().needs_action
+    {
+        Attention::Act
+    } else if reconciles && (is(ConditionType::Reconciling) || is(ConditionType::Ready)) {
+        Attention::Moving
+    } else {
+        Attention::Look
+    }
+}
+
 impl Row {
     pub(crate) fn of(config: &VersionedConfig) -> Self {
-        let status = config.status.clone().unwrap_or_default();
+        let none = VersionedConfigStatus::default();
+        let status = config.status.as_ref().unwrap_or(&none);
         let find = |kind: ConditionType, status_is: bool| {
             find_condition(&status.conditions, kind).filter(|it| (it.status == "True") == status_is)
         };
@@ -93,11 +126,12 @@ impl Row {
             message: shown.map(|it| it.message.clone()),
             since: began.or(changed).or(created),
             desired: config.spec.current.clone(),
+            reached: reached(config),
             updated: status.pods.updated,
             total: status.pods.total,
             failed: status.pods.failed,
-            current: status.current,
-            target: status.target,
+            current: status.current.clone(),
+            target: status.target.clone(),
         }
     }
 }
@@ -132,6 +166,25 @@ mod tests {
         assert_eq!(of("Progressing", &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
         assert_eq!(of("Progressing", &[condition("Ready", "False", "Paused")]), Attention::Act);
         assert_eq!(of("Failed", &[]), Attention::Act);
+    }
+
+    #[test]
+    fn a_condition_needs_attention_by_what_it_says() {
+        let all = |all: &[Value]| -> Vec<Condition> { serde_json::from_value(json!(all)).unwrap() };
+        let of = |conditions: &[Value]| attention_to(&all(conditions)[0], &all(conditions));
+        let reconciles = condition("Reconciling", "True", "Progressing");
+        let waits = condition("Ready", "False", "Progressing");
+        assert_eq!(of(&[condition("Ready", "True", "Current")]), Attention::None);
+        assert_eq!(of(&[condition("Stalled", "False", "Progressing")]), Attention::None);
+        assert_eq!(of(&[waits.clone(), reconciles.clone()]), Attention::Moving);
+        assert_eq!(of(std::slice::from_ref(&reconciles)), Attention::Moving);
+        assert_eq!(of(&[waits, condition("Reconciling", "False", "Progressing")]), Attention::Look);
+        assert_eq!(of(&[condition("Suspect", "True", "Suspect"), reconciles.clone()]), Attention::Look);
+        assert_eq!(of(&[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
+        // Whatever holds a version says so by a reason that somebody has to act on, or not.
+        assert_eq!(of(&[condition("Ready", "False", "AwaitingApproval"), reconciles]), Attention::Act);
+        assert_eq!(of(&[condition("Ready", "False", "OutsideWindow")]), Attention::Look);
+        assert_eq!(of(&[condition("NotKnownYet", "True", "NorIsThis")]), Attention::Look);
     }
 
     #[test]

@@ -50,7 +50,7 @@ where
 }
 
 /// Asks for one object: the answer says whether more may be listed.
-async fn first<K>(api: &Api<K>) -> Result<(), kube::Error>
+pub(super) async fn first<K>(api: &Api<K>) -> Result<(), kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {

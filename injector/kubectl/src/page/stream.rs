@@ -87,7 +87,7 @@ impl View for Overview {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
         let seen = feed.seen();
         let mut line = json!({});
-        self.fault.put(&mut line, "fault", &seen.configs_fault);
+        self.fault.put(&mut line, "fault", &seen.fault());
         if let Some(configs) = &seen.configs {
             let rows: BTreeMap<Key, Row> = configs.iter().map(|(key, config)| (key.clone(), Row::of(config))).collect();
             let none = BTreeMap::new();

@@ -58,7 +58,7 @@ impl View for ConfigView {
     fn next(&mut self, feed: &Feed) -> Option<Value> {
         let seen = feed.seen();
         let mut line = json!({});
-        self.fault.put(&mut line, "fault", &seen.configs_fault);
+        self.fault.put(&mut line, "fault", &seen.fault());
         self.pods_fault.put(&mut line, "podsFault", &seen.pods_fault);
         if let Some(configs) = &seen.configs {
             match configs.get(&self.key) {

@@ -61,7 +61,7 @@ export function actions(into, said, of) {
   const doing = {
     changed() {},
     known: () => known,
-    forVersion: (version) => acts.filter((act) => act.version).map((act) => button(act, version)),
+    forVersion: (version, without) => acts.filter((act) => act.version && !without.includes(act.name)).map((act) => button(act, version)),
     // What may be done is asked again where it may be something else.
     show(shown) {
       const now = JSON.stringify([shown.current, shown.desired, shown.target, shown.previous, shown.paused, shown.versions.length]);

@@ -2,11 +2,11 @@ const KEY = "nudge-session";
 
 export const stored = () => JSON.parse(sessionStorage.getItem(KEY) ?? "null");
 
-async function post(path, body) {
+async function post(path, body, signal) {
   const headers = { "content-type": "application/json" };
   const session = stored()?.session;
   if (session) headers.authorization = `Bearer ${session}`;
-  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), credentials: "omit" });
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), credentials: "omit", signal });
   if (response.ok) return response;
   const { error } = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
   throw Object.assign(new Error(error), { status: response.status });
@@ -24,32 +24,55 @@ export async function exchange() {
 
 export const ask = async (path, body) => (await post(path, body)).json();
 
-// Reads lines until the signal ends it, and connects again when the stream breaks off.
+// How long a line may be missing, and how long a command that does not answer is looked for.
+const SILENCE = 30000, PATIENCE = 60000;
+const GONE = "kubectl nudge ui has ended, and does not show anything new. Run it again.";
+
+// Reads lines until the signal ends it, and connects again when the stream breaks off or says nothing. Each line says whether it is up to date.
 export async function follow(path, body, signal, line, state) {
+  let lost;
   for (let wait = 500; !signal.aborted; wait = Math.min(wait * 2, 10000)) {
+    let why = "no connection, trying again", quiet;
+    const here = new AbortController(), end = () => here.abort();
+    const heard = () => { clearTimeout(quiet); quiet = setTimeout(end, SILENCE); };
+    signal.addEventListener("abort", end, { once: true });
     try {
-      const response = await post(path, body);
+      heard();
+      const response = await post(path, body, here.signal);
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      const end = () => reader.cancel().catch(() => {});
-      signal.addEventListener("abort", end, { once: true });
       let rest = "", first = true;
       for (;;) {
-        if (signal.aborted) return end();
         const { value, done } = await reader.read();
-        if (done) break;
+        if (signal.aborted || done) break;
+        heard();
         const lines = (rest + value).split("\n");
         rest = lines.pop();
+        let fresh = true;
         for (const text of lines) {
-          line(JSON.parse(text), first);
+          fresh = line(JSON.parse(text), first);
           first = false;
         }
-        state("live");
+        if (lines.length) state(fresh ? "live" : "lost", fresh ? "live" : "out of date");
         wait = 500;
+        lost = undefined;
       }
     } catch (error) {
-      if (error.status === 401 || error.status === 404) return state("ended", error.message);
-      state("no connection, trying again");
+      if (signal.aborted) return;
+      if (error.status === 401 || error.status === 404) return state("ended", "ended", error.message);
+      // An answer comes from a command that is there.
+      if (error.status) { why = error.message; lost = undefined; }
+    } finally {
+      clearTimeout(quiet);
+      signal.removeEventListener("abort", end);
     }
+    if (signal.aborted) return;
+    lost ??= Date.now();
+    if (Date.now() - lost > PATIENCE) {
+      // Another program may listen there now.
+      sessionStorage.removeItem(KEY);
+      return state("ended", "ended", GONE);
+    }
+    state("lost", why);
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }

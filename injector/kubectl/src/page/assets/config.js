@@ -1,10 +1,10 @@
 import { follow } from "./api.js";
 import { actions } from "./acts.js";
 import { element, link, say, swap } from "./dom.js";
-import { SHAPES, age, heard } from "./format.js";
-import { conditions, releases } from "./past.js";
+import { SHAPES, age, heard, moves, outdated } from "./format.js";
+import { conditions, releases, why } from "./past.js";
 import { pods } from "./pods.js";
-import { clock, facts, steps } from "./rollout.js";
+import { clock, facts, seen, steps } from "./rollout.js";
 import { versions } from "./versions.js";
 
 // A part of the page that is made again when what it shows has changed.
@@ -18,8 +18,9 @@ function part(into, of, make) {
   };
 }
 
-const badge = (row) => element("span", { class: `badge ${row.attention}` },
-  `${SHAPES[row.attention]} ${row.phase}${row.stage ? `, ${row.stage}` : ""}${row.paused ? ", paused" : ""}`);
+const badge = (row) => [element("span", { class: `badge ${row.attention}` },
+  `${SHAPES[row.attention]} ${row.phase}${row.stage ? `, ${row.stage}` : ""}${row.paused ? ", paused" : ""}`), " ",
+  element("strong", { class: "version" }, moves(row))];
 
 export function config(main, signal, state, of) {
   const section = (id, title) => {
@@ -30,14 +31,14 @@ export function config(main, signal, state, of) {
   // The age keeps changing, so it is not in what screen readers repeat.
   const phase = element("span", { role: "status" }), since = element("span");
   const head = element("p", { class: "head" }, phase, since);
-  const live = element("div");
+  const live = element("div"), reasons = element("ul", { class: "why", id: "why", "aria-label": "Why", role: "status" });
   const buttons = element("div", { class: "acts", id: "acts" });
   const said = element("p", { role: "status", id: "said" });
   const [now, rollout, all, past, conditional] = [section("now", "Now"), section("rollout", "Pods"), section("versions", "Versions"),
     section("releases", "Releases"), section("conditions", "Conditions")];
-  const watched = element("div", { id: "clock" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
-  rollout.body.append(watched, stepped, shownPods);
-  live.append(buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
+  const watched = element("div", { id: "clock" }), judged = element("div", { id: "seen" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
+  rollout.body.append(stepped, watched, judged, shownPods);
+  live.append(reasons, buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
   main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${of.namespace} / ${of.name}`),
     element("h1", {}, of.name), head, fault, live);
 
@@ -45,17 +46,20 @@ export function config(main, signal, state, of) {
   const listed = versions(all.body, of, doing);
   const crowd = pods(shownPods, signal);
   const parts = [
-    part(phase, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused], badge),
+    part(phase, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused, moves(shown)], badge),
     part(since, (shown) => shown.since ?? 0, (shown) => shown.since ? age(shown.since, " since ", "") : ""),
+    part(reasons, (shown) => shown.conditions, why),
     part(now.body, (shown) => shown.facts, facts),
     part(watched, (shown) => shown.clock, clock),
+    part(judged, (shown) => shown.facts, seen),
     part(stepped, (shown) => [shown.steps, shown.step, shown.target], steps),
     part(past.body, (shown) => shown.releases, releases),
     part(conditional.body, (shown) => shown.conditions, conditions),
   ];
+  let stale = false;
   follow("/api/config", { namespace: of.namespace, config: of.name }, signal, (line, first) => {
     heard(line.now);
-    if ("fault" in line || first) { say(fault, line.fault ?? ""); fault.hidden = !line.fault; }
+    if ("fault" in line || first) { stale = Boolean(line.fault); say(fault, outdated(line)); fault.hidden = !stale; }
     if (line.config) {
       live.hidden = Boolean(line.config.absent);
       if (line.config.absent) {
@@ -68,5 +72,6 @@ export function config(main, signal, state, of) {
       }
     }
     crowd.apply(line, first);
+    return !stale;
   }, state);
 }

@@ -39,10 +39,10 @@ export async function diff(main, signal, state, of) {
     const notices = warnings.map((text) => element("p", { class: "notice" }, text));
     const count = element("p", { role: "status" }, many(changes.length, "key differs", "keys differ"));
     body.replaceChildren(...notices, count, ...changes.map((one) => change(one, room)));
-    state("");
+    state("", "");
   } catch (error) {
     if (signal.aborted) return;
-    if (error.status === 401) return state("ended", error.message);
+    if (error.status === 401) return state("ended", "ended", error.message);
     body.replaceChildren(element("p", { class: "notice", role: "alert" }, error.message));
   }
 }

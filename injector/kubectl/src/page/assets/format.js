@@ -47,5 +47,14 @@ export const many = (number, one, more = `${one}s`) => `${number} ${number === 1
 
 export const bytes = (count) => (count < 1024 ? `${count} B` : `${(count / 1024).toFixed(1)} KiB`);
 
+// The version that pods run, and the one that they are moved to, or are to be moved to.
+export function moves({ current, target, desired }) {
+  if (target && target !== current) return `${current ?? "none"} → ${target}`;
+  return desired && desired !== current ? `${current ?? "none"}, desired ${desired}` : (current ?? "none");
+}
+
+// Why what is shown may be out of date.
+export const outdated = ({ fault }) => (fault ? `What is shown may be out of date: ${fault}` : "");
+
 // What stands for each state besides its colour.
 export const SHAPES = { none: "●", moving: "▶", look: "▲", act: "■" };

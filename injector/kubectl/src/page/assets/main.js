@@ -13,10 +13,20 @@ function refused(message) {
   main.replaceChildren(element("h1", {}, "The page can't be shown"), element("p", { role: "alert", class: "notice" }, message));
 }
 
-function state(name, message) {
-  say(link, name);
-  link.className = name;
+// How it is with the connection, in a word for the style and in words for people; with a message, nothing more is shown.
+function state(kind, words, message) {
+  say(link, words);
+  link.className = kind;
   if (message) refused(message);
+}
+
+// What is no escape stands for itself.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 // What the address names: nothing, a config, or two versions of it.
@@ -30,7 +40,7 @@ function view(parts) {
 function route() {
   ends.abort();
   ends = new AbortController();
-  const parts = location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decodeURIComponent) : [];
+  const parts = location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decoded) : [];
   const [show, title, wanted] = view(parts.filter((part) => part));
   document.title = `${title} – Nudge: ${stored().context}`;
   main.setAttribute("aria-busy", "true");
@@ -46,7 +56,7 @@ function where(granted) {
 
 try {
   await exchange();
-  if (!stored()) throw new Error("run kubectl nudge ui, and open the address that it prints");
+  if (!stored()) throw new Error("This tab has no session: run kubectl nudge ui, and open the address that it prints. To have the page twice, duplicate its tab.");
   say(document.getElementById("where"), where(stored()));
   document.getElementById("skip").addEventListener("click", (event) => {
     event.preventDefault();
@@ -59,5 +69,5 @@ try {
   });
   route();
 } catch (error) {
-  state("ended", error.message);
+  state("ended", "ended", error.message);
 }

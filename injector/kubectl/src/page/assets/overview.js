@@ -1,33 +1,34 @@
 import { follow } from "./api.js";
 import { address, element, link, say } from "./dom.js";
-import { SHAPES, age, heard } from "./format.js";
+import { SHAPES, age, heard, moves, outdated } from "./format.js";
 
 // The most rows that are in the page; the filter finds the others.
 const MOST = 200;
 const ORDER = ["act", "look", "moving", "none"];
 const key = (namespace, config) => JSON.stringify([namespace, config]);
 
-function version(row) {
-  const moves = row.target && row.target !== row.current;
-  return moves ? `${row.current ?? "none"} → ${row.target}` : (row.current ?? "none");
+// How far a rollout is.
+function reached({ reached: it }) {
+  if (!it) return "";
+  const bar = element("progress", { max: it.of, value: it.atOnce ? it.of : it.step, "aria-label": "steps that went out" });
+  return element("div", { class: "soft reached" }, bar, it.atOnce ? " all pods at once" : ` step ${it.step} of ${it.of}`);
 }
 
 function cells(row) {
   const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
-  const bar = element("progress", { max: Math.max(row.total, 1), value: row.updated, "aria-label": "pods that run their version" });
   const paused = row.paused ? ", paused" : "";
   return [
     element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `),
       link(address(row.namespace, row.config), row.config, { "data-key": key(row.namespace, row.config) })),
     cell("Phase", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.phase}${paused}`)),
-    cell("Version", version(row)),
-    cell("Pods", bar, ` ${row.updated}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
+    cell("Version", moves(row), reached(row)),
+    cell("Pods", `${row.updated}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
     cell("Since", row.since ? age(row.since, "", "") : "unknown"),
     cell("Why", row.message ? `${row.reason}: ${row.message}` : ""),
   ];
 }
 
-const text = (row) => `${row.namespace}/${row.config} ${row.phase} ${row.current} ${row.target} ${row.reason}`.toLowerCase();
+const text = (row) => `${row.namespace}/${row.config} ${row.phase} ${moves(row)} ${row.reason}`.toLowerCase();
 
 export function overview(main, signal, state) {
   const rows = new Map(), made = new Map();
@@ -37,8 +38,15 @@ export function overview(main, signal, state) {
   const summary = element("p", { role: "status", id: "summary" }, "Loading.");
   const filter = element("input", { id: "filter", type: "search", autocomplete: "off", oninput: () => show() });
   const label = element("label", { for: "filter" }, "Filter by name, phase, version or reason");
-  main.replaceChildren(element("h1", {}, "Configs"), fault, label, filter, summary,
-    element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, ...heads)), body));
+  const table = element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, ...heads)), body);
+  main.replaceChildren(element("h1", {}, "Configs"), fault, label, filter, summary, table);
+
+  function count(found) {
+    if (!rows.size) return "There are no configs here yet. kubectl nudge create makes one.";
+    const act = found.filter(([, row]) => row.attention === "act").length;
+    const more = found.length > MOST ? `; the first ${MOST} are shown, filter to see others` : "";
+    return `${found.length} of ${rows.size} configs; ${act} wait for somebody to act${more}`;
+  }
 
   function show() {
     const wanted = filter.value.trim().toLowerCase();
@@ -52,15 +60,15 @@ export function overview(main, signal, state) {
       body.replaceChildren(...visible);
       if (focused?.isConnected && focused !== document.activeElement) focused.focus();
     }
-    const act = found.filter(([, row]) => row.attention === "act").length;
-    const more = found.length > MOST ? `; the first ${MOST} are shown, filter to see others` : "";
-    say(summary, `${found.length} of ${rows.size} configs; ${act} wait for somebody to act${more}`);
+    table.hidden = !visible.length;
+    say(summary, count(found));
   }
 
+  let stale = false;
   follow("/api/overview", {}, signal, (line, first) => {
     heard(line.now);
     if (first) { rows.clear(); made.clear(); }
-    if ("fault" in line || first) { say(fault, line.fault ?? ""); fault.hidden = !line.fault; }
+    if ("fault" in line || first) { stale = Boolean(line.fault); say(fault, outdated(line)); fault.hidden = !stale; }
     for (const [namespace, config] of line.gone ?? []) {
       rows.delete(key(namespace, config));
       made.delete(key(namespace, config));
@@ -74,5 +82,6 @@ export function overview(main, signal, state) {
       if (has) made.get(name).querySelector("a").focus();
     }
     if (line.rows || line.gone) show();
+    return !stale;
   }, state);
 }

@@ -1,5 +1,5 @@
 import { element, soft } from "./dom.js";
-import { age, many, moment, period } from "./format.js";
+import { SHAPES, age, many, moment, period } from "./format.js";
 
 // Each outcome has a mark, since colour alone says nothing to many.
 const MARKS = {
@@ -28,7 +28,7 @@ function release(one) {
     element("td", {}, element("strong", {}, one.version), soft(one.from ? ` from ${one.from}` : " (the first)")),
     cell("Outcome", element("span", { class: color }, `${mark} ${one.outcome}`)),
     cell("Requested by", one.requestedBy ?? "<unknown>"),
-    cell("Began", age(one.beganAt)),
+    cell("Began", age(one.beganAt), element("div", { class: "soft small" }, moment(one.beganAt))),
     cell("Took", one.endedAt ? took() : "open"),
     cell("Verdict", verdict(one)));
 }
@@ -39,25 +39,29 @@ export function releases({ releases: all }) {
   return table(["Version", "Outcome", "Requested by", "Began", "Took", "Verdict"], all.map(release));
 }
 
-// Conditions that are good news when they are true.
-const GOOD = ["Ready", "Published", "SecretPublished", "Restarted", "Fetched", "Valid"];
-
-function mark(condition, fine) {
-  if (fine) return ["●", "none"];
-  if (condition.action) return ["■", "act"];
-  return condition.type === "Reconciling" ? ["▶", "moving"] : ["▲", "look"];
-}
-
 function condition(one) {
-  const fine = (one.status === "True") === GOOD.includes(one.type);
-  const [shape, color] = mark(one, fine);
+  const color = one.attention, fine = color === "none";
   const meaning = `${one.meaning}${one.action ? " Somebody has to act." : ""}`;
   return element("tr", {},
     element("td", {}, element("strong", {}, one.type)),
-    cell("Is", element("span", { class: color }, `${shape} ${one.status}`)),
+    cell("Is", element("span", { class: color }, `${SHAPES[color]} ${one.status}`)),
     cell("Reason", one.reason),
     cell("Says", element("div", {}, one.message), fine ? "" : element("div", { class: "soft" }, meaning)),
     cell("Since", age(one.since, "", "")));
+}
+
+const ORDER = ["act", "look", "moving"];
+
+// What keeps the config from being as its spec says, or is suspect, the worst first; each text once.
+export function why({ conditions: all }) {
+  const rank = (one) => ORDER.indexOf(one.attention);
+  // What is reconciled is said by Ready.
+  const waits = all.some((one) => one.type === "Ready" && rank(one) >= 0);
+  const open = all.filter((one) => rank(one) >= 0 && !(waits && one.type === "Reconciling")).sort((one, other) => rank(one) - rank(other));
+  const first = (one, at) => open.findIndex((other) => other.message === one.message) === at;
+  const help = (one) => one.action ? element("div", { class: "soft" }, `${one.meaning} Somebody has to act.`) : "";
+  return open.filter(first).map((one) => element("li", { class: `notice is-${one.attention}` },
+    element("strong", { class: one.attention }, `${SHAPES[one.attention]} ${one.reason}`), `: ${one.message}`, help(one)));
 }
 
 export function conditions({ conditions: all }) {

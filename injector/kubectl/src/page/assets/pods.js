@@ -59,7 +59,8 @@ export function pods(into, signal) {
   const pictures = element("div"), rest = element("p", { class: "soft" }), meaning = legend();
   const named = list(cells, () => { names = true; later(); });
   into.replaceChildren(fault, summary, meaning.whole, hint, pictures, rest, named.whole);
-  const over = (cell) => say(hint, cell ? inWords(cell) : "");
+  const over = (cell) => say(hint, cell ? inWords(cell) : "Point at a pod to see which it is.");
+  over();
 
   // Paints the workloads that have changed.
   function paint(shown, colors) {
@@ -85,6 +86,7 @@ export function pods(into, signal) {
     say(rest, `${other} ${more ? `${many(more, "more pod")} are not shown.` : ""}`);
     const count = cells.size ? `${many(cells.size + more, "pod")}: ${words(cells.values())}` : "No pod with an agent uses the config.";
     if (known) say(summary, count);
+    meaning.whole.hidden = hint.hidden = named.whole.hidden = !cells.size;
     if (names || everything || dirty.size) named.show();
     dirty.clear();
     everything = names = false;

@@ -14,6 +14,12 @@ export function clock({ clock: watch }) {
     soft(left), element("span", { class: "soft wide" }, `because ${watch.why}`));
 }
 
+// The numbers for and against the version.
+export function seen({ facts: all, target }) {
+  const [, text] = all.find(([name]) => name === "Evidence") ?? [];
+  return text && target ? element("p", {}, soft("Seen so far: "), text) : [];
+}
+
 // A number of pods, or a share of them, and which.
 function pods({ pods: count, labels = {} }) {
   const unit = count.endsWith("%") ? "" : count === "1" ? " pod" : " pods";

@@ -61,14 +61,16 @@ export function versions(into, of, doing) {
     const before = all[at + 1], differs = before && !unusable(before) && !unusable(version);
     const diff = () => link(toDiff(of, before.version, version.version), `What changed since ${before.version}`,
       { "data-key": `diff-${version.version}` });
-    const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version.version);
+    // What is asked for already can only be had faster.
+    const asked = version.state === "Target" && version.version === shown.desired;
+    const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version.version, asked ? ["use"] : []);
     return element("li", { "data-version": version.version },
       facts(version, origins[version.version], version.version === shown.previous), element("div", {}, differs ? diff() : "", acts));
   }
 
   function draw() {
     const all = merged(shown, origins);
-    const now = JSON.stringify([all, origins, shown.current, shown.previous, shown.target, doing.known(), whole]);
+    const now = JSON.stringify([all, origins, shown.current, shown.desired, shown.previous, shown.target, doing.known(), whole]);
     if (now === last) return;
     last = now;
     if (!all.length) return swap(into, element("p", {}, "There is no version yet."));
