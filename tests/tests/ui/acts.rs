@@ -56,12 +56,15 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     })
     .await?;
 
-    let reason = "it's \"urgent\" $(id); --wait";
+    let reason = "it's \"urgent\" $(id); --wait, می\u{200c}شود";
     let young = "li[data-version=\"1.0.1\"] [data-act=use-now]";
     tab.until(&format!("document.querySelector('{young}')")).await?;
     let command = asks(&tab, young, Some(reason)).await?;
     ensure!(
-        command == format!(r#"kubectl nudge use shop 1.0.1 --now '--reason=it'\''s "urgent" $(id); --wait' {flags}"#),
+        command
+            == format!(
+                r#"kubectl nudge use shop 1.0.1 --now '--reason=it'\''s "urgent" $(id); --wait, می\u{{200c}}شود' {flags}"#
+            ),
         "{command}"
     );
     tab.click("#go").await?;

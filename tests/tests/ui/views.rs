@@ -150,6 +150,7 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     tab.says("#pods", "Pods may be missing or out of date").await?;
     tab.says("#acts", "You may look at the config, and not change it.").await?;
     ensure!(tab.count("[data-act]").await? == 0);
+    tab.says("#versions", "Where versions come from, and whether some are not complete, is not known: ").await?;
     // What has no button is refused by the API server all the same.
     let session: String = tab.value("JSON.parse(sessionStorage.getItem('nudge-session')).session").await?;
     let mut doing = json!({"namespace": space.name, "config": "shop", "act": "pause"});
@@ -157,5 +158,8 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     doing["command"] = shown["command"].clone();
     let answer = page.post("/api/act", &session, &doing.to_string()).await?;
     ensure!(answer.status == 422 && answer.body.contains("ask the namespace's admin"), "{answer:?}");
+    // So is what the page would show.
+    tab.click("#versions a").await?;
+    tab.says("#changes [role=alert]", "ask the namespace's admin for that right").await?;
     Ok(())
 }

@@ -46,7 +46,7 @@ pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui
     };
     let session =
         Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
-    tokio::task::LocalSet::new().run_until(serve(session, options)).await
+    tokio::task::LocalSet::new().run_until(Box::pin(serve(session, options))).await
 }
 
 /// Runs the words as the command line does.

@@ -9,7 +9,7 @@ function confirm(of, act, version, said) {
   const go = element("button", { type: "submit", class: "go", id: "go" }, act.label);
   const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, reason: act.reason ? reason.value : undefined });
   const fault = (error) => { say(wrong, error?.message ?? ""); wrong.hidden = !error; };
-  let asked = 0;
+  let asked = 0, previewed = "";
   async function preview() {
     const turn = ++asked;
     go.disabled = true;
@@ -17,7 +17,8 @@ function confirm(of, act, version, said) {
     try {
       const answer = await ask("/api/preview", body());
       if (turn !== asked) return;
-      say(command, answer.command);
+      previewed = answer.command;
+      say(command, previewed);
       fault();
       go.disabled = false;
     } catch (error) {
@@ -30,7 +31,7 @@ function confirm(of, act, version, said) {
     if (go.disabled) return;
     go.disabled = true;
     try {
-      const { lines } = await ask("/api/act", { ...body(), command: command.textContent });
+      const { lines } = await ask("/api/act", { ...body(), command: previewed });
       dialog.close();
       say(said, lines.join(" "));
     } catch (error) {

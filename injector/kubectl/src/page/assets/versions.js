@@ -37,7 +37,7 @@ function facts(version, origin, previous) {
 }
 
 export function versions(into, of, doing) {
-  let shown, origins = {}, asked = "", whole = false, last = "";
+  let shown, origins = {}, unknown = "", asked = "", whole = false, last = "";
 
   function compare() {
     const names = shown.versions.filter((one) => one.state !== "Invalid").map((one) => one.version);
@@ -70,14 +70,15 @@ export function versions(into, of, doing) {
 
   function draw() {
     const all = merged(shown, origins);
-    const now = JSON.stringify([all, origins, shown.current, shown.desired, shown.previous, shown.target, doing.known(), whole]);
+    const now = JSON.stringify([all, origins, shown.current, shown.desired, shown.previous, shown.target, doing.known(), whole, unknown]);
     if (now === last) return;
     last = now;
-    if (!all.length) return swap(into, element("p", {}, "There is no version yet."));
+    const gap = unknown && element("p", { class: "notice" }, `Where versions come from, and whether some are not complete, is not known: ${unknown}`);
+    if (!all.length) return swap(into, gap, element("p", {}, "There is no version yet."));
     const few = whole ? all : all.slice(0, FEW);
     const onclick = () => { whole = true; draw(); };
     const rest = all.length > few.length && element("button", { type: "button", "data-key": "all", onclick }, `Show all ${all.length} versions`);
-    swap(into, compare(), element("ol", { class: "line" }, few.map((version, at) => row(version, at, all))), rest);
+    swap(into, gap, compare(), element("ol", { class: "line" }, few.map((version, at) => row(version, at, all))), rest);
   }
 
   doing.changed = () => shown && draw();
@@ -87,7 +88,7 @@ export function versions(into, of, doing) {
       const names = JSON.stringify(config.versions.map((one) => [one.version, one.state]));
       if (names !== asked) {
         asked = names;
-        ask("/api/origins", { namespace: of.namespace, config: of.name }).then((answer) => { origins = answer; draw(); }, () => {});
+        ask("/api/origins", { namespace: of.namespace, config: of.name }).then((answer) => { origins = answer; unknown = ""; }, (error) => { unknown = error.message; }).then(draw);
       }
       draw();
     },
