@@ -59,6 +59,15 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
     let releases = history.as_array().map_or(0, Vec::len);
     let rows = tab.texts("#releases tbody tr").await?;
     ensure!(rows.len() == releases && rows[0].contains("Open") && rows[0].contains("1.0.1 from 1.0.0"), "{rows:?}");
+    // Each row says what the command says of the release.
+    for (row, release) in rows.iter().zip(history.as_array().into_iter().flatten().rev()) {
+        for (field, unknown) in [("version", ""), ("outcome", "Open"), ("requestedBy", "<unknown>")] {
+            let said = release[field].as_str().unwrap_or(unknown);
+            ensure!(row.contains(said), "{said}: {row}");
+        }
+        let began = release["beganAt"].as_str().unwrap_or_default().replace('T', " ").replace('Z', " UTC");
+        ensure!(row.contains(&began), "{began}: {row}");
+    }
 
     // The rest goes on by itself.
     let quick = json!({"spec": {"rollout": {"minReadySeconds": 0, "bakeSeconds": 0}}});

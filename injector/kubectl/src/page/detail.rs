@@ -168,7 +168,7 @@ impl Detail {
             clock: clock(config),
             versions: sealed.chain(invalid).collect(),
             releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),
-            conditions: status.conditions.iter().map(|it| ConditionDetail::of(it, &status.conditions)).collect(),
+            conditions: status.conditions.iter().map(ConditionDetail::of).collect(),
         }
     }
 }
@@ -255,7 +255,7 @@ impl ReleaseDetail {
 }
 
 impl ConditionDetail {
-    fn of(condition: &Condition, all: &[Condition]) -> Self {
+    fn of(condition: &Condition) -> Self {
         let facts = Reason::named(&condition.reason).facts();
         let time: Timestamp = condition.last_transition_time.0;
         Self {
@@ -264,7 +264,7 @@ impl ConditionDetail {
             reason: condition.reason.clone(),
             message: condition.message.clone(),
             meaning: facts.meaning,
-            attention: attention_to(condition, all),
+            attention: attention_to(condition),
             action: facts.needs_action,
             since: time.as_second(),
         }

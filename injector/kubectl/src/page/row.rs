@@ -71,7 +71,7 @@ pub(crate) fn attention(config: &VersionedConfig) -> Attention {
         || status.pods.failed > 0
     {
         Attention::Look
-    } else if status.phase == Phase::Current {
+    } else if status.phase == Phase::Current && not_ready.is_none() {
         Attention::None
     } else {
         Attention::Moving
@@ -88,16 +88,15 @@ const GOOD: [ConditionType; 6] = [
     ConditionType::Valid,
 ];
 
-/// How much attention one of the conditions of a config needs.
-pub(crate) fn attention_to(one: &Condition, all: &[Condition]) -> Attention {
+/// How much attention a condition of a config needs.
+pub(crate) fn attention_to(one: &Condition) -> Attention {
     let is = |kind: ConditionType| one.type_ == kind.as_str();
-    let reconciles = find_condition(all, ConditionType::Reconciling).is_some_and(|it| it.status == "True");
     if (one.status == "True") == GOOD.into_iter().any(is) {
         Attention::None
     } else if is(ConditionType::Stalled) || is(ConditionType::Ready) && Reason::named(&one.reason).facts().needs_action
     {
         Attention::Act
-    } else if reconciles && (is(ConditionType::Reconciling) || is(ConditionType::Ready)) {
+    } else if is(ConditionType::Reconciling) || is(ConditionType::Ready) {
         Attention::Moving
     } else {
         Attention::Look
@@ -165,26 +164,23 @@ mod tests {
         assert_eq!(of("Current", &[condition("Drifted", "True", "Drifted")]), Attention::Look);
         assert_eq!(of("Progressing", &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
         assert_eq!(of("Progressing", &[condition("Ready", "False", "Paused")]), Attention::Act);
+        assert_eq!(of("Current", &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
         assert_eq!(of("Failed", &[]), Attention::Act);
     }
 
     #[test]
     fn a_condition_needs_attention_by_what_it_says() {
-        let all = |all: &[Value]| -> Vec<Condition> { serde_json::from_value(json!(all)).unwrap() };
-        let of = |conditions: &[Value]| attention_to(&all(conditions)[0], &all(conditions));
-        let reconciles = condition("Reconciling", "True", "Progressing");
-        let waits = condition("Ready", "False", "Progressing");
-        assert_eq!(of(&[condition("Ready", "True", "Current")]), Attention::None);
-        assert_eq!(of(&[condition("Stalled", "False", "Progressing")]), Attention::None);
-        assert_eq!(of(&[waits.clone(), reconciles.clone()]), Attention::Moving);
-        assert_eq!(of(std::slice::from_ref(&reconciles)), Attention::Moving);
-        assert_eq!(of(&[waits, condition("Reconciling", "False", "Progressing")]), Attention::Look);
-        assert_eq!(of(&[condition("Suspect", "True", "Suspect"), reconciles.clone()]), Attention::Look);
-        assert_eq!(of(&[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
+        let of = |kind, status, reason| attention_to(&serde_json::from_value(condition(kind, status, reason)).unwrap());
+        assert_eq!(of("Ready", "True", "Current"), Attention::None);
+        assert_eq!(of("Stalled", "False", "Progressing"), Attention::None);
+        assert_eq!(of("Ready", "False", "Progressing"), Attention::Moving);
+        assert_eq!(of("Reconciling", "True", "Progressing"), Attention::Moving);
+        assert_eq!(of("Suspect", "True", "Suspect"), Attention::Look);
+        assert_eq!(of("Stalled", "True", "NobodyToJudge"), Attention::Act);
         // Whatever holds a version says so by a reason that somebody has to act on, or not.
-        assert_eq!(of(&[condition("Ready", "False", "AwaitingApproval"), reconciles]), Attention::Act);
-        assert_eq!(of(&[condition("Ready", "False", "OutsideWindow")]), Attention::Look);
-        assert_eq!(of(&[condition("NotKnownYet", "True", "NorIsThis")]), Attention::Look);
+        assert_eq!(of("Ready", "False", "AwaitingApproval"), Attention::Act);
+        assert_eq!(of("Ready", "False", "OutsideWindow"), Attention::Moving);
+        assert_eq!(of("NotKnownYet", "True", "NorIsThis"), Attention::Look);
     }
 
     #[test]

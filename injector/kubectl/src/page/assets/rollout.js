@@ -14,11 +14,10 @@ export function clock({ clock: watch }) {
     soft(left), element("span", { class: "soft wide" }, `because ${watch.why}`));
 }
 
-// The numbers for and against the version.
-export function seen({ facts: all, target }) {
-  const [, text] = all.find(([name]) => name === "Evidence") ?? [];
-  return text && target ? element("p", {}, soft("Seen so far: "), text) : [];
-}
+// The numbers for and against the version: what is seen of its pods, and what is measured.
+const NUMBERS = ["Evidence", "Analysis"];
+export const seen = ({ facts: all, target }) => target ? all.filter(([name]) => NUMBERS.includes(name))
+  .map(([name, text]) => element("p", {}, soft(`${name}: `), text)) : [];
 
 // A number of pods, or a share of them, and which.
 function pods({ pods: count, labels = {} }) {
