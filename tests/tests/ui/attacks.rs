@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use nudge_tests::{Finished, tools};
 use serde_json::{Value, json};
 
+use crate::bounds::LONG;
 use crate::page::Page;
 use crate::scene::{opened, shop, stage};
 
@@ -200,7 +201,17 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
     beside.says("main", "works once").await?;
     ensure!(beside.value::<String>("location.hash").await?.is_empty());
     // No other site gets it into a frame, or reads it.
-    beside.open(&format!("data:text/html,<iframe src=http://127.0.0.1:{}/></iframe>", page.port)).await?;
+    beside.open(&format!("data:text/html,<iframe src={}></iframe>", page.top())).await?;
+    let framed = async || {
+        let targets = browser.call(None, "Target.getTargets", json!({})).await.ok()?;
+        let mut frames = targets["targetInfos"].as_array()?.iter();
+        Some(frames.find(|one| one["type"] == "iframe" && one["url"] == page.top())?["targetId"].clone())
+    };
+    let frame = nudge_tests::eventually(LONG, "the frame is there", framed).await?;
+    let frame = browser.call(None, "Target.attachToTarget", json!({"targetId": frame, "flatten": true})).await?;
+    let asked = json!({"expression": "location.href"});
+    let within = browser.call(frame["sessionId"].as_str(), "Runtime.evaluate", asked).await?;
+    ensure!(within["result"]["value"] == "chrome-error://chromewebdata/", "{within}");
     let read =
         format!("fetch('http://127.0.0.1:{}/api.js').then((answer) => answer.text(), () => 'refused')", page.port);
     ensure!(beside.value::<String>(&read).await? == "refused");

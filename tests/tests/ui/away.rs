@@ -13,6 +13,7 @@ use nudge_tests::cluster::{Identity, Space};
 use serde_json::json;
 
 use crate::page::Page;
+use crate::pictures::taken;
 use crate::scene::{opened, painted, shows, stage};
 use crate::tab::Tab;
 
@@ -48,6 +49,7 @@ async fn an_api_server_that_is_silent_or_away_is_said() -> Result<()> {
     fresh(&tab).await?;
     wire.hold();
     outdated(&tab, "asking for configs: the API server does not answer").await?;
+    taken(&tab, "outdated").await?;
     wire.release();
     fresh(&tab).await?;
     wire.cut();
@@ -107,6 +109,7 @@ async fn a_command_that_stands_or_ends_is_said() -> Result<()> {
     tab.says("#link", "no connection").await?;
     tab.run("const real = Date.now; Date.now = () => real() + 61000").await?;
     tab.says("main", "kubectl nudge ui has ended").await?;
+    taken(&tab, "gone").await?;
     tab.says("#link", "ended").await?;
     // Who listens there next is not sent even what is worth nothing.
     let left: usize = tab.value("sessionStorage.length").await?;

@@ -71,6 +71,11 @@ impl Page {
         Ok(std::fs::read_to_string(self.folder.path().join("errors"))?)
     }
 
+    /// Where it is, without the token.
+    pub(crate) fn top(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
     pub(crate) fn token(&self) -> &str {
         self.address.split_once('#').map_or("", |(_, token)| token)
     }

@@ -20,9 +20,23 @@ use crate::tab::Tab;
 const FOLDER: &str = "NUDGE_PICTURES";
 const WIDE: (u32, u32) = (1200, 800);
 const NARROW: (u32, u32) = (360, 740);
+const LOOKS: [(&str, (u32, u32), &str); 3] =
+    [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")];
 /// The last one leaves its tab without a session.
 const VIEWS: [&str; 10] =
     ["overview", "none", "config", "pods", "failed", "waiting", "absent", "diff", "confirmation", "ended"];
+
+/// Pictures of what the tab shows now, where they are asked for.
+pub(crate) async fn taken(tab: &Tab, view: &str) -> Result<()> {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return Ok(()) };
+    std::fs::create_dir_all(&folder).context("the folder for pictures")?;
+    for (scheme, size, name) in LOOKS {
+        tab.scheme(scheme).await?;
+        tab.size(size.0, size.1).await?;
+        tab.picture(&folder.join(format!("{view}-{name}.png")), true).await?;
+    }
+    Ok(())
+}
 
 /// So many seconds ago.
 fn ago(seconds: i64) -> String {
@@ -254,7 +268,7 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
         tab.size(900, 820).await?;
         tab.picture(&folder.join("readme.png"), false).await?;
     }
-    for (scheme, size, name) in [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")] {
+    for (scheme, size, name) in LOOKS {
         tab.scheme(scheme).await?;
         tab.size(size.0, size.1).await?;
         for view in VIEWS {
