@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     /// Why the configs may be out of date, as the watch says.
     configs_fault: Option<String>,
     /// Why they may be, as the API server says, or because it says nothing.
-    pulse_fault: Option<String>,
+    contact_fault: Option<String>,
     /// Why the pods are not known, or may be out of date.
     pub(crate) pods_fault: Option<String>,
 }
@@ -45,7 +45,7 @@ fn key(config: &VersionedConfig) -> Key {
 impl Seen {
     /// Why all that is shown may be out of date.
     pub(crate) fn fault(&self) -> Option<&str> {
-        self.configs_fault.as_deref().or(self.pulse_fault.as_deref())
+        self.configs_fault.as_deref().or(self.contact_fault.as_deref())
     }
 
     fn apply(&mut self, event: Event<VersionedConfig>) {
@@ -92,9 +92,9 @@ impl Feed {
     }
 
     /// Notes whether the API server answers.
-    pub(crate) fn note_pulse(&self, fault: Option<String>) {
-        if self.seen().pulse_fault != fault {
-            self.change(|seen| seen.pulse_fault = fault);
+    pub(crate) fn note_contact(&self, fault: Option<String>) {
+        if self.seen().contact_fault != fault {
+            self.change(|seen| seen.contact_fault = fault);
         }
     }
 
@@ -201,21 +201,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_watch_says_comes_before_the_pulse() {
+    fn what_the_watch_says_comes_before_lost_contact() {
         let feed = Feed::new();
         assert!(!feed.is_seen());
         let mut changes = feed.changes();
         assert!(feed.is_seen());
-        feed.note_pulse(None);
+        feed.note_contact(None);
         assert!(!changes.has_changed().unwrap(), "nothing is new");
-        feed.note_pulse(Some("silent".to_owned()));
+        feed.note_contact(Some("silent".to_owned()));
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         assert_eq!(feed.seen().fault(), Some("silent"));
         feed.change(|seen| seen.configs_fault = Some("refused".to_owned()));
         assert_eq!(feed.seen().fault(), Some("refused"));
         feed.change(|seen| seen.configs_fault = None);
-        feed.note_pulse(None);
+        feed.note_contact(None);
         assert_eq!(feed.seen().fault(), None);
     }
 }

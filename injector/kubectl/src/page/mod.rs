@@ -2,7 +2,7 @@
 //!
 //! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
 //! - `routes`, `of_config`: the endpoints, each of which does one thing
-//! - `feed`, `scope`, `pulse`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
+//! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
 //! - `row`, `detail`, `cell`, `origin`: what is shown of a config, of its versions and of its pods; `view` follows one
 //! - `act`, `rights`: what can be done, and whether the user may
 //! - `assets`: the files of the page
@@ -12,12 +12,12 @@ pub(crate) mod act;
 mod assets;
 mod browser;
 mod cell;
+mod contact;
 mod detail;
 mod feed;
 mod guard;
 mod of_config;
 mod origin;
-mod pulse;
 mod reply;
 pub(crate) mod rights;
 mod routes;
@@ -126,7 +126,7 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         futures::join!(
             page.feed.watch_configs(&page.session, &page.configs),
             page.feed.watch_pods(&page.session, &page.pods),
-            pulse::ask(&page.feed, &page.session, &page.configs)
+            contact::ask(&page.feed, &page.session, &page.configs)
         );
         // Of watches that can't be, nothing is left to do.
         std::future::pending::<()>().await;

@@ -30,6 +30,6 @@ pub(super) async fn ask(feed: &Feed, session: &Session, scope: &Scope) {
             Ok(Err(error)) => Some(Failure::of(what, &error).message),
             Err(_) => Some(format!("{what}: the API server does not answer within {} s", LIMIT.as_secs())),
         };
-        feed.note_pulse(fault);
+        feed.note_contact(fault);
     }
 }
