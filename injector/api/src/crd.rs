@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-use super::{ConfigSource, VersionedConfig};
+use super::{ConfigSource, RolloutPolicy, VersionedConfig};
 
 /// The CRD of `VersionedConfig`, as an object.
 pub fn crd() -> CustomResourceDefinition {
@@ -15,6 +15,11 @@ pub fn crd() -> CustomResourceDefinition {
 /// The CRD of `ConfigSource`, as an object.
 pub fn source_crd() -> CustomResourceDefinition {
     finished(ConfigSource::crd())
+}
+
+/// The CRD of `RolloutPolicy`, as an object.
+pub fn policy_crd() -> CustomResourceDefinition {
+    finished(RolloutPolicy::crd())
 }
 
 fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
@@ -59,6 +64,11 @@ pub fn source_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd ConfigSource", &source_crd())
 }
 
+/// The CRD of `RolloutPolicy` as it stands in `deploy/`.
+pub fn policy_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    yaml("nudge-injector crd RolloutPolicy", &policy_crd())
+}
+
 fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
     let head = format!("# Generated from the types in injector/api by `{command}`; do not edit.\n");
     Ok(format!("{head}{}", serde_saphyr::to_string(crd)?))
@@ -72,6 +82,7 @@ mod tests {
     fn the_files_in_deploy_are_what_the_types_say() {
         for (file, command, made) in [
             ("base/crd.yaml", "crd", crd_yaml()),
+            ("base/policy-crd.yaml", "crd RolloutPolicy", policy_crd_yaml()),
             ("components/sources/crd.yaml", "crd ConfigSource", source_crd_yaml()),
         ] {
             let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -95,7 +106,7 @@ mod tests {
                 check(&path, &property["items"], bare);
             }
         }
-        for crd in [crd(), source_crd()] {
+        for crd in [crd(), source_crd(), policy_crd()] {
             let crd = serde_json::to_value(crd).unwrap();
             let mut bare = Vec::new();
             check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);

@@ -1,4 +1,4 @@
-//! The API that users see: `VersionedConfig` and `ConfigSource`, their status and conditions, and the CRDs generated from the types.
+//! The API that users see: `VersionedConfig`, `ConfigSource` and `RolloutPolicy`, their status and conditions, and the CRDs generated from the types.
 
 mod archive;
 mod conditions;
@@ -7,6 +7,7 @@ mod crd;
 mod governance;
 mod reason;
 mod release;
+mod rollout_policy;
 mod status;
 mod validation;
 mod versioned_config;
@@ -16,10 +17,11 @@ pub use conditions::{ConditionType, clipped, condition, find_condition, set_cond
 pub use config_source::{
     Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
 };
-pub use crd::{crd, crd_yaml, source_crd, source_crd_yaml};
+pub use crd::{crd, crd_yaml, policy_crd, policy_crd_yaml, source_crd, source_crd_yaml};
 pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseOutcome, ReleaseOverride, ReleaseStep};
+pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
 pub use status::{
     BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,
     RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,

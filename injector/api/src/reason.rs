@@ -109,6 +109,7 @@ reasons! {
     AwaitingApproval Controller true "Too few users have approved the version."
     OutsideWindow Controller false "Versions may go on at other times."
     Frozen Controller true "Versions may not go on until a freeze ends."
+    PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version goes on."
     Released Controller false "A release ended; the message says how, and who asked for it."
     Failed Controller true "The version failed; or a notification failed for another reason."
     PodNotReady Controller true "A pod was Ready, and is not since the version was assigned to it."

@@ -102,6 +102,12 @@ impl Controller {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
         }
+        // A freeze may have been missed; the first version may need approval.
+        let goes_on = is_moved(&config) || config.status.as_ref().is_none_or(|status| status.current.is_none());
+        if goes_on && braked.is_none() && self.index.doubts_policies() {
+            tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
+            return Ok(Again::At(BLIND));
+        }
         let (config, mut again) = match braked {
             Some((decision, evidence)) => (self.put(key, config, &decision, evidence, None).await?.0, Again::Soon),
             None => match self.settle(key, config).await? {
@@ -256,6 +262,7 @@ impl Controller {
             judging: gate.judging(),
             seals: &self.seals(key, config),
             replaces_keyed_at: &self.replaces_keyed_at(),
+            policies: &self.index.policies(&key.namespace),
             requesters: &Requesters::of(config, &self.content_key),
             restart: &seen.restarting.state,
             line: self.line(),

@@ -25,7 +25,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use nudge_api::{crd_yaml, source_crd_yaml};
+use nudge_api::{crd_yaml, policy_crd_yaml, source_crd_yaml};
 use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
@@ -62,6 +62,9 @@ enum Kind {
     /// Sources of configs.
     #[value(name = "ConfigSource")]
     ConfigSource,
+    /// Policies for the rollouts of namespaces.
+    #[value(name = "RolloutPolicy")]
+    RolloutPolicy,
 }
 
 /// Runs the command of this process's arguments.
@@ -76,6 +79,7 @@ pub fn run() -> ExitCode {
             let text = match kind {
                 Kind::VersionedConfig => crd_yaml(),
                 Kind::ConfigSource => source_crd_yaml(),
+                Kind::RolloutPolicy => policy_crd_yaml(),
             };
             text.map_err(|error| chain(&error)).and_then(|text| {
                 std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))

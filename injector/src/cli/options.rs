@@ -121,6 +121,7 @@ impl TryFrom<ServeSettings> for Options {
                 enabled: enabled.clone(),
                 reads: settings.reads,
                 kinds: roles.watches(),
+                policies: roles.control,
                 ..WatchSettings::default()
             },
             enabled,

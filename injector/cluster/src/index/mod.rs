@@ -12,6 +12,7 @@ mod kind;
 mod listed;
 mod parts;
 mod pods;
+mod policies;
 mod space;
 mod state;
 #[cfg(test)]
@@ -21,4 +22,4 @@ pub use event::IndexEvent;
 pub use kind::Kind;
 pub use listed::{Namespaces, Scope};
 pub use pods::PodEntry;
-pub use state::Index;
+pub use state::{Index, Labels};

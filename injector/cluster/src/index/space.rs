@@ -13,6 +13,7 @@ use super::Kind;
 use super::beyond::Beyond;
 use super::parts::Parts;
 use super::pods::PodEntry;
+use super::state::Labels;
 use crate::watch_health::WatchHealth;
 
 /// Most bytes of all configs that are kept of a namespace.
@@ -45,6 +46,8 @@ pub(super) struct Space {
     /// The uids of service accounts, by their names.
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
     pub(super) beyond: Beyond,
+    /// The labels of the namespace.
+    pub(super) labels: Arc<Labels>,
 }
 
 /// A config, its size as JSON, and when its revision was first seen.
@@ -55,7 +58,7 @@ pub(super) struct KeptConfig {
 }
 
 impl Space {
-    pub(super) fn new(waiting: BTreeSet<Kind>, watches: Vec<(Kind, WatchHealth)>) -> Self {
+    pub(super) fn new(waiting: BTreeSet<Kind>, watches: Vec<(Kind, WatchHealth)>, labels: Arc<Labels>) -> Self {
         Self {
             since: Instant::now(),
             waiting,
@@ -72,6 +75,7 @@ impl Space {
             pods_by_node: HashMap::new(),
             accounts: HashMap::new(),
             beyond: Beyond::default(),
+            labels,
         }
     }
 

@@ -14,9 +14,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::parts::{Put, object_key};
+use super::policies::KnownPolicies;
 use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
 use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
+
+/// The labels of a namespace.
+pub type Labels = BTreeMap<String, String>;
 
 /// The annotations of a config that are read: what Nudge has written, with an HMAC.
 const NOTICES: [&str; 3] = [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY];
@@ -33,6 +37,8 @@ pub(super) struct Inner {
     pub(super) shared: Vec<(Kind, WatchHealth)>,
     /// Watches that do not belong to one namespace.
     pub(super) healths: Vec<WatchHealth>,
+    /// What is known of the policies of the cluster, where that matters.
+    pub(super) policies: Option<KnownPolicies>,
 }
 
 type EventListener = Box<dyn Fn(&IndexEvent) + Send + Sync>;
@@ -106,25 +112,37 @@ impl Index {
 
     /// Sets the enabled namespaces. Those that are no longer enabled are forgotten, which deletes nothing in the cluster.
     pub fn set_enabled(&self, namespaces: BTreeSet<String>) {
+        self.set_labelled(namespaces.into_iter().map(|namespace| (namespace, Arc::default())).collect());
+    }
+
+    /// The same, with the labels of the namespaces. Where they change, other policies may hold.
+    pub fn set_labelled(&self, namespaces: BTreeMap<String, Arc<Labels>>) {
         let (touched, forgotten) = {
             let mut inner = self.lock();
             let (mut touched, mut forgotten) = (Vec::new(), Vec::new());
             inner.spaces.retain(|namespace, space| {
-                let stays = namespaces.contains(namespace);
-                if !stays {
-                    touched.extend(space.config_keys().cloned());
-                    forgotten.extend(space.pods.drain().map(|(_, entry)| entry));
+                let labels = namespaces.get(namespace);
+                match labels {
+                    Some(labels) if space.labels != *labels => {
+                        space.labels = Arc::clone(labels);
+                        touched.extend(space.config_keys().cloned());
+                    }
+                    Some(_) => {}
+                    None => {
+                        touched.extend(space.config_keys().cloned());
+                        forgotten.extend(space.pods.drain().map(|(_, entry)| entry));
+                    }
                 }
-                stays
+                labels.is_some()
             });
             let Inner { spaces, expected, shared, .. } = &mut *inner;
-            for namespace in &namespaces {
-                let begin = || Space::new(expected.clone(), shared.clone());
+            for (namespace, labels) in &namespaces {
+                let begin = || Space::new(expected.clone(), shared.clone(), Arc::clone(labels));
                 spaces.entry(namespace.clone()).or_insert_with(begin);
             }
             (touched, forgotten)
         };
-        self.enabled.send_replace(Arc::new(namespaces));
+        self.enabled.send_replace(Arc::new(namespaces.into_keys().collect()));
         for entry in forgotten {
             entry.wake();
         }

@@ -1,12 +1,12 @@
 //! What each change of a watched object does to the index.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, RolloutPolicy, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::namespaces::Enabled;
 use nudge_core::pods::pod_state;
@@ -20,32 +20,61 @@ use crate::index::{Index, Kind, Scope};
 
 /// Longest annotation with a number of parts that is kept, in bytes.
 const PARTS_BYTES: usize = 64;
+/// Longest reason why a policy can't be parsed that is kept, in bytes.
+const REASON_BYTES: usize = 256;
 
 /// Keeps the enabled namespaces.
 pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
-    let (mut enabled, mut listed) = (BTreeSet::new(), BTreeSet::new());
-    let taken =
-        move |namespace: &PartialObjectMeta<Namespace>| Some(namespace.name_any()).filter(|name| which.takes(name));
+    let (mut enabled, mut listed) = (BTreeMap::new(), BTreeMap::new());
+    let taken = move |namespace: PartialObjectMeta<Namespace>| {
+        let (name, labels) = (namespace.name_any(), namespace.metadata.labels.unwrap_or_default());
+        which.takes(&name).then(|| (name, Arc::new(labels)))
+    };
     move |change| {
         match change {
             Change::Listing => return listed.clear(),
-            Change::Found(namespace) => return listed.extend(taken(&namespace)),
+            Change::Found(namespace) => return listed.extend(taken(namespace)),
             Change::Listed(_) => enabled = std::mem::take(&mut listed),
             Change::Put(namespace) => {
-                let Some(name) = taken(&namespace) else { return };
+                let Some((name, labels)) = taken(namespace) else { return };
                 // Most changes of a namespace are about something else; but who gives Nudge a right there may change it, too.
-                if !enabled.insert(name) {
-                    return index.ask_forbidden(&namespace.name_any());
+                if enabled.get(&name) == Some(&labels) {
+                    return index.ask_forbidden(&name);
                 }
+                enabled.insert(name, labels);
             }
-            Change::Gone(namespace) if enabled.remove(&namespace.name_any()) => {}
+            Change::Gone(namespace) if enabled.remove(&namespace.name_any()).is_some() => {}
             Change::Gone(_) => return,
             // Namespaces are written by administrators alone.
             Change::Unparsed(Unparsed { name, reason, .. }) => {
                 return tracing::error!(namespace = name, reason, "namespace not parsed");
             }
         }
-        index.set_enabled(enabled.clone());
+        index.set_labelled(enabled.clone());
+    }
+}
+
+/// Keeps the policies of the cluster. Each is parsed on its own: one that this release can't parse is there all the same.
+pub(super) fn policies(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) + Send {
+    let parsed = |object: DynamicObject| {
+        let name = object.name_any();
+        let policy = object.try_parse::<RolloutPolicy>().map(Arc::new);
+        (name, policy.map_err(|error| clipped(chain(&error), REASON_BYTES)))
+    };
+    move |change| match change {
+        Change::Listing => index.list_policies(),
+        Change::Found(object) => {
+            let (name, policy) = parsed(object);
+            index.found_policy(name, policy);
+        }
+        Change::Listed(_) => index.listed_policies(),
+        Change::Put(object) => {
+            let (name, policy) = parsed(object);
+            index.put_policy(name, policy);
+        }
+        Change::Gone(object) => index.remove_policy(&object.name_any()),
+        Change::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
+        Change::Unparsed(Unparsed { name, reason, .. }) => index.unparsed_policy(name, clipped(reason, REASON_BYTES)),
     }
 }
 

@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all, pending};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, RolloutPolicy, VersionedConfig};
 use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
@@ -19,7 +19,7 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
-use super::keep::{keep, namespaces, put_account, put_config, put_part, put_pod, put_published};
+use super::keep::{keep, namespaces, policies, put_account, put_config, put_part, put_pod, put_published};
 use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
 use crate::index::{Index, Kind, Scope};
@@ -29,6 +29,7 @@ const REFUSALS: u32 = 3;
 
 /// Objects in one page of a list: of whole objects only a few, since one can have a megabyte.
 const CONFIGS: u32 = 50;
+const POLICIES: u32 = 50;
 const PODS: u32 = 200;
 const METADATA: u32 = 500;
 
@@ -89,6 +90,8 @@ pub struct WatchSettings {
     pub reads: Reads,
     /// What is watched of them.
     pub kinds: &'static [Kind],
+    /// Whether the policies of the cluster are watched.
+    pub policies: bool,
     /// Counts the watches.
     pub metrics: WatchMetrics,
 }
@@ -100,6 +103,7 @@ impl Default for WatchSettings {
             enabled: Enabled::default(),
             reads: Reads::default(),
             kinds: &Kind::ALL,
+            policies: false,
             metrics: WatchMetrics::default(),
         }
     }
@@ -109,7 +113,9 @@ impl Default for WatchSettings {
 pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSettings) {
     index.expect(settings.kinds);
     let enabled = index.enabled();
+    let policies = settings.policies;
     let watches = Watches { client, index, pace: Arc::default(), settings };
+    let policies = if policies { watches.policies() } else { Box::pin(pending()) };
     let health = WatchHealth::new("namespaces");
     watches.index.add_health(health.clone());
     let source = Metadata(Api::<Namespace>::all(watches.client.clone()));
@@ -117,6 +123,7 @@ pub async fn watch_cluster(client: Client, index: Arc<Index>, settings: WatchSet
     let following = watches.following(source, watches.settings.enabled.selector(), METADATA, health);
     tokio::select! {
         () = follow(following, sink, |error, failures| log(None, error, failures)) => {}
+        () = policies => {}
         () = watches.keep(enabled) => {}
     }
 }
@@ -202,6 +209,19 @@ impl Watches {
             join_all(watches).await;
         };
         (tasks.spawn(all), healths)
+    }
+
+    /// Follows the policies of the cluster. That they can't be read holds versions, but makes no replica useless.
+    fn policies(&self) -> BoxFuture<'static, ()> {
+        let health = WatchHealth::new("rolloutpolicies");
+        self.index.expect_policies(health.clone());
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<RolloutPolicy>(&()));
+        let (index, sink) = (Arc::clone(&self.index), policies(Arc::clone(&self.index)));
+        let failed = move |error: &FollowError, failures: u32| {
+            index.policies_failed(error, failures);
+            log(None, error, failures);
+        };
+        Box::pin(follow(self.following(Whole(api), "", POLICIES, health), sink, failed))
     }
 
     fn watch(&self, kind: Kind, scope: &Scope, health: WatchHealth) -> BoxFuture<'static, ()> {

@@ -1,11 +1,33 @@
 //! What keeps a version from going on although nothing is wrong with it, by the spec of its config, the policies of the cluster and what users
 //! have decided.
 
-use nudge_api::RolloutSpec;
+mod effective;
+#[cfg(test)]
+mod effective_tests;
+mod policies;
+#[cfg(test)]
+mod window_tests;
+mod windows;
 
-use crate::rollout::{Now, Withheld};
+pub use effective::{Closed, Effective, Origin};
+pub use policies::{MOST_POLICIES, Policies};
+pub use windows::{Opening, WindowError, Windows, next_common_opening};
+
+use nudge_api::Reason;
+
+use crate::rollout::{Millis, Now, Withheld};
+
+/// When to look again at the latest, because the time of day may be set anew: an hour.
+const LONGEST: Millis = 3_600_000;
+/// When to look again where policies are not known: the right to read them may be there.
+const UNKNOWN: Millis = 30_000;
 
 /// Why the version that is requested may not go on, if it may not. What needs somebody to act comes first.
-pub fn withheld(_spec: &RolloutSpec, _now: Now<'_>) -> Option<Withheld> {
-    None
+pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
+    let Closed { why, until } = rules.closed(now.time.0)?;
+    let until = match why.reason {
+        Reason::PoliciesUnknown => Some(now.steady + UNKNOWN),
+        _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(LONGEST)),
+    };
+    Some(Withheld { why, until })
 }

@@ -18,9 +18,10 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    /// Whether the first version of a config waits too. Nothing runs that it could break, so the time of it does not matter.
+    /// Whether the first version of a config waits too. Nothing runs that it could break, so the time of it does not matter. Policies that are
+    /// not known may ask for approval.
     pub(super) fn holds_first(&self) -> bool {
-        self.why.reason == Reason::AwaitingApproval
+        matches!(self.why.reason, Reason::AwaitingApproval | Reason::PoliciesUnknown)
     }
 
     /// It is held, and the progress deadline does not end that.

@@ -14,7 +14,7 @@ use super::requested::requested;
 use super::seal::{Seals, has_keyed};
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
-use crate::governance::withheld;
+use crate::governance::{Effective, Policies, withheld};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
@@ -49,6 +49,8 @@ pub struct Observed<'a> {
     pub seals: &'a Seals,
     /// From when on digests of the form before are replaced by seals. Until then, a hub of the release before can still read them.
     pub replaces_keyed_at: &'a Time,
+    /// The policies of the namespace.
+    pub policies: &'a Policies,
     /// Who asked for what the spec says.
     pub requesters: &'a Requesters,
     /// The state of the workloads that are restarted.
@@ -165,7 +167,8 @@ fn transitions(
     let current = current.as_ref().filter(|_| config.spec.current.as_deref() == Some(aim));
     let requesters = Requesters { current: current.cloned(), now: now.clone() };
     let mut releases = std::mem::take(&mut status.releases);
-    let withheld = withheld(&config.spec.rollout, observed.now);
+    let rules = Effective::of(&config.spec.rollout, observed.policies);
+    let withheld = withheld(&rules, observed.now);
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),

@@ -16,6 +16,7 @@ use super::judged::{Judging, RulesState, Verdicts};
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
+use crate::governance::Policies;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::keys::PodUid;
@@ -86,6 +87,7 @@ impl Fixture {
             judging: Judging { rules: self.rules, verdicts: &self.verdicts },
             seals: &seals(),
             requesters: &Requesters::default(),
+            policies: &Policies::default(),
             replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
@@ -375,6 +377,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 judging: Judging::NONE,
                 seals: &seals(),
                 requesters: &Requesters::default(),
+                policies: &Policies::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
                 restart,
@@ -450,6 +453,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 judging: Judging::NONE,
                 seals: &seals(),
                 requesters: &Requesters::default(),
+                policies: &Policies::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),
                 restart: &Restarts::Done,

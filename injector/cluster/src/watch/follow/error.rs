@@ -61,6 +61,11 @@ impl FollowError {
         self.code() == 403
     }
 
+    /// The kind is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
     /// Nudge's role does not allow it, or the kind is not there.
     pub fn is_refusal(&self) -> bool {
         matches!(self.code(), 401 | 403 | 404)

@@ -1,0 +1,148 @@
+//! `RolloutPolicy`: what keeps versions from pods in many namespaces, for administrators of the cluster.
+
+use std::collections::BTreeMap;
+
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::governance::{Approval, Freeze, Window};
+
+/// When versions of all configs of some namespaces may go on, and who must agree. It is added to what the configs say themselves: whichever is
+/// stricter counts.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "nudge.dev",
+    version = "v1alpha1",
+    kind = "RolloutPolicy",
+    shortname = "rpol",
+    doc = "When versions of the configs of some namespaces may go on, and who must agree; beside what the configs say themselves.",
+    crates(kube_core = "::kube_core"),
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Frozen","type":"string","jsonPath":".spec.freeze.reason","description":"Why no version goes on."}"#,
+    printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.freeze.until","description":"When the freeze ends."}"#,
+    printcolumn = r#"{"name":"Approvals","type":"integer","jsonPath":".spec.requireApproval.required","description":"How many users must approve a version."}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutPolicySpec {
+    /// The namespaces, by their labels. An empty selector selects all of them.
+    pub namespace_selector: NamespaceSelector,
+    /// No version goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freeze: Option<Freeze>,
+    /// When versions may go on. When empty, at any time that the configs allow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub windows: Vec<Window>,
+    /// Who must agree before a version is assigned to any pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require_approval: Option<Approval>,
+}
+
+/// Namespaces with all of these labels that meet all of these requirements.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespaceSelector {
+    /// The labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
+    pub match_labels: BTreeMap<String, String>,
+    /// The requirements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// What a label has to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelRequirement {
+    /// The key of the label.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// How its value and the values here relate.
+    pub operator: LabelOperator,
+    /// The values; none with Exists and DoesNotExist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    pub values: Vec<String>,
+}
+
+/// How a label and values relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LabelOperator {
+    /// The label has one of the values.
+    In,
+    /// The label has none of the values, or is not there.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+}
+
+impl NamespaceSelector {
+    /// Whether it selects a namespace with these labels.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.is_met(labels))
+    }
+}
+
+impl LabelRequirement {
+    fn is_met(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        let among = value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            LabelOperator::In => among,
+            LabelOperator::NotIn => !among,
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn selects(selector: Value, labels: &[(&str, &str)]) -> bool {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        serde_json::from_value::<NamespaceSelector>(selector).unwrap().selects(&labels)
+    }
+
+    #[test]
+    fn an_empty_selector_selects_all() {
+        assert!(selects(json!({}), &[]) && selects(json!({}), &[("tier", "prod")]));
+    }
+
+    #[test]
+    fn labels_and_requirements_must_all_hold() {
+        let tier = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]});
+        let (prod, test, none) = (&[("tier", "prod")][..], &[("tier", "test")][..], &[][..]);
+        for (selector, expected) in [
+            (json!({"matchLabels": {"tier": "prod"}}), [true, false, false]),
+            (tier("In", json!(["prod", "stage"])), [true, false, false]),
+            (tier("NotIn", json!(["prod"])), [false, true, true]),
+            (tier("Exists", json!([])), [true, true, false]),
+            (tier("DoesNotExist", json!([])), [false, false, true]),
+        ] {
+            assert_eq!([prod, test, none].map(|labels| selects(selector.clone(), labels)), expected, "{selector}");
+        }
+        let both =
+            json!({"matchLabels": {"tier": "prod"}, "matchExpressions": [{"key": "team", "operator": "Exists"}]});
+        assert!(!selects(both.clone(), prod) && selects(both, &[("tier", "prod"), ("team", "a")]));
+    }
+
+    #[test]
+    fn a_policy_says_which_namespaces_it_is_about() {
+        let spec = |spec: Value| serde_json::from_value::<RolloutPolicySpec>(spec);
+        assert!(spec(json!({"freeze": {"reason": "x"}})).is_err());
+        assert!(spec(json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}})).is_err());
+        let empty = spec(json!({"namespaceSelector": {}})).unwrap();
+        assert_eq!(empty, RolloutPolicySpec::default());
+    }
+}

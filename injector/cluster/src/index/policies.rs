@@ -1,0 +1,223 @@
+//! The policies of the cluster: what holds for a namespace, and whether that is known. Where it is not, nothing may be taken for allowed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nudge_api::RolloutPolicy;
+use nudge_core::governance::{MOST_POLICIES, Policies};
+use nudge_core::keys::ConfigKey;
+use nudge_protocol::error_chain::chain;
+
+use super::state::{Inner, Labels};
+use super::{Index, IndexEvent};
+use crate::watch::FollowError;
+use crate::watch_health::WatchHealth;
+
+/// So many failures in a row are worth saying; fewer are an everyday event.
+const FAILURES: u32 = 3;
+/// How often the API server is asked anew while configs wait, beside what the watch does by itself.
+const ASKS: Duration = Duration::from_secs(20);
+
+/// One policy; `Err` for one that this release can't parse, with the reason.
+type Policy = Result<Arc<RolloutPolicy>, String>;
+
+/// What is known of them.
+pub(super) struct KnownPolicies {
+    health: WatchHealth,
+    /// By name. Absent before they were listed once.
+    all: Option<BTreeMap<String, Policy>>,
+    /// There are more than are kept.
+    beyond: bool,
+    /// What a list that has begun has shown.
+    listing: BTreeMap<String, Policy>,
+    listing_beyond: bool,
+    lists: bool,
+    /// The cluster does not have the kind, so there are none.
+    absent: bool,
+    /// Why they can't be read, after some failures in a row.
+    fault: Option<String>,
+    /// When the API server was last asked because somebody waits.
+    asked: Option<Instant>,
+}
+
+impl KnownPolicies {
+    fn new(health: WatchHealth) -> Self {
+        Self {
+            health,
+            all: None,
+            beyond: false,
+            listing: BTreeMap::new(),
+            listing_beyond: false,
+            lists: false,
+            absent: false,
+            fault: None,
+            asked: None,
+        }
+    }
+
+    /// Whether all is known, as far as the API server has said.
+    fn is_current(&self) -> bool {
+        self.absent || (self.all.is_some() && !self.health.is_doubted())
+    }
+
+    /// Those of a namespace with these labels.
+    fn of(&self, labels: &Labels) -> Policies {
+        if !self.is_current() {
+            let why = self.fault.as_deref().unwrap_or("RolloutPolicies have not been read yet");
+            return Policies::Unknown(why.to_owned());
+        }
+        if self.beyond {
+            return Policies::Unknown(format!("there are more than {MOST_POLICIES} RolloutPolicies; delete some"));
+        }
+        let mut known = Vec::new();
+        for (name, policy) in self.all.iter().flatten() {
+            match policy {
+                Ok(policy) if policy.spec.namespace_selector.selects(labels) => known.push(Arc::clone(policy)),
+                Ok(_) => {}
+                Err(reason) => {
+                    let why = format!("RolloutPolicy {name} is not one that this release of Nudge can read: {reason}");
+                    return Policies::Unknown(why);
+                }
+            }
+        }
+        Policies::Known(known)
+    }
+}
+
+impl Index {
+    /// From now on policies hold, by a watch with this health.
+    pub(crate) fn expect_policies(&self, health: WatchHealth) {
+        self.lock().policies = Some(KnownPolicies::new(health));
+    }
+
+    /// The policies of the namespace. Where they can't be known, the API server is asked anew from time to time.
+    pub fn policies(&self, namespace: &str) -> Policies {
+        let mut inner = self.lock();
+        let Inner { policies, spaces, .. } = &mut *inner;
+        let (Some(policies), Some(space)) = (policies, spaces.get(namespace)) else { return Policies::default() };
+        if policies.is_current() {
+            policies.fault = None;
+        } else if policies.asked.is_none_or(|asked| asked.elapsed() >= ASKS) {
+            policies.asked = Some(Instant::now());
+            policies.health.ask();
+        }
+        policies.of(&space.labels)
+    }
+
+    /// Policies may have changed unseen, and it is not clear yet that this lasts.
+    pub fn doubts_policies(&self) -> bool {
+        let inner = self.lock();
+        inner.policies.as_ref().is_some_and(|policies| !policies.is_current() && policies.fault.is_none())
+    }
+
+    /// A list of policies begins.
+    pub(crate) fn list_policies(&self) {
+        self.change_policies(|policies| {
+            (policies.listing, policies.listing_beyond, policies.lists) = (BTreeMap::new(), false, true);
+            false
+        });
+    }
+
+    /// The list has this.
+    pub(crate) fn found_policy(&self, name: String, policy: Policy) {
+        self.change_policies(|policies| {
+            if policies.listing.len() < MOST_POLICIES {
+                policies.listing.insert(name, policy);
+            } else {
+                policies.listing_beyond = true;
+            }
+            false
+        });
+    }
+
+    /// One is on the list, new or changed, and can't be parsed.
+    pub(crate) fn unparsed_policy(&self, name: String, reason: String) {
+        let lists = self.lock().policies.as_ref().is_some_and(|policies| policies.lists);
+        if lists { self.found_policy(name, Err(reason)) } else { self.put_policy(name, Err(reason)) }
+    }
+
+    /// The list is complete.
+    pub(crate) fn listed_policies(&self) {
+        self.change_policies(|policies| {
+            (policies.beyond, policies.absent, policies.lists) = (policies.listing_beyond, false, false);
+            policies.all = Some(std::mem::take(&mut policies.listing));
+            if policies.fault.take().is_some() {
+                tracing::info!("RolloutPolicies can be read now");
+            }
+            true
+        });
+    }
+
+    /// One is new or changed.
+    pub(crate) fn put_policy(&self, name: String, policy: Policy) {
+        self.change_policies(|policies| {
+            let Some(all) = &mut policies.all else { return false };
+            if all.contains_key(&name) || all.len() < MOST_POLICIES {
+                all.insert(name, policy);
+            } else {
+                policies.beyond = true;
+            }
+            true
+        });
+    }
+
+    /// One is gone.
+    pub(crate) fn remove_policy(&self, name: &str) {
+        self.change_policies(|policies| {
+            policies.all.iter_mut().for_each(|all| drop(all.remove(name)));
+            if policies.beyond {
+                // There may be room now for one that was left out.
+                policies.health.list_again();
+            }
+            true
+        });
+    }
+
+    /// They could not be read, so often in a row. A cluster without the kind has no policies.
+    pub(crate) fn policies_failed(&self, error: &FollowError, failures: u32) {
+        if failures < FAILURES {
+            return;
+        }
+        self.change_policies(|policies| {
+            let known = (policies.absent, policies.fault.clone());
+            policies.absent = error.is_not_found();
+            if policies.absent {
+                (policies.all, policies.beyond, policies.fault) = (None, false, None);
+            } else {
+                policies.fault = Some(fault(error));
+            }
+            let news = known != (policies.absent, policies.fault.clone());
+            if news && !policies.absent {
+                tracing::error!(
+                    error = chain(error),
+                    "RolloutPolicies can't be read; no version goes on until they can"
+                );
+            }
+            news
+        });
+    }
+
+    /// Changes what is known; wakes everything where that matters.
+    fn change_policies(&self, change: impl FnOnce(&mut KnownPolicies) -> bool) {
+        let touched: Vec<ConfigKey> = {
+            let mut inner = self.lock();
+            if !inner.policies.as_mut().is_some_and(change) {
+                return;
+            }
+            inner.spaces.values().flat_map(|space| space.configs.keys().cloned()).collect()
+        };
+        for key in touched {
+            self.notify(&IndexEvent::Config(key));
+        }
+    }
+}
+
+/// The message for users, who can't read the log.
+fn fault(error: &FollowError) -> String {
+    if error.is_forbidden() {
+        return "the control plane has no right to read RolloutPolicies; apply deploy/base of this release, whose ClusterRole nudge-injector has it"
+            .to_owned();
+    }
+    "the control plane can't read RolloutPolicies at the moment; its log says why".to_owned()
+}

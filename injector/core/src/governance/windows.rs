@@ -1,0 +1,201 @@
+//! Times of the week in a time zone, and when the next one begins.
+//!
+//! A window is open while a clock on the wall there shows a time in it. So one that lies in the hour that does not exist when clocks go forward
+//! is not open that day, one that begins in it begins with the hour after it, and what lies in the hour that comes twice is open twice.
+
+use std::fmt;
+
+use jiff::civil::{DateTime, Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use nudge_api::{Day, Window};
+
+/// How far the next opening is looked for. Each window opens every week, but where its hour does not exist.
+const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
+/// How often one list of windows opens at most before another one does: where they never open together, they cost no more.
+const MOST_TRIES: usize = 128;
+
+/// Why windows can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// No such time.
+    #[error("{0:?} is no time of a day; write one such as 09:00")]
+    Time(String),
+    /// No such zone.
+    #[error(
+        "time zone {0:?} is not known to this release; use a name of the IANA database, such as Europe/Berlin or UTC"
+    )]
+    Zone(String),
+    /// It never begins.
+    #[error("it has no days; name at least one")]
+    NoDays,
+}
+
+/// A window that can be used.
+#[derive(Clone, Debug)]
+struct Open {
+    days: [bool; 7],
+    from: Time,
+    /// Absent for the end of the day.
+    to: Option<Time>,
+    zone: TimeZone,
+    zone_name: String,
+}
+
+/// Windows of which one must be open.
+#[derive(Clone, Debug)]
+pub struct Windows(Vec<Open>);
+
+/// When windows are open next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// When.
+    pub at: Timestamp,
+    /// The zone of the window that opens.
+    zone: TimeZone,
+    zone_name: String,
+}
+
+/// Such as `2026-10-26 09:00 Europe/Berlin (08:00 UTC)`.
+impl fmt::Display for Opening {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (there, utc) = (self.zone.to_datetime(self.at), TimeZone::UTC.to_datetime(self.at));
+        write!(out, "{} {} {}", there.date(), minutes(there), self.zone_name)?;
+        if there == utc {
+            return Ok(());
+        }
+        out.write_str(" (")?;
+        if there.date() != utc.date() {
+            write!(out, "{} ", utc.date())?;
+        }
+        write!(out, "{} UTC)", minutes(utc))
+    }
+}
+
+/// Hours and minutes, and seconds where there are any.
+fn minutes(time: DateTime) -> impl fmt::Display {
+    time.strftime(if time.second() == 0 { "%H:%M" } else { "%H:%M:%S" })
+}
+
+impl Windows {
+    /// Windows that can be used; the first fault of the first one that can't.
+    pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
+        windows.iter().map(Open::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether one of them is open.
+    pub fn is_open(&self, at: Timestamp) -> bool {
+        self.0.iter().any(|window| window.is_open(at))
+    }
+
+    /// The first moment from `at` on at which one of them is open; `None` where that is not within two months.
+    pub fn next_opening(&self, at: Timestamp) -> Option<Opening> {
+        let openings = self.0.iter().filter_map(|window| Some((window.next_opening(at)?, window)));
+        let (at, window) = openings.min_by_key(|(at, _)| *at)?;
+        Some(Opening { at, zone: window.zone.clone(), zone_name: window.zone_name.clone() })
+    }
+}
+
+/// The first moment from `at` on at which each of these is open. `None` where that is not within two months, or they take turns too often before.
+pub fn next_common_opening(all: &[Windows], at: Timestamp) -> Option<Opening> {
+    let horizon = at.checked_add(HORIZON).ok()?;
+    let mut last: Option<Opening> = None;
+    for _ in 0..MOST_TRIES {
+        let from = last.as_ref().map_or(at, |opening| opening.at);
+        let Some(closed) = all.iter().find(|windows| !windows.is_open(from)) else { break };
+        last = Some(closed.next_opening(from).filter(|opening| opening.at < horizon)?);
+    }
+    last.filter(|opening| all.iter().all(|windows| windows.is_open(opening.at)))
+}
+
+impl Open {
+    fn parse(window: &Window) -> Result<Self, WindowError> {
+        let time = |text: &str| {
+            let wrong = || WindowError::Time(text.to_owned());
+            let digits =
+                |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<i8>().ok())?;
+            let (hour, minute) = text.split_once(':').filter(|_| text.len() == 5).ok_or_else(wrong)?;
+            let (hour, minute) = digits(hour).zip(digits(minute)).ok_or_else(wrong)?;
+            Time::new(hour, minute, 0, 0).map_err(|_| wrong())
+        };
+        let to = if window.to == "24:00" { None } else { Some(time(&window.to)?) };
+        if window.days.is_empty() {
+            return Err(WindowError::NoDays);
+        }
+        let mut days = [false; 7];
+        window.days.iter().for_each(|day| days[index(*day)] = true);
+        let zone_name = window.time_zone.clone();
+        let zone = TimeZone::get(&zone_name).ok().filter(|zone| !zone.is_unknown());
+        let zone = zone.ok_or_else(|| WindowError::Zone(zone_name.clone()))?;
+        Ok(Self { days, from: time(&window.from)?, to, zone, zone_name })
+    }
+
+    /// Whether it ends on the day after that on which it began.
+    fn ends_next_day(&self) -> bool {
+        self.to.is_some_and(|to| to <= self.from)
+    }
+
+    fn begins_on(&self, day: Weekday) -> bool {
+        self.days[usize::from(day.to_monday_zero_offset().unsigned_abs())]
+    }
+
+    fn is_open(&self, at: Timestamp) -> bool {
+        self.shows(self.zone.to_datetime(at))
+    }
+
+    /// Whether a clock on the wall that shows this shows a time in it.
+    fn shows(&self, there: DateTime) -> bool {
+        let (date, time) = (there.date(), there.time());
+        let began_today = self.begins_on(date.weekday()) && self.from <= time;
+        if !self.ends_next_day() {
+            return began_today && self.to.is_none_or(|to| time < to);
+        }
+        let began_yesterday = self.begins_on(date.weekday().previous()) && self.to.is_some_and(|to| time < to);
+        began_today || began_yesterday
+    }
+
+    /// Between two changes of its clocks a window opens at its own times alone; else it is opened by a change.
+    fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
+        let horizon = at.checked_add(HORIZON).ok()?;
+        let mut begins = at;
+        while begins < horizon {
+            let there = self.zone.to_datetime(begins);
+            if self.shows(there) {
+                return Some(begins);
+            }
+            let changes = self.zone.following(begins).next().map(|change| change.timestamp());
+            let opens = self.after(there).and_then(|wait| begins.checked_add(wait).ok());
+            let ends = changes.unwrap_or(Timestamp::MAX);
+            match opens.filter(|opens| *opens < ends) {
+                Some(opens) => return Some(opens).filter(|opens| *opens < horizon),
+                None => begins = ends,
+            }
+        }
+        None
+    }
+
+    /// How long it is until a clock on the wall that is not changed shows the next beginning.
+    fn after(&self, there: DateTime) -> Option<SignedDuration> {
+        let mut date = there.date();
+        for _ in 0..=7 {
+            let begins = date.to_datetime(self.from);
+            if self.begins_on(date.weekday()) && begins > there {
+                return Some(begins.duration_since(there));
+            }
+            date = date.tomorrow().ok()?;
+        }
+        None
+    }
+}
+
+fn index(day: Day) -> usize {
+    match day {
+        Day::Mon => 0,
+        Day::Tue => 1,
+        Day::Wed => 2,
+        Day::Thu => 3,
+        Day::Fri => 4,
+        Day::Sat => 5,
+        Day::Sun => 6,
+    }
+}
