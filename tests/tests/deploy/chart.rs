@@ -163,8 +163,12 @@ fn values_reach_what_they_are_for() -> Result<()> {
     // What `helm uninstall` leaves.
     let kept =
         objects.iter().filter(|(_, object)| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
-    let expected =
-        ["CustomResourceDefinition/versionedconfigs.nudge.dev", "Secret/nudge-authority", "Secret/nudge-content-key"];
+    let expected = [
+        "CustomResourceDefinition/rolloutpolicies.nudge.dev",
+        "CustomResourceDefinition/versionedconfigs.nudge.dev",
+        "Secret/nudge-authority",
+        "Secret/nudge-content-key",
+    ];
     assert_eq!(kept.map(|(title, _)| title.as_str()).collect::<Vec<_>>(), expected);
     Ok(())
 }

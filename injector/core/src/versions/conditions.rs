@@ -61,8 +61,10 @@ impl Progress {
         let text = clipped(message.clone());
         let ready = before.iter().find(|condition| condition.type_ == "Ready");
         let known = ready.is_some_and(|ready| ready.message == text);
-        // Its numbers change as more is seen; one Event says that it began.
-        let begins = *reason == Reason::Inconclusive && ready.is_none_or(|ready| ready.reason != reason.as_str());
+        // Its numbers change as more is seen, or the time that it names; one Event says that it began.
+        let begins =
+            matches!(reason, Reason::Inconclusive | Reason::OutsideWindow | Reason::Frozen | Reason::PoliciesUnknown)
+                && ready.is_none_or(|ready| ready.reason != reason.as_str());
         (begins || (is_stuck(*reason) && !known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
 }
