@@ -88,7 +88,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         // The API server may still have to generate the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
         let named = if name.is_empty() { Ok(()) } else { configs::name_and_version(name, old_spec, &new.spec) };
-        if let Err(denial) = named.and_then(|()| configs::selectors(name, old_spec, &new.spec)) {
+        let selected = named.and_then(|()| configs::selectors(name, old_spec, &new.spec));
+        if let Err(denial) = selected.and_then(|()| configs::windows(name, old_spec, &new.spec)) {
             return Ok(Verdict::Deny(denial));
         }
         let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
@@ -132,7 +133,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         audit::activated(request, name, old_spec.and_then(|spec| spec.current.as_deref()), chosen);
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
-        Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).collect()))
+        let waits = configs::waits(&new, status, &self.lookups.policies(namespace), Timestamp::now());
+        Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).chain(waits).collect()))
     }
 
     /// Whether the user may have these rules, and they can be used. Returns warnings.

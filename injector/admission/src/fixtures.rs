@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_core::governance::Policies;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
@@ -166,6 +167,10 @@ impl Lookups for FakeLookups {
 
     fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
         self.config.clone().map(Arc::new)
+    }
+
+    fn policies(&self, _: &str) -> Policies {
+        Policies::default()
     }
 
     async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {

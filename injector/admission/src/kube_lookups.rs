@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::VersionedConfig;
+use nudge_core::governance::Policies;
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::shares::Shares;
@@ -42,6 +43,9 @@ pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 /// What the index knows of a config, by namespace and name.
 pub type KnownConfigs = Arc<dyn Fn(&str, &str) -> Option<Arc<VersionedConfig>> + Send + Sync>;
 
+/// The policies of a namespace.
+pub type KnownPolicies = Arc<dyn Fn(&str) -> Policies + Send + Sync>;
+
 /// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
@@ -50,6 +54,7 @@ pub struct KubeLookups {
     known_enabled: KnownNamespaces,
     secrets: KnownNamespaces,
     configs: Option<KnownConfigs>,
+    policies: Option<KnownPolicies>,
     enabled: Enabled,
     asking: Arc<Asking>,
     reviews: Arc<Shares>,
@@ -85,7 +90,7 @@ impl KubeLookups {
         enabled: Enabled,
     ) -> Self {
         let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(Shares::new(REVIEWS, 1)));
-        Self { client, subscribers, known_enabled, secrets, configs: None, enabled, asking, reviews }
+        Self { client, subscribers, known_enabled, secrets, configs: None, policies: None, enabled, asking, reviews }
     }
 
     /// With another rate for each address and namespace, and for each address over all.
@@ -98,6 +103,12 @@ impl KubeLookups {
     #[must_use]
     pub fn knowing(self, configs: KnownConfigs) -> Self {
         Self { configs: Some(configs), ..self }
+    }
+
+    /// Warns of versions that have to wait because of these policies.
+    #[must_use]
+    pub fn under(self, policies: KnownPolicies) -> Self {
+        Self { policies: Some(policies), ..self }
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
@@ -149,6 +160,10 @@ impl Lookups for KubeLookups {
 
     fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>> {
         self.configs.as_ref().and_then(|configs| configs(namespace, name))
+    }
+
+    fn policies(&self, namespace: &str) -> Policies {
+        self.policies.as_ref().map_or_else(Policies::default, |policies| policies(namespace))
     }
 
     async fn config_map(

@@ -26,7 +26,7 @@ mod webhook;
 
 pub use caller::Caller;
 pub use guards::guards;
-pub use kube_lookups::{KnownConfigs, KnownNamespaces, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
+pub use kube_lookups::{KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
 pub use lookups::{LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig};
+use nudge_core::governance::Policies;
 use tokio::time::timeout;
 
 use super::review::Request;
@@ -82,6 +83,9 @@ pub trait Lookups: Send + Sync + 'static {
 
     /// The config as the index has it, for what is no more than a courtesy.
     fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>>;
+
+    /// The policies of the namespace as the index has them, for what is no more than a courtesy.
+    fn policies(&self, namespace: &str) -> Policies;
 
     /// A ConfigMap that the request makes Nudge read.
     fn config_map(

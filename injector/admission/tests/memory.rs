@@ -15,6 +15,7 @@ use nudge_admission::{
     AdmissionSettings, Caller, LookupError, Lookups, Outline, Request, Right, Webhook, Webhooks, guards, review,
 };
 use nudge_api::VersionedConfig;
+use nudge_core::governance::Policies;
 use nudge_core::injection::{Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig};
 
 /// Counts what is allocated.
@@ -66,6 +67,10 @@ impl Lookups for Nothing {
 
     fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
         Some(0)
+    }
+
+    fn policies(&self, _: &str) -> Policies {
+        Policies::default()
     }
 
     fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {

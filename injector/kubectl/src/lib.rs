@@ -17,6 +17,7 @@ mod period;
 mod rollout;
 mod session;
 mod version;
+mod warnings;
 
 use std::process::ExitCode;
 

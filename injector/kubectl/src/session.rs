@@ -3,19 +3,23 @@
 use std::time::Duration;
 
 use clap::Args;
+use hyper::Response;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, PatchParams, PostParams};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Status;
 use kube::{Api, Client, Config, Resource};
 use nudge_api::VersionedConfig;
 use nudge_cluster::kubeconfig::{no_client, none_found, unusable};
 use tokio::time::timeout;
+use tower::util::MapResponseLayer;
 
 use crate::dry_run::DryRun;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::warnings::warnings;
 
 /// The field manager of all writes. It does not begin with `kubectl`, because Flux drops the fields of such managers.
 pub(crate) const FIELD_MANAGER: &str = "nudge-cli";
@@ -65,8 +69,14 @@ impl Session {
             })?,
         };
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config)
-            .map_err(|error| Failure::new(format!("connecting to the API server: {}", no_client(&error))))?;
+        let warned = out.clone();
+        let client = ClientBuilder::try_from(config)
+            .map_err(|error| Failure::new(format!("connecting to the API server: {}", no_client(&error))))?
+            .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
+                warnings(response.headers()).iter().for_each(|text| warned.warn(text));
+                response
+            }))
+            .build();
         Ok(Self { client, namespace, out })
     }
 

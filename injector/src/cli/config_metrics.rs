@@ -1,6 +1,6 @@
 //! Metrics of configs, counted when `/metrics` is read. Every replica shows the same. No label holds a name that users choose.
 
-use nudge_api::{ConditionType, Phase};
+use nudge_api::{ConditionType, Phase, Reason, find_condition};
 use nudge_cluster::index::Index;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -19,6 +19,10 @@ const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Suspect, "True"),
 ];
 
+/// Reasons why a version that is not wrong may not go on.
+const WITHHELD: [Reason; 4] =
+    [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen, Reason::PoliciesUnknown];
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabel {
     phase: &'static str,
@@ -27,6 +31,11 @@ struct PhaseLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TroubleLabel {
     condition: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,6 +48,7 @@ struct StateLabel {
 pub(super) struct ConfigMetrics {
     phases: Family<PhaseLabel, Gauge>,
     troubles: Family<TroubleLabel, Gauge>,
+    withheld: Family<ReasonLabel, Gauge>,
     pods: Family<StateLabel, Gauge>,
 }
 
@@ -47,12 +57,14 @@ impl ConfigMetrics {
         registry.register("configs", "Configs, by phase", self.phases.clone());
         let help = "Configs with a condition that needs attention: Published, SecretPublished or Restarted is False, or another one is True";
         registry.register("config_troubles", help, self.troubles.clone());
+        let help = "Configs whose version may not go on although nothing is wrong with it, by reason";
+        registry.register("configs_withheld", help, self.withheld.clone());
         let help = "Pods that use a config, by state; a pod that uses two configs counts twice";
         registry.register("config_pods", help, self.pods.clone());
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut phases, mut troubles, mut pods) = ([0; 5], [0; 7], [0_i64; 5]);
+        let (mut phases, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 4], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
                 *count += i64::from(*phase == status.phase);
@@ -62,6 +74,10 @@ impl ConfigMetrics {
                     status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == bad)
                 };
                 *count += i64::from(is(kind.as_str(), bad));
+            }
+            let ready = find_condition(&status.conditions, ConditionType::Ready);
+            for (reason, count) in WITHHELD.iter().zip(&mut withheld) {
+                *count += i64::from(ready.is_some_and(|ready| ready.reason == reason.as_str()));
             }
             let counts = &status.pods;
             let left = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
@@ -73,6 +89,9 @@ impl ConfigMetrics {
         }
         for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
             self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
+        }
+        for (reason, count) in WITHHELD.iter().zip(withheld) {
+            self.withheld.get_or_create(&ReasonLabel { reason: reason.as_str() }).set(count);
         }
         for (state, count) in ["total", "updated", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
             self.pods.get_or_create(&StateLabel { state }).set(count);
@@ -96,6 +115,7 @@ mod tests {
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
                 "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "rollout": {"evidence": {"notWaitedFor": 2}}, "conditions": [
+                    {"type": "Ready", "status": "False", "reason": "Frozen", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
                     {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
@@ -107,6 +127,8 @@ mod tests {
             "configs{phase=\"Failed\"} 2",
             "configs{phase=\"Waiting\"} 0",
             "config_troubles{condition=\"Restarted\"} 3",
+            "configs_withheld{reason=\"Frozen\"} 3",
+            "configs_withheld{reason=\"OutsideWindow\"} 0",
             "config_pods{state=\"failed\"} 3",
             "config_pods{state=\"not_waited_for\"} 6",
         ] {

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownConfigs, KnownNamespaces, KubeLookups,
-    OnlyEnabled, Subscribers, Webhooks, guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownConfigs, KnownNamespaces, KnownPolicies,
+    KubeLookups, OnlyEnabled, Subscribers, Webhooks, guards,
 };
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -93,13 +93,15 @@ impl Means {
             let pods = subscribed.subscribers(&key);
             Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
-        let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), self.index);
+        let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), Arc::clone(&self.index));
+        let policies = self.index;
         let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
         let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
         let configs: KnownConfigs =
             Arc::new(move |namespace, name| known.config(&ConfigKey::parse(namespace, name).ok()?));
+        let policies: KnownPolicies = Arc::new(move |namespace| policies.policies(namespace));
         let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
-        let lookups = Arc::new(lookups.knowing(configs));
+        let lookups = Arc::new(lookups.knowing(configs).under(policies));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

@@ -6,9 +6,11 @@ mod change;
 mod delete;
 mod requester;
 mod selectors;
+mod windows;
 
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
 pub use requester::note_requester;
 pub use selectors::selectors;
+pub use windows::{waits, windows};

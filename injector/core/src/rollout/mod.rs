@@ -47,6 +47,8 @@ mod verdict;
 #[cfg(test)]
 mod verdict_tests;
 mod watch;
+#[cfg(test)]
+mod window_tests;
 mod withheld;
 #[cfg(test)]
 mod withheld_tests;

@@ -8,6 +8,7 @@ use super::current::Current;
 use super::delete::Delete;
 use super::diff::Diff;
 use super::enable::{Disable, Enable};
+use super::freeze::Freeze;
 use super::get::Get;
 use super::history::History;
 use super::pause::Pause;
@@ -17,6 +18,7 @@ use super::rollback::Rollback;
 use super::source::Source;
 use super::status::Status;
 use super::ui::Ui;
+use super::unfreeze::Unfreeze;
 use super::use_version::Use;
 use super::validate::Validate;
 use super::versions::Versions;
@@ -75,6 +77,10 @@ pub(crate) enum Command {
     Pause(Pause),
     /// Resume a paused rollout
     Resume(Resume),
+    /// Let no version of a config go on for a while
+    Freeze(Freeze),
+    /// End the freeze of a config
+    Unfreeze(Unfreeze),
     /// Delete a version, or a config with all its versions
     Delete(Delete),
     /// Make existing ConfigMaps version 1.0.0 of configs with the same names

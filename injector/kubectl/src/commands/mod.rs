@@ -9,6 +9,7 @@ pub(crate) mod current;
 pub(crate) mod delete;
 pub(crate) mod diff;
 pub(crate) mod enable;
+pub(crate) mod freeze;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod pause;
@@ -18,6 +19,7 @@ pub(crate) mod rollback;
 pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod ui;
+pub(crate) mod unfreeze;
 pub(crate) mod use_version;
 pub(crate) mod validate;
 pub(crate) mod versions;
@@ -65,6 +67,8 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Current(command) => current::run(session, &command).await,
         Command::Pause(command) => pause::run(session, &command).await,
         Command::Resume(command) => resume::run(session, &command).await,
+        Command::Freeze(command) => freeze::run(session, &command).await,
+        Command::Unfreeze(command) => unfreeze::run(session, &command).await,
         Command::Delete(command) => delete::run(session, &command).await,
         Command::Baseline(command) => baseline::run(session, &command).await,
         Command::Restart(command) => restart::run(session, &command).await,

@@ -6,6 +6,7 @@ mod configs;
 mod namespaces;
 mod parts;
 mod pods;
+mod policies;
 
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PodKey, PodUid};

@@ -1,0 +1,99 @@
+//! The windows of a config, and whether a version that is asked for has to wait.
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_core::governance::{Effective, Policies, Windows};
+
+use crate::verdict::Denial;
+
+/// Checks the windows of a config where the request changes them: what is stored already may stay.
+pub fn windows(name: &str, old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Result<(), Denial> {
+    let windows = &new.rollout.windows;
+    if old.is_some_and(|old| old.rollout.windows == *windows) {
+        return Ok(());
+    }
+    for (number, window) in (1..).zip(windows) {
+        Windows::parse(std::slice::from_ref(window)).map_err(|error| {
+            Denial::invalid(format!("VersionedConfig {name} can't have these windows: window {number}: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// The warning about a version that has to wait for a time: the user learns at once until when.
+pub fn waits(
+    config: &VersionedConfig,
+    status: Option<&VersionedConfigStatus>,
+    policies: &Policies,
+    now: Timestamp,
+) -> Option<String> {
+    let (version, status) = (config.spec.current.as_deref()?, status?);
+    let at_once = config.spec.now.as_ref().is_some_and(|now| now.version == version);
+    // The first version, what runs, and the way back wait for nothing.
+    let current = status.current.as_deref()?;
+    if at_once || current == version || status.previous.as_deref() == Some(version) {
+        return None;
+    }
+    let closed = Effective::of(&config.spec.rollout, policies).closed(now)?;
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    Some(format!("version {version} of config {name} waits: {}", closed.why.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures::message;
+
+    fn config(spec: Value, status: Value) -> VersionedConfig {
+        let object = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+            "spec": spec, "status": status,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn windows_in(zones: &[&str]) -> Value {
+        let window = |zone: &&str| json!({"days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
+        json!(zones.iter().map(window).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_zone_that_does_not_exist_is_refused() {
+        let spec = |zones: &[&str]| config(json!({"rollout": {"windows": windows_in(zones)}}), json!({})).spec;
+        assert_eq!(windows("shop", None, &spec(&["UTC", "Europe/Berlin"])), Ok(()));
+        let bad = spec(&["UTC", "Europe/Berln"]);
+        assert_eq!(
+            message(windows("shop", None, &bad)),
+            "VersionedConfig shop can't have these windows: window 2: time zone \"Europe/Berln\" is not known to this release; use a name of \
+             the IANA database, such as Europe/Berlin or UTC"
+        );
+        assert_eq!(windows("shop", Some(&bad), &bad), Ok(()), "what is there may stay");
+    }
+
+    #[test]
+    fn a_version_that_has_to_wait_is_a_warning() {
+        let waits = |spec: Value, status: Value, policies: &Policies| {
+            let mut config = config(spec, status);
+            config.spec.rollout = serde_json::from_value(json!({"windows": windows_in(&["UTC"])})).unwrap();
+            super::waits(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
+        };
+        let known = Policies::default();
+        let (spec, status) = (json!({"current": "3"}), json!({"current": "2", "previous": "1"}));
+        assert_eq!(
+            waits(spec.clone(), status.clone(), &known).as_deref(),
+            Some(
+                "version 3 of config shop waits: no version goes on outside of the windows of spec.rollout; the next window opens at 2026-11-27 09:00 UTC"
+            )
+        );
+        let unknown = Policies::Unknown("nobody knows".to_owned());
+        assert!(waits(spec.clone(), status.clone(), &unknown).unwrap().ends_with("because nobody knows"));
+        for current in ["1", "2"] {
+            assert_eq!(waits(json!({"current": current}), status.clone(), &known), None, "{current}");
+        }
+        let now = json!({"current": "3", "now": {"version": "3", "reason": "r"}});
+        assert_eq!(waits(now, status, &known), None);
+        assert_eq!(waits(spec, json!({}), &known), None, "the first version");
+    }
+}

@@ -1,0 +1,139 @@
+//! `kubectl nudge freeze`: no version of a config goes on for a while.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::api::Patch;
+use nudge_api::VersionedConfig;
+use nudge_protocol::ConfigName;
+use serde_json::{Value, json};
+
+use crate::dry_run::{Dry, DryRun};
+use crate::failure::{Failure, doing};
+use crate::period;
+use crate::session::{Session, patching};
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge freeze game --reason='the tournament runs' --for=48h
+  kubectl nudge freeze game --reason='audit' --until=2026-12-24T18:00:00Z
+
+Nothing begins, no step goes out, and nothing is published. What pods run already is watched, and goes back if it is bad. Roll-backs and \
+kubectl nudge use --now do not wait.")]
+pub(crate) struct Freeze {
+    /// The config
+    pub(crate) config: ConfigName,
+    /// Why; who waits reads it
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    pub(crate) reason: String,
+    /// When it ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unfreeze
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "period")]
+    pub(crate) until: Option<Timestamp>,
+    /// For how long, such as 48h
+    #[arg(long = "for", id = "period", value_name = "PERIOD", value_parser = period::parse)]
+    pub(crate) period: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+/// The most characters of a reason.
+const LONGEST_REASON: usize = 256;
+
+/// A reason as `spec.rollout.freeze` can hold it.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why".to_owned()),
+        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is not a time; write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00"))
+}
+
+/// When the freeze ends, in whole seconds.
+fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
+    let until = match period {
+        Some(period) => Some(now.checked_add(period).map_err(|_| Failure::usage("--for: the time is too long"))?),
+        None => until,
+    };
+    let Some(until) = until else { return Ok(None) };
+    if until <= now {
+        return Err(Failure::usage(format!(
+            "the freeze would have ended already: it is {now} now; choose a later time"
+        )));
+    }
+    Ok(Timestamp::from_second(until.as_second()).ok())
+}
+
+pub(crate) async fn run(session: &Session, command: &Freeze) -> Result<(), Failure> {
+    let until = end(command.until, command.period, Timestamp::now())?;
+    let freeze = json!({"reason": command.reason, "until": until.map(|until| until.to_string())});
+    let name = command.config.as_str();
+    let ends = until.map_or_else(|| "until kubectl nudge unfreeze".to_owned(), |until| format!("until {until}"));
+    let config = session.config(name).await?;
+    set(session, &config, freeze, command.dry.dry_run).await?;
+    session.out.line(&format!("config {name} frozen {ends}{}", command.dry.dry_run.suffix()))
+}
+
+/// Sets `spec.rollout.freeze`, or removes it.
+pub(crate) async fn set(
+    session: &Session,
+    config: &VersionedConfig,
+    freeze: Value,
+    dry: DryRun,
+) -> Result<(), Failure> {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    if dry != DryRun::Client {
+        let patch = json!({"spec": {"rollout": {"freeze": freeze}}});
+        let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
+        patched.map_err(doing(format!("setting spec.rollout.freeze of config {name}")))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::commands::arguments::Arguments;
+
+    #[test]
+    fn a_freeze_has_a_reason_and_at_most_one_end() {
+        let parsed = |flags: &[&str]| {
+            let arguments = ["kubectl-nudge", "freeze", "game"].into_iter().chain(flags.iter().copied());
+            Arguments::try_parse_from(arguments).is_ok()
+        };
+        assert!(parsed(&["--reason=x"]) && parsed(&["--reason=x", "--for=48h"]));
+        assert!(parsed(&["--reason=x", "--until=2026-12-24T18:00:00+01:00"]));
+        for bad in [
+            &[][..],
+            &["--reason= "],
+            &["--for=1h"],
+            &["--reason=x", "--for=1x"],
+            &["--reason=x", "--until=tomorrow"],
+            &["--reason=x", "--until=2026-12-24"],
+            &["--reason=x", "--for=1h", "--until=2026-12-24T18:00:00Z"],
+        ] {
+            assert!(!parsed(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_is_later_than_now() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = at("2026-11-25T12:00:00.7Z");
+        assert_eq!(end(None, None, now), Ok(None));
+        assert_eq!(end(None, Some(Duration::from_hours(2)), now), Ok(Some(at("2026-11-25T14:00:00Z"))));
+        assert_eq!(end(Some(at("2026-11-26T00:00:00Z")), None, now), Ok(Some(at("2026-11-26T00:00:00Z"))));
+        for (until, period) in
+            [(Some(at("2026-11-25T12:00:00Z")), None), (None, Some(Duration::ZERO)), (None, Some(Duration::MAX))]
+        {
+            assert!(end(until, period, now).is_err(), "{until:?} {period:?}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the API server, and the webhooks that it asks, warn of: headers of its answers, as kubectl shows them.
+
+use hyper::HeaderMap;
+
+/// Most warnings of one answer that are shown.
+const MOST: usize = 16;
+
+/// The texts of the headers `Warning`. Each is a code, an agent and a text in quotes: `299 - "text"`.
+pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let all = headers.get_all("warning").iter().filter_map(|value| text(std::str::from_utf8(value.as_bytes()).ok()?));
+    all.take(MOST).collect()
+}
+
+fn text(header: &str) -> Option<String> {
+    let quoted = header.splitn(3, ' ').nth(2)?.strip_prefix('"')?;
+    let (mut text, mut escaped) = (String::new(), false);
+    for character in quoted.chars() {
+        match character {
+            '\\' if !escaped => escaped = true,
+            '"' if !escaped => return Some(text),
+            other => {
+                text.push(other);
+                escaped = false;
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_read_as_the_api_server_writes_them() {
+        let of = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            values.iter().for_each(|value| drop(headers.append("warning", value.parse().unwrap())));
+            warnings(&headers)
+        };
+        assert_eq!(of(&[r#"299 - "version \"2\" waits: a\\b""#]), [r#"version "2" waits: a\b"#]);
+        assert_eq!(of(&[r#"299 - "one""#, r#"299 - "two" "Sat, 25 Aug 2012 23:34:45 GMT""#]), ["one", "two"]);
+        assert!(of(&["", "299 -", r#"299 - "open"#, "299 - bare"]).is_empty());
+        assert_eq!(of(&[r#"299 - "x""#; 20]).len(), MOST);
+    }
+}
