@@ -207,11 +207,16 @@ async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"].is_null() { &request["oldObject"] } else { &request["object"] };
     let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"]];
     let names = names.into_iter().filter_map(Value::as_str);
-    let updates = names.flat_map(|name| ["configmaps", "secrets"].map(|resource| ("update", resource, name)));
+    let asked = names.flat_map(|name| {
+        [("update", "configmaps", name), ("update", "secrets", name), ("override", "versionedconfigs", name)]
+    });
     let reviews = Api::<SubjectAccessReview>::all(admin.clone());
     let mut may = Vec::new();
-    for (verb, resource, name) in updates.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
-        let attributes = json!({"namespace": request["namespace"], "verb": verb, "resource": resource, "name": name});
+    for (verb, resource, name) in asked.chain([("delete", "configmaps", ""), ("delete", "secrets", "")]) {
+        let group = if resource == "versionedconfigs" { "nudge.dev" } else { "" };
+        let attributes = json!({
+            "namespace": request["namespace"], "verb": verb, "group": group, "resource": resource, "name": name
+        });
         let user = &request["userInfo"];
         let spec = json!({"user": user["username"], "groups": user["groups"], "resourceAttributes": attributes});
         let review = serde_json::from_value(json!({"metadata": {}, "spec": spec}))?;

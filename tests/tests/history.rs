@@ -140,14 +140,14 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     ensure!((left.outcome, left.reason) == (Some(Left), Some(Reason::Leaving)), "{left:?}");
     ensure!(left.message.as_deref() == Some("version 3 is not requested any more"), "{left:?}");
 
-    shop.set(json!({"now": {"version": "4", "reason": "outage"}})).await?;
+    shop.set(json!({"rollout": {"override": {"version": "4", "reason": "outage"}}})).await?;
     shop.stands("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some())).await?;
     shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let release = shop.ends("4", Current).await?;
     let at_once = release.overridden.as_ref().context("no override")?;
     ensure!((at_once.reason.as_str(), at_once.requested_by.as_deref()) == ("outage", Some("admin")), "{release:?}");
 
-    shop.set(json!({"now": null, "rollout": {"minReadySeconds": 3600}})).await?;
+    shop.set(json!({"rollout": {"override": null, "minReadySeconds": 3600}})).await?;
     harmed(&shop, "5", &pods).await?;
     let release = shop.ends("5", RolledBack).await?;
     ensure!(release.reason == Some(Reason::PodNotReady) && release.message.is_some(), "{release:?}");

@@ -33,8 +33,10 @@ pub const BASELINE: &str = "nudge.dev/baseline";
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 /// Annotation of a `VersionedConfig`, set by the webhook with an HMAC: when and by whom `spec.current` was set.
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
-/// The same of `spec.now`.
+/// The same of `spec.rollout.override`.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
+/// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
+pub const GUARDED: &str = "nudge.dev/guarded";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older

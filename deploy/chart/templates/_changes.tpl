@@ -44,11 +44,13 @@
 {{- $_ := set $webhook "namespaceSelector" $selector.namespaceSelector -}}
 {{- end -}}
 {{- if $values.admissionPolicies -}}
-{{- $patch := $.top.Files.Get "components/admission-policies/pods-by-annotation.yaml" | fromYaml -}}
+{{- range $file := list "pods-by-annotation" "namespaces-emptied" -}}
+{{- $patch := $.top.Files.Get (printf "components/admission-policies/%s.yaml" $file) | fromYaml -}}
 {{- range $patch.webhooks -}}
 {{- if eq .name $webhook.name -}}
-{{- $_ := unset $webhook "objectSelector" -}}
+{{- if hasKey . "objectSelector" }}{{ $_ := unset $webhook "objectSelector" }}{{ end -}}
 {{- $_ := set $webhook "matchConditions" .matchConditions -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 //! What admission lets pass or refuses, for the audit trail: lines with target `audit`, which no log level switches off.
 
-use nudge_api::Now;
+use nudge_api::Override;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -38,9 +38,15 @@ pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to:
 }
 
 /// A user assigns a version to all pods at once.
-pub(super) fn at_once(request: &Request, config: &str, Now { version, reason }: &Now) {
+pub(super) fn at_once(request: &Request, config: &str, Override { version, reason }: &Override) {
     let [version, reason] = [version, reason].map(|text| one_line(text, TEXT_BYTES));
     audit!(request, "version chosen for all pods at once", config, version, reason,);
+}
+
+/// A user who may override a config takes something away from its guards.
+pub(super) fn overridden(request: &Request, config: &str, action: &str, because: &str) {
+    let because = one_line(because, 4 * TEXT_BYTES);
+    audit!(request, "guards overridden", config, action, because,);
 }
 
 /// A user lacks a right.

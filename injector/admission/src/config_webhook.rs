@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, try_join, try_join_all};
+use futures::future::{BoxFuture, try_join, try_join_all, try_join3};
 use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
@@ -20,8 +20,9 @@ use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
 use super::{audit, configs};
+use crate::configs::Weakening;
 
-/// Notes who asks for versions.
+/// Notes who asks for versions, and marks configs that have guards.
 #[derive(Clone, Debug)]
 pub(super) struct MutateConfigs {
     key: Arc<hmac::Key>,
@@ -43,7 +44,8 @@ impl MutateConfigs {
         let new = object(request.object.as_ref())?;
         let name = new.metadata.name.as_deref().unwrap_or(&request.name);
         let asks = (request.user(), Timestamp::now());
-        let changes = configs::note_requester((old, new), (namespace(request)?, name), asks, &self.key);
+        let mut changes = configs::note_requester((old, new), (namespace(request)?, name), asks, &self.key);
+        changes.extend(configs::mark_guarded(new));
         Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
     }
 }
@@ -115,8 +117,10 @@ impl<L: Lookups> ValidateConfigs<L> {
             }
             self.may_not_delete(request, namespace, name, what, &kinds).await
         };
-        let (publishes, deletes) = try_join(publishes, deletes).await?;
-        if let Some(denial) = publishes.or(deletes) {
+        let weakening = configs::weakening(old_spec, &new.spec, Timestamp::now());
+        let weakens = self.may_not_weaken(request, namespace, name, weakening.as_ref());
+        let (publishes, deletes, weakens) = try_join3(publishes, deletes, weakens).await?;
+        if let Some(denial) = publishes.or(deletes).or(weakens) {
             return Ok(Verdict::Deny(denial));
         }
         let warnings = match validation::new_rules(old_spec, &new.spec) {
@@ -126,6 +130,9 @@ impl<L: Lookups> ValidateConfigs<L> {
             },
             None => Vec::new(),
         };
+        if let Some(weakening) = &weakening {
+            audit::overridden(request, name, weakening.what(), weakening.because());
+        }
         if let Some(now) = configs::at_once(old_spec, &new.spec) {
             audit::at_once(request, name, now);
         }
@@ -173,8 +180,14 @@ impl<L: Lookups> ValidateConfigs<L> {
         if known.is_none() || stored.metadata.uid.as_ref() != known || stored.metadata.deletion_timestamp.is_some() {
             return Ok(Verdict::allow());
         }
+        let weakening = configs::deletes_guards(&stored);
         let denial = match configs::delete(&old, self.lookups.subscribers(namespace, name)) {
-            Ok(()) => self.may_not_delete(request, namespace, name, "delete it", &configs::kinds(&stored)).await,
+            Ok(()) => {
+                let kinds = configs::kinds(&stored);
+                let versions = self.may_not_delete(request, namespace, name, "delete it", &kinds);
+                let guards = self.may_not_weaken(request, namespace, name, weakening.as_ref());
+                try_join(versions, guards).await.map(|(versions, guards)| versions.or(guards))
+            }
             Err(denial) => Ok(Some(denial)),
         };
         let denial = match denial {
@@ -189,6 +202,23 @@ impl<L: Lookups> ValidateConfigs<L> {
             return Ok(Verdict::allow());
         }
         Ok(Verdict::Deny(denial))
+    }
+
+    /// The denial for a user who may not override the config, where the request takes something away from its guards.
+    async fn may_not_weaken(
+        &self,
+        request: &Request,
+        namespace: &str,
+        name: &str,
+        weakening: Option<&Weakening>,
+    ) -> Result<Option<Denial>, LookupError> {
+        let Some(weakening) = weakening else { return Ok(None) };
+        let right = Right::Override(name);
+        if self.lookups.may(request, namespace, right).await? {
+            return Ok(None);
+        }
+        audit::refused(request, name, weakening.what(), right);
+        Ok(Some(weakening.denial(request.user(), namespace, name)))
     }
 
     /// The denial for a user who may not delete objects of one of these kinds.
@@ -230,7 +260,7 @@ impl<L: Lookups> Webhook for ValidateConfigs<L> {
 /// The refusal of a deletion that can't be checked.
 fn unchecked(name: &str, error: &LookupError) -> Denial {
     tracing::warn!(error = error as &dyn Error, "rights not checked; deletion refused");
-    let message = "Nudge could not find out whether you may delete its versions; try again";
+    let message = "Nudge could not find out whether you may delete its versions and guards; try again";
     Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}"))
 }
 
@@ -360,7 +390,7 @@ mod tests {
     async fn who_assigns_a_version_to_all_pods_at_once_and_why_is_in_the_audit_trail() {
         let now = |reason: &str| {
             let mut config = config("1");
-            config["spec"]["now"] = json!({"version": "1", "reason": reason});
+            config["spec"]["rollout"]["override"] = json!({"version": "1", "reason": reason});
             config
         };
         for (old, new, lines) in [
@@ -373,13 +403,89 @@ mod tests {
             let writer = log.clone();
             let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
             let change = request("VersionedConfig", "UPDATE", Some(&old), Some(&new));
-            let lookups = FakeLookups { may_update: true, ..FakeLookups::default() };
+            let lookups = FakeLookups { may_update: true, may_override: true, ..FakeLookups::default() };
             assert!(!reviewed(lookups, &change).with_subscriber(subscriber).await.0.is_denied());
             let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
             let found = log.lines().filter(|line| line.contains("version chosen for all pods at once")).count();
             assert_eq!(found, lines, "{log}");
-            assert!(lines == 0 || log.contains(new["spec"]["now"]["reason"].as_str().unwrap()), "{log}");
+            assert!(
+                lines == 0 || log.contains(new["spec"]["rollout"]["override"]["reason"].as_str().unwrap()),
+                "{log}"
+            );
         }
+    }
+
+    fn guarded(current: &str, rollout: Value) -> Value {
+        let mut config = config(current);
+        config["spec"]["rollout"] = rollout;
+        config
+    }
+
+    #[tokio::test]
+    async fn what_weakens_guards_needs_the_right_to_override_them() {
+        let two = || json!({"approval": {"required": 2}});
+        let at_once = json!({"override": {"version": "1", "reason": "a key leaked"}});
+        let refused = |old: Option<&Value>, new: &Value| {
+            let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+            let change = request("VersionedConfig", operation, old, Some(new));
+            async move {
+                let lookups = FakeLookups { may_update: true, ..FakeLookups::default() };
+                let (verdict, asked) = reviewed(lookups, &change).await;
+                let may = FakeLookups { may_update: true, may_override: true, ..FakeLookups::default() };
+                assert!(!reviewed(may, &change).await.0.is_denied());
+                let asked = asked.iter().any(|question| question == "may eve override VersionedConfig shop in team");
+                let Verdict::Deny(denial) = verdict else { return (None, asked) };
+                (Some(denial.message), asked)
+            }
+        };
+        // In the same patch that activates, and alone.
+        for current in ["1", "2"] {
+            let (denied, _) = refused(Some(&guarded("1", two())), &config(current)).await;
+            assert_eq!(
+                denied.unwrap(),
+                "VersionedConfig shop: user \"eve\" may not change its spec, because that removes spec.rollout.approval; this needs the \
+                 right to override VersionedConfig shop in namespace team"
+            );
+        }
+        let (denied, _) = refused(None, &guarded("1", at_once.clone())).await;
+        assert!(denied.unwrap().contains("may not set spec.rollout.override, because that version waits for no step,"));
+        let mut both = two();
+        both["override"] = at_once["override"].clone();
+        let left = guarded("2", both.clone());
+        for (old, new, is_denied) in [
+            (config("1"), guarded("1", at_once.clone()), true),
+            (left.clone(), guarded("1", both.clone()), true),
+            (left.clone(), guarded("1", two()), false),
+            (guarded("1", both.clone()), left.clone(), false),
+            (config("1"), guarded("2", two()), false),
+            (guarded("1", two()), guarded("2", two()), false),
+        ] {
+            let (denied, asked) = refused(Some(&old), &new).await;
+            assert_eq!((denied.is_some(), asked), (is_denied, is_denied), "{old} {new}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_config_with_guards_is_deleted_by_who_may_override_them() {
+        let mut object = guarded("1", json!({"approval": {}}));
+        object["metadata"]["uid"] = json!("u");
+        let deletion = request("VersionedConfig", "DELETE", Some(&object), None);
+        let stored: VersionedConfig = serde_json::from_value(object.clone()).unwrap();
+        let lookups = || FakeLookups { config: Some(stored.clone()), ..FakeLookups::default() };
+        let Verdict::Deny(denial) = reviewed(lookups(), &deletion).await.0 else { panic!("it passed") };
+        assert_eq!(
+            denial.message,
+            "VersionedConfig shop: user \"eve\" may not delete it, because its guards are gone then (approval); this needs the right to \
+             override VersionedConfig shop in namespace team"
+        );
+        let may = FakeLookups { may_override: true, ..lookups() };
+        assert_eq!(reviewed(may, &deletion).await.0, Verdict::allow());
+        let terminating = FakeLookups { terminating: true, ..lookups() };
+        assert_eq!(reviewed(terminating, &deletion).await.0, Verdict::allow());
+        let Verdict::Deny(denial) = reviewed(FakeLookups { reviews_fail: true, ..lookups() }, &deletion).await.0 else {
+            panic!("it passed")
+        };
+        assert_eq!(denial.reason.code(), 503);
     }
 
     #[tokio::test]

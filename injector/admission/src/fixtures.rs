@@ -122,6 +122,7 @@ pub(super) struct FakeLookups {
     pub may_get: Vec<PartKind>,
     pub config_map: Option<ConfigMap>,
     pub may_create: Vec<PartKind>,
+    pub may_override: bool,
     /// The objects of these names.
     pub may_read: Vec<&'static str>,
     pub secrets: bool,
@@ -187,6 +188,7 @@ impl Lookups for FakeLookups {
             Right::UpdateSecret(_) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
             Right::Create(kind) => self.may_create.contains(&kind),
+            Right::Override(_) => self.may_override,
             Right::Get(kind, "") => self.may_get.contains(&kind),
             Right::Get(_, name) => self.may_read.contains(&name),
         };

@@ -194,7 +194,7 @@ impl Lookups for KubeLookups {
 }
 
 fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectAccessReview {
-    let (verb, resource, name) = right.parts();
+    let (verb, group, resource, name) = right.parts();
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username.clone(),
@@ -203,7 +203,8 @@ fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectA
             extra: user.extra.clone(),
             resource_attributes: Some(ResourceAttributes {
                 verb: Some(verb.to_owned()),
-                version: Some("v1".to_owned()),
+                group: Some(group.to_owned()),
+                version: Some("*".to_owned()),
                 resource: Some(resource.to_owned()),
                 namespace: Some(namespace.to_owned()),
                 name: name.map(str::to_owned),

@@ -104,6 +104,9 @@ pub trait Lookups: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
 }
 
+/// The resource of configs.
+const CONFIGS: &str = "versionedconfigs";
+
 /// A right that a user may have in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right<'a> {
@@ -117,6 +120,8 @@ pub enum Right<'a> {
     Create(PartKind),
     /// To get the object of this kind and name. An empty name stands for all of the kind.
     Get(PartKind, &'a str),
+    /// To override the guards of the config of this name. An empty name stands for all configs.
+    Override(&'a str),
 }
 
 impl<'a> Right<'a> {
@@ -128,16 +133,19 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The verb, the resource and the name, as RBAC has them.
-    pub(super) fn parts(&self) -> (&'static str, &'static str, Option<&str>) {
-        match self {
-            // Without a name the review is about all objects of the kind, which is stricter.
-            Self::UpdateConfigMap(name) => ("update", "configmaps", (!name.is_empty()).then_some(name)),
-            Self::UpdateSecret(name) => ("update", "secrets", (!name.is_empty()).then_some(name)),
-            Self::Delete(kind) => ("delete", plural(*kind), None),
-            Self::Create(kind) => ("create", plural(*kind), None),
-            Self::Get(kind, name) => ("get", plural(*kind), (!name.is_empty()).then_some(name)),
-        }
+    /// The verb, the group, the resource and the name, as RBAC has them.
+    pub(super) fn parts(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
+        let (verb, resource, name) = match self {
+            Self::UpdateConfigMap(name) => ("update", "configmaps", *name),
+            Self::UpdateSecret(name) => ("update", "secrets", *name),
+            Self::Delete(kind) => ("delete", plural(*kind), ""),
+            Self::Create(kind) => ("create", plural(*kind), ""),
+            Self::Get(kind, name) => ("get", plural(*kind), *name),
+            Self::Override(name) => ("override", CONFIGS, *name),
+        };
+        let group = if resource == CONFIGS { "nudge.dev" } else { "" };
+        // Without a name the review is about all objects of the kind, which is stricter.
+        (verb, group, resource, (!name.is_empty()).then_some(name))
     }
 }
 
@@ -150,6 +158,7 @@ impl fmt::Display for Right<'_> {
             Self::Create(kind) => write!(out, "create {kind}s"),
             Self::Get(kind, "") => write!(out, "get {kind}s"),
             Self::Get(kind, name) => write!(out, "get {kind} {name}"),
+            Self::Override(name) => write!(out, "override VersionedConfig {name}"),
         }
     }
 }

@@ -29,6 +29,6 @@ pub use status::{
 };
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use versioned_config::{
-    Now, OnFailure, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
+    OnFailure, Override, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
     WithoutAgent,
 };

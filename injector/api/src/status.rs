@@ -383,9 +383,9 @@ pub struct RolloutFailure {
     pub reason: Reason,
     /// A message that names the pod.
     pub message: String,
-    /// The reason of spec.now, where it asked for the version. The version is not tried again while spec.now says the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub now: Option<String>,
+    /// The reason of spec.rollout.override, where it asked for the version. The version is not tried again while the override says the same.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<String>,
 }
 
 /// The threshold of one workload.

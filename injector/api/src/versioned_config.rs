@@ -39,10 +39,6 @@ pub struct VersionedConfigSpec {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub current: Option<String>,
 
-    /// Assigns a version to all pods at once, without steps. It counts while `version` is what `current` says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub now: Option<Now>,
-
     /// How pods are moved to another version.
     #[serde(default)]
     pub rollout: RolloutSpec,
@@ -105,7 +101,6 @@ impl Default for VersionedConfigSpec {
     fn default() -> Self {
         Self {
             current: None,
-            now: None,
             rollout: RolloutSpec::default(),
             publish: default_publish(),
             without_agent: WithoutAgent::default(),
@@ -116,14 +111,14 @@ impl Default for VersionedConfigSpec {
     }
 }
 
-/// A version that is assigned to all pods at once.
+/// A version that is assigned to all pods at once, whatever else the spec says of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Now {
+pub struct Override {
     /// The version.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
-    /// Why nobody can wait for steps.
+    /// Why nobody can wait.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
 }
@@ -162,6 +157,10 @@ pub struct RolloutSpec {
     pub rollback_spread_seconds: Option<u32>,
     /// Holds the rollout where it is.
     pub paused: bool,
+    /// Assigns a version to all pods at once, without steps, approval or a window. It counts while `version` is what spec.current says. To set
+    /// it, a user needs the verb `override` on the config.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<Override>,
     /// Who must agree before a version is assigned to any pod. When absent, nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
@@ -191,6 +190,7 @@ impl Default for RolloutSpec {
             on_failure: OnFailure::default(),
             rollback_spread_seconds: None,
             paused: false,
+            overridden: None,
             approval: None,
             windows: Vec::new(),
             freeze: None,

@@ -24,7 +24,7 @@ pub(super) fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.spec.current.as_ref(), &status.rollout);
     let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
-    let now = config.spec.now.as_ref().is_some_and(|now| Some(&now.version) == requested);
+    let now = config.spec.rollout.overridden.as_ref().is_some_and(|now| Some(&now.version) == requested);
     let steps = rollout.stage == Some(RolloutStage::Moving) && rollout.threshold < ALL;
     (requested.is_some() && requested == status.previous.as_ref())
         || (forward && requested != status.target.as_ref())
@@ -97,7 +97,8 @@ mod tests {
             assert_eq!(goes_first(&config(stage, requested)), first, "{stage:?} {requested}");
         }
         let mut now = config(None, "3");
-        now.spec.now = serde_json::from_value(json!({"version": "3", "reason": "it is urgent"})).unwrap();
+        now.spec.rollout.overridden =
+            serde_json::from_value(json!({"version": "3", "reason": "it is urgent"})).unwrap();
         assert!(goes_first(&now));
         assert!(!goes_first(&VersionedConfig::new("new", nudge_api::VersionedConfigSpec::default())));
     }

@@ -1,4 +1,5 @@
-//! Who asked for a version, as admission saw it: an annotation for `spec.current`, and one for `spec.now`.
+//! Who asked for a version, as admission saw it: an annotation for `spec.current`, and one for
+//! `spec.rollout.override`.
 //!
 //! The webhook writes them and removes what users wrote there, and the controller believes no other: each has an HMAC under a key that only
 //! Nudge has, over the config, what was asked for, when, and by whom. So an old one says nothing about another version, and not that it was
@@ -8,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Now, VersionedConfig};
+use nudge_api::{Override, VersionedConfig};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 use ring::hmac;
@@ -25,11 +26,11 @@ pub const REQUESTER_BYTES: usize = USER_BYTES + 80;
 pub enum Asked<'a> {
     /// This version, in `spec.current`.
     Current(&'a str),
-    /// A version for all pods at once, in `spec.now`.
-    Now {
+    /// A version for all pods at once, in `spec.rollout.override`.
+    Override {
         /// The version.
         version: &'a str,
-        /// Why nobody can wait for steps.
+        /// Why nobody can wait.
         reason: &'a str,
     },
 }
@@ -48,8 +49,8 @@ pub struct Requester {
 pub struct Requesters {
     /// Who set `spec.current`.
     pub current: Option<Requester>,
-    /// Who set `spec.now`.
-    pub now: Option<Requester>,
+    /// Who set `spec.rollout.override`.
+    pub overridden: Option<Requester>,
 }
 
 impl Requester {
@@ -91,14 +92,14 @@ impl Requesters {
         let spec = &config.spec;
         Self {
             current: of(labels::REQUESTED_BY, spec.current.as_deref().map(Asked::Current)),
-            now: of(labels::OVERRIDDEN_BY, spec.now.as_ref().map(Asked::from)),
+            overridden: of(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Asked::from)),
         }
     }
 }
 
-impl<'a> From<&'a Now> for Asked<'a> {
-    fn from(Now { version, reason }: &'a Now) -> Self {
-        Self::Now { version, reason }
+impl<'a> From<&'a Override> for Asked<'a> {
+    fn from(Override { version, reason }: &'a Override) -> Self {
+        Self::Override { version, reason }
     }
 }
 
@@ -109,7 +110,7 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
 fn message(namespace: &str, name: &str, asked: Asked<'_>, requester: &Requester) -> Vec<u8> {
     let (field, version, reason) = match asked {
         Asked::Current(version) => ("current", version, ""),
-        Asked::Now { version, reason } => ("now", version, reason),
+        Asked::Override { version, reason } => ("override", version, reason),
     };
     let at = requester.at.0.to_string();
     let mut message = Vec::new();
@@ -131,9 +132,11 @@ mod tests {
         hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
     }
 
-    fn config(current: &str, now: Option<(&str, &str)>) -> VersionedConfig {
-        let now = now.map(|(version, reason)| Now { version: version.to_owned(), reason: reason.to_owned() });
-        let spec = VersionedConfigSpec { current: Some(current.to_owned()), now, ..VersionedConfigSpec::default() };
+    fn config(current: &str, overridden: Option<(&str, &str)>) -> VersionedConfig {
+        let mut spec = VersionedConfigSpec { current: Some(current.to_owned()), ..VersionedConfigSpec::default() };
+        let asked =
+            |(version, reason): (&str, &str)| Override { version: version.to_owned(), reason: reason.to_owned() };
+        spec.rollout.overridden = overridden.map(asked);
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.namespace = Some("team".to_owned());
         config
@@ -171,19 +174,19 @@ mod tests {
 
     #[test]
     fn who_set_the_version_and_who_overrode_the_steps_are_two_notes() {
-        let now = Asked::Now { version: "2", reason: "outage" };
+        let at_once = Asked::Override { version: "2", reason: "outage" };
         let [current, override_] =
-            [Asked::Current("2"), now].map(|asked| alice().signed(&key(1), "team", "shop", asked));
+            [Asked::Current("2"), at_once].map(|asked| alice().signed(&key(1), "team", "shop", asked));
         let mut config = config("2", Some(("2", "outage")));
         annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
         let known = Requesters::of(&config, &key(1));
-        assert_eq!((known.current, known.now), (None, Some(alice())));
+        assert_eq!((known.current, known.overridden), (None, Some(alice())));
         annotate(&mut config, labels::REQUESTED_BY, &override_);
         annotate(&mut config, labels::OVERRIDDEN_BY, &current);
         assert_eq!(Requesters::of(&config, &key(1)), Requesters::default());
         annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
-        config.spec.now = Some(Now { version: "2".to_owned(), reason: "another".to_owned() });
-        assert_eq!(Requesters::of(&config, &key(1)).now, None);
+        config.spec.rollout.overridden = Some(Override { version: "2".to_owned(), reason: "another".to_owned() });
+        assert_eq!(Requesters::of(&config, &key(1)).overridden, None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use cel::extractors::This;
 use cel::objects::Opaque;
 use cel::{Context, Env, ExecutionError, Value as Cel};
+use k8s_openapi::jiff::SignedDuration;
 use nudge_tests::policies::Recorded;
 use serde_json::{Value, json};
 
@@ -220,6 +221,20 @@ fn functions(context: &mut Context) -> Result<()> {
         let step = |name: &str| question.steps.get(name).map_or("", String::as_str);
         Ok(question.may.contains(&[step("check"), step("resource"), step("name")].join(" ")))
     };
+    let join = |This(this): This<Cel>, between: Arc<String>| -> Result<Arc<String>, ExecutionError> {
+        let no_text = || ExecutionError::function_error("join", "no list of texts");
+        let Cel::List(list) = this else { return Err(no_text()) };
+        let text = |one: &Cel| if let Cel::String(text) = one { Ok(text.to_string()) } else { Err(no_text()) };
+        let texts = list.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+        Ok(Arc::new(texts.join(&between)))
+    };
+    context.add_function("join", join).map_err(|error| anyhow::anyhow!("join: {error:?}"))?;
+    // Two of them are compared, and nothing else is done with them.
+    let duration = |text: Arc<String>| -> Result<i64, ExecutionError> {
+        let parsed = text.parse::<SignedDuration>().ok().and_then(|it| i64::try_from(it.as_millis()).ok());
+        parsed.ok_or_else(|| ExecutionError::function_error("duration", "no duration"))
+    };
+    context.add_function("duration", duration).map_err(|error| anyhow::anyhow!("duration: {error:?}"))?;
     context.add_function("allowed", allowed).map_err(|error| anyhow::anyhow!("allowed: {error:?}"))?;
     Ok(())
 }

@@ -55,10 +55,10 @@ async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
 /// Has all pods run the version at once, and it is current as soon as they are watched.
 async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let now = json!({"version": version, "reason": "it can't wait"});
-    rollout.set(json!({"now": now, "rollout": {"bakeSeconds": 0}})).await?;
+    rollout.set(json!({"rollout": {"override": now, "bakeSeconds": 0}})).await?;
     rollout.wants(version).await?;
     rollout.is_current(version).await?;
-    rollout.set(json!({"now": null, "rollout": null})).await?;
+    rollout.set(json!({"rollout": null})).await?;
     Ok(())
 }
 
@@ -99,14 +99,14 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
     // What is said of another version does not count.
-    rollout.set(json!({"now": {"version": "3", "reason": "it can't wait"}})).await?;
+    rollout.set(json!({"rollout": {"override": {"version": "3", "reason": "it can't wait"}}})).await?;
     rollout.wants("2").await?;
     let status = rollout.step_runs("2").await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
     // In the middle of a step, and although the move is paused.
     let now = json!({"version": "2", "reason": "it can't wait"});
     rollout.set(json!({"rollout": {"paused": true}})).await?;
-    rollout.set(json!({"now": now})).await?;
+    rollout.set(json!({"rollout": {"override": now}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
     let status = rollout.stands("more pods have it", more).await?;
     ensure!(rollout.assigned(&status).len() == PODS, "{status:#?}");

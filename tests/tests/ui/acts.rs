@@ -69,7 +69,7 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     );
     tab.click("#go").await?;
     tab.says("#said", "for all pods at once").await?;
-    let now = spec().await?.now;
+    let now = spec().await?.rollout.overridden;
     ensure!(now.as_ref().is_some_and(|now| now.reason == reason && now.version == "1.0.1"), "{now:?}");
     until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
 

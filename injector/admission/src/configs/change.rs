@@ -1,6 +1,6 @@
 //! Names in a config: its own, and that in `spec.current`.
 
-use nudge_api::{Now, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{Override, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_protocol::{ConfigName, VersionName, labels};
 
 use crate::verdict::Denial;
@@ -39,8 +39,9 @@ pub fn chosen_version<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedC
 }
 
 /// What a request asks for all pods at once, where it sets or changes that.
-pub fn at_once<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a Now> {
-    new.now.as_ref().filter(|now| old.and_then(|old| old.now.as_ref()) != Some(*now))
+pub fn at_once<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a Override> {
+    let before = old.and_then(|old| old.rollout.overridden.as_ref());
+    new.rollout.overridden.as_ref().filter(|it| before != Some(*it))
 }
 
 /// The warning about a version in `spec.current` that the status does not list as complete.

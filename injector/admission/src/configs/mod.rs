@@ -1,9 +1,10 @@
-//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, and
+//! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, who may weaken guards, and
 //! when a config may be deleted; and who asked for a version.
 
 mod authority;
 mod change;
 mod delete;
+mod guarded;
 mod requester;
 mod selectors;
 mod windows;
@@ -11,6 +12,7 @@ mod windows;
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
+pub use guarded::{Weakening, deletes_guards, mark_guarded, weakening};
 pub use requester::note_requester;
 pub use selectors::selectors;
 pub use windows::{waits, windows};

@@ -1,4 +1,4 @@
-//! Who asked for what `spec.current` and `spec.now` say, in annotations with an HMAC (see `nudge_core::requester`). They are written when a
+//! Who asked for what `spec.current` and `spec.rollout.override` say, in annotations with an HMAC (see `nudge_core::requester`). They are written when a
 //! request sets these fields, stay as they are when a request changes something else or lacks them, and nobody else's text stays there.
 
 use json_patch::jsonptr::PointerBuf;
@@ -51,10 +51,10 @@ fn current(config: &DynamicObject) -> Option<Asked<'_>> {
     config.data["spec"]["current"].as_str().map(Asked::Current)
 }
 
-/// What is asked for in `spec.now`.
+/// What is asked for in `spec.rollout.override`.
 fn at_once(config: &DynamicObject) -> Option<Asked<'_>> {
-    let now = &config.data["spec"]["now"];
-    Some(Asked::Now { version: now["version"].as_str()?, reason: now["reason"].as_str()? })
+    let it = &config.data["spec"]["rollout"]["override"];
+    Some(Asked::Override { version: it["version"].as_str()?, reason: it["reason"].as_str()? })
 }
 
 fn annotation<'a>(config: &'a DynamicObject, label: &str) -> Option<&'a str> {
@@ -98,8 +98,8 @@ mod tests {
     /// Who asked for the version, and who for all pods at once.
     fn known(stored: &Value) -> [Option<String>; 2] {
         let config: VersionedConfig = serde_json::from_value(stored.clone()).unwrap();
-        let Requesters { current, now } = Requesters::of(&config, &key());
-        [current, now].map(|requester| requester.map(|it| it.user))
+        let Requesters { current, overridden } = Requesters::of(&config, &key());
+        [current, overridden].map(|requester| requester.map(|it| it.user))
     }
 
     fn names(current: Option<&str>, now: Option<&str>) -> [Option<String>; 2] {
@@ -119,9 +119,9 @@ mod tests {
         let two = written(Some(&paused), &edited, "bob", 3);
         assert_eq!(known(&two), names(Some("bob"), None));
         let now = json!({"version": "2", "reason": "outage"});
-        let at_once = written(Some(&two), &config(&json!({"current": "2", "now": now})), "carol", 4);
+        let at_once = written(Some(&two), &config(&json!({"current": "2", "rollout": {"override": now}})), "carol", 4);
         assert_eq!(known(&at_once), names(Some("bob"), Some("carol")));
-        let later = written(Some(&at_once), &config(&json!({"current": "3", "now": now})), "dave", 5);
+        let later = written(Some(&at_once), &config(&json!({"current": "3", "rollout": {"override": now}})), "dave", 5);
         assert_eq!(known(&later), names(Some("dave"), Some("carol")));
         let none = written(Some(&later), &config(&json!({})), "dave", 6);
         assert_eq!(none["metadata"].get("annotations"), None);
@@ -153,9 +153,15 @@ mod tests {
 
     #[test]
     fn what_is_no_config_or_has_no_name_is_left_as_it_is() {
-        for spec in
-            [json!(null), json!(1), json!({"current": 1}), json!({"now": "a"}), json!({"now": {"version": "1"}})]
-        {
+        let overridden = |it: Value| json!({"rollout": {"override": it}});
+        for spec in [
+            json!(null),
+            json!(1),
+            json!({"current": 1}),
+            json!({"rollout": 1}),
+            overridden(json!("a")),
+            overridden(json!({"version": "1"})),
+        ] {
             assert_eq!(written(None, &config(&spec), "alice", 1), config(&spec), "{spec}");
         }
         let new = object(&config(&json!({"current": "1"})));

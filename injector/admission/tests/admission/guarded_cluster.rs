@@ -282,3 +282,78 @@ pub(crate) fn with_secret() -> Value {
     });
     json!({"phase": "Current", "versions": [version]})
 }
+
+/// A spec with every guard.
+pub(crate) fn all_guards() -> Value {
+    json!({"current": "1", "rollout": {
+        "approval": {"required": 2},
+        "windows": [
+            {"days": ["Mon", "Tue"], "from": "09:00", "to": "17:00", "timeZone": "UTC"},
+            {"days": ["Sat"], "from": "22:00", "to": "04:00", "timeZone": "Europe/Berlin"},
+        ],
+        "freeze": {"reason": "the sale"},
+        "analysis": [{
+            "name": "errors", "prometheus": {"address": "http://prometheus:9090", "query": "errors"}, "max": "0.01",
+            "interval": "30s", "failures": 2
+        }],
+    }})
+}
+
+/// Changes of a config with [`all_guards`] that weaken them, with what a refusal says of each.
+pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
+    let window = |days: Value, from: &str, to: &str| json!({"windows": [{"days": days, "from": from, "to": to, "timeZone": "UTC"}]});
+    let analysis = |change: Value| {
+        let mut one = all_guards()["rollout"]["analysis"][0].clone();
+        json_patch::merge(&mut one, &change);
+        json!({"analysis": [one]})
+    };
+    let changed = "that changes errors in spec.rollout.analysis by more than a lower max or maxRatio, fewer failures or a shorter interval";
+    vec![
+        (json!({"approval": null}), "that removes spec.rollout.approval"),
+        (json!({"approval": {"required": 1}}), "that requires 1 approval instead of 2"),
+        (json!({"approval": {"notAuthor": false}}), "that lets authors approve (notAuthor: false)"),
+        (json!({"windows": null}), "that removes spec.rollout.windows"),
+        (json!({"windows": []}), "that removes spec.rollout.windows"),
+        (
+            window(json!(["Mon", "Wed"]), "10:00", "11:00"),
+            "that has a window that is within none of before (Mon Wed 10:00-11:00 UTC)",
+        ),
+        (
+            window(json!(["Mon"]), "09:00", "08:00"),
+            "that has a window that is within none of before (Mon 09:00-08:00 UTC)",
+        ),
+        (json!({"freeze": null}), "that removes spec.rollout.freeze"),
+        (json!({"freeze": {"until": "2099-01-01T00:00:00Z"}}), "that ends spec.rollout.freeze earlier"),
+        (json!({"analysis": null}), "that removes errors from spec.rollout.analysis"),
+        (analysis(json!({"max": "0.02"})), changed),
+        (analysis(json!({"failures": 3})), changed),
+        (analysis(json!({"interval": "1m"})), changed),
+        (analysis(json!({"prometheus": {"query": "vector(0)"}})), changed),
+        (analysis(json!({"max": null, "maxRatio": "2"})), changed),
+        (
+            json!({"approval": {"required": 1}, "freeze": null}),
+            "that requires 1 approval instead of 2 and removes spec.rollout.freeze",
+        ),
+    ]
+}
+
+/// Changes of a config with [`all_guards`] that make none of them weaker.
+pub(crate) fn strict_changes() -> Vec<Value> {
+    let mut analysis = all_guards()["rollout"]["analysis"].clone();
+    (analysis[0]["max"], analysis[0]["interval"], analysis[0]["failures"]) = (json!("0.005"), json!("10s"), json!(1));
+    vec![
+        json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "paused": true}),
+        json!({"approval": {"required": 3}, "freeze": {"reason": "still the sale"}}),
+        json!({"windows": [{"days": ["Sat"], "from": "23:00", "to": "03:00", "timeZone": "Europe/Berlin"}]}),
+        json!({"analysis": analysis}),
+    ]
+}
+
+/// The refusal of what jane may not, because she may not override the config.
+pub(crate) fn may_not_override(space: &Space, name: &str, what: &str, because: &str) -> String {
+    format!(
+        "VersionedConfig {name}: user \"jane\" may not {what}, because {because}; this needs the right to override VersionedConfig \
+         {name} in namespace {}",
+        space.name
+    )
+}

@@ -7,6 +7,7 @@ mod clients;
 mod configs;
 mod forged;
 mod guarded_cluster;
+mod guards;
 mod outage;
 mod policies;
 mod rates;

@@ -37,6 +37,8 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
     let own = config_maps.get(&format!("probe-{count}")).await?;
     let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "shop", json!({}), status).await?;
+    let guarded = cluster.space_with("guarded", &[("nudge.dev/enabled", "true")]).await?;
+    config(&guarded, "shop", json!({"rollout": {"approval": {}}}), json!({"phase": "Current"})).await?;
     config_maps.delete(&format!("probe-{count}"), &DeleteParams::default()).await.unwrap_err();
 
     server.stop().await;
@@ -51,6 +53,10 @@ async fn an_outage_blocks_only_the_choice_of_versions() -> Result<()> {
     let elsewhere = cluster.space("elsewhere").await?;
     config(&elsewhere, "shop", json!({"current": "1"}), json!({"phase": "Current"})).await?;
     space.delete(SOON * 2).await?;
+    // Deleted and created without its guards: nobody does that meanwhile, and neither does the deletion of the namespace below 1.28.
+    let refused =
+        guarded.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("failed calling webhook \"configs-guarded-delete.nudge.dev\""), "{refused}");
 
     // A server that answers with a failure is an outage too.
     let both: Vec<Arc<dyn Webhook>> = vec![Arc::new(Broken("/mutate/configs")), Arc::new(Broken("/validate/configs"))];

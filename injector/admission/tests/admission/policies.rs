@@ -15,9 +15,10 @@ use tokio::sync::OnceCell;
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
-    MISNUMBERED, SOON, config, create, decisive_changes, deleting_changes, install_crd, may_not_delete, number, part,
-    sealed, with_secret,
+    MISNUMBERED, SOON, all_guards, config, create, decisive_changes, deleting_changes, install_crd, may_not_delete,
+    may_not_override, number, part, sealed, strict_changes, weakening_changes, with_secret,
 };
+use crate::guards::all_but_override;
 
 macro_rules! policy {
     ($name:literal) => {
@@ -29,12 +30,13 @@ macro_rules! policy {
         ))
     };
 }
-const POLICIES: [&str; 6] = [
+const POLICIES: [&str; 7] = [
     policy!("versions-made"),
     policy!("versions-marked"),
     policy!("versions-unchanged"),
     policy!("versions-kept"),
     policy!("configs-deleted"),
+    policy!("configs-guarded"),
     policy!("configs"),
 ];
 
@@ -89,7 +91,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         .map(|it| format!("nudge-versions-{it}"))
         .iter()
         .map(String::as_str)
-        .chain(["nudge-configs", "nudge-configs-deleted"])
+        .chain(["nudge-configs", "nudge-configs-deleted", "nudge-configs-guarded"])
     {
         let checked = async || policies.get(name).await.ok()?.status?.type_checking;
         let checked = eventually(SOON, "the types are checked", checked).await?;
@@ -109,6 +111,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     versions_kept(&space).await?;
     versions_marked(&cluster, &space).await?;
     configs(&cluster, &space).await?;
+    configs_guarded(&cluster).await?;
     let elsewhere = cluster.space("elsewhere").await?;
     made(&elsewhere, part("a")).await?;
     let own = space.api::<ConfigMap>().get("a").await?;
@@ -428,6 +431,50 @@ async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
     // Deleted with its namespace below, by a controller that is not asked.
     config(space, "left", json!({}), with_secret()).await?;
     Ok(())
+}
+
+/// Guards are weakened and deleted by those who may override them.
+async fn configs_guarded(cluster: &Cluster) -> Result<()> {
+    const POLICY: &str = "nudge-configs-guarded";
+    // One where jane has no right to all verbs.
+    let space = &cluster.space_with("guarded", &[("nudge.dev/enabled", "true")]).await?;
+    allow_devs(space, "all", all_but_override()).await?;
+    let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
+    let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
+    let change = async |spec: Value| {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        configs.patch("guarded", &PatchParams::default(), &patch).await
+    };
+    config(space, "guarded", json!({"current": "1"}), json!({"phase": "Current"})).await?;
+    eventually(SOON, "the role holds", async || change(all_guards()).await.ok()).await?;
+    let refused = |what, because| may_not_override(space, "guarded", what, because);
+    for (rollout, because) in weakening_changes() {
+        let spec = json!({"current": "2", "rollout": rollout});
+        assert_eq!(message(POLICY, change(spec).await), refused("change its spec", because), "{rollout}");
+    }
+    // Only the webhook knows what time it is.
+    let freeze = |until: Value| json!({"rollout": {"freeze": {"reason": "the sale", "until": until}}});
+    let admin = space.api::<VersionedConfig>();
+    let by_admin =
+        async |spec: Value| admin.patch("guarded", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
+    by_admin(freeze(json!("2099-01-01T00:00:00Z"))).await?;
+    change(freeze(json!("2020-01-01T00:00:00Z"))).await?;
+    change(freeze(Value::Null)).await?;
+    let deleted = async || configs.delete("guarded", &DeleteParams::default()).await.map(drop);
+    let because = "its guards are gone then (approval, windows, freeze, analysis)";
+    assert_eq!(message(POLICY, deleted().await), refused("delete it", because));
+    let at_once = |reason: &str| json!({"override": {"version": "2", "reason": reason}});
+    let because = "that version waits for no step, approval, window or freeze then";
+    let spec = json!({"current": "2", "rollout": at_once("mine")});
+    assert_eq!(message(POLICY, change(spec).await), refused("set spec.rollout.override", because));
+    by_admin(json!({"current": "3", "rollout": at_once("an outage")})).await?;
+    let again = refused("ask for version 2, which spec.rollout.override names", because);
+    assert_eq!(message(POLICY, change(json!({"current": "2"})).await), again);
+    for rollout in strict_changes() {
+        change(json!({"rollout": rollout})).await.with_context(|| rollout.to_string())?;
+    }
+    by_admin(json!({"rollout": null})).await?;
+    Ok(deleted().await?)
 }
 
 /// A Secret that is published, or was, needs the right to update it too, which jane does not have.

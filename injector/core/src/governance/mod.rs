@@ -4,12 +4,16 @@
 mod effective;
 #[cfg(test)]
 mod effective_tests;
+mod guards;
+#[cfg(test)]
+mod guards_tests;
 mod policies;
 #[cfg(test)]
 mod window_tests;
 mod windows;
 
 pub use effective::{Closed, Effective, Origin};
+pub use guards::{guards, overrides, weakened};
 pub use policies::{MOST_POLICIES, Policies};
 pub use windows::{Opening, WindowError, Windows, next_common_opening};
 

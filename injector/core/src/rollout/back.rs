@@ -31,7 +31,7 @@ pub(super) fn fail(
         generation: seen.generation,
         reason,
         message: clipped(message.clone()),
-        now: seen.at_once.map(str::to_owned),
+        overridden: seen.at_once.map(str::to_owned),
     };
     if seen.spec.on_failure == OnFailure::Pause {
         let message = stands_still(&message);

@@ -62,13 +62,14 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
 pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let (current, requested) = (&base.current, seen.requested);
     // What asked for it at once would reach every pod again, whatever else changes.
-    let same = |failure: &RolloutFailure| failure.now.is_some() && failure.now.as_deref() == seen.at_once;
+    let same = |failure: &RolloutFailure| failure.overridden.is_some() && failure.overridden.as_deref() == seen.at_once;
     let failed = |failure: &RolloutFailure| {
         failure.version == requested && (failure.generation == seen.generation || same(failure))
     };
     let failure = match failure {
         Some(failure) if failed(&failure) => {
-            let change = if same(&failure) { "another reason in spec.now, or none," } else { "any change of spec" };
+            let change =
+                if same(&failure) { "another reason in spec.rollout.override, or none," } else { "any change of spec" };
             let message = format!(
                 "version {requested} failed and {current} runs again: {}; set spec.current to a new version with a fix, or to \
                  {current}; {change} tries {requested} again",

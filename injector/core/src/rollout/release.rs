@@ -43,7 +43,7 @@ pub fn recorded(
         _ => {}
     }
     let known = requester(
-        seen.requesters.now.as_ref(),
+        seen.requesters.overridden.as_ref(),
         releases.iter().filter_map(|one| one.overridden.as_ref()?.requested_at.as_ref()),
         now,
     );

@@ -20,7 +20,7 @@ fn outcomes(rollout: &TestRollout) -> Vec<(&str, Option<&str>, Option<ReleaseOut
 
 fn ask(rollout: &mut TestRollout, user: &str) {
     let at = Timestamp::from_millisecond(rollout.millis).unwrap();
-    rollout.requesters = Requesters { current: Some(Requester::new(user, at)), now: None };
+    rollout.requesters = Requesters { current: Some(Requester::new(user, at)), overridden: None };
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn an_override_says_why_and_who_did_it() {
     scene.watch(20);
     scene.rollout.at_once = Some("outage");
     let at = Timestamp::from_millisecond(scene.rollout.millis).unwrap();
-    scene.rollout.requesters.now = Some(Requester::new("bob", at));
+    scene.rollout.requesters.overridden = Some(Requester::new("bob", at));
     scene.watch(1);
     let release = last(&scene.rollout);
     let by = release.overridden.as_ref().unwrap();

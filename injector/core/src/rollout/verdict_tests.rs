@@ -540,7 +540,11 @@ fn a_version_that_failed_at_once_waits_for_another_reason_to_go_to_all_pods_agai
     rollout.generation += 1;
     let held = rollout.rest("2").waits_for.unwrap();
     assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "another change of spec");
-    assert!(held.message.ends_with("another reason in spec.now, or none, tries 2 again"), "{}", held.message);
+    assert!(
+        held.message.ends_with("another reason in spec.rollout.override, or none, tries 2 again"),
+        "{}",
+        held.message
+    );
     let failed = rollout.status.clone();
     (rollout.at_once, rollout.generation) = (None, rollout.generation + 1);
     rollout.rest("2");

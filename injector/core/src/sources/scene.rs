@@ -171,7 +171,7 @@ impl Scene {
                 generation: 1,
                 reason: Reason::PodNotReady,
                 message: String::new(),
-                now: None,
+                overridden: None,
             });
         }
         self.settle();

@@ -142,7 +142,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     });
     let message = clipped(long.clone());
     let (name, reason) = (sealed[1].version.clone(), Reason::ProgressDeadlineExceeded);
-    rollout.failure = Some(RolloutFailure { version: name, generation: i64::MAX, reason, message, now: None });
+    rollout.failure = Some(RolloutFailure { version: name, generation: i64::MAX, reason, message, overridden: None });
     let kinds = [
         ConditionType::Ready,
         ConditionType::Reconciling,

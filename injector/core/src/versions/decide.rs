@@ -163,9 +163,9 @@ fn transitions(
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
-    let Requesters { current, now } = observed.requesters;
+    let Requesters { current, overridden } = observed.requesters;
     let current = current.as_ref().filter(|_| config.spec.current.as_deref() == Some(aim));
-    let requesters = Requesters { current: current.cloned(), now: now.clone() };
+    let requesters = Requesters { current: current.cloned(), overridden: overridden.clone() };
     let mut releases = std::mem::take(&mut status.releases);
     let rules = Effective::of(&config.spec.rollout, observed.policies);
     let withheld = withheld(&rules, observed.now);
@@ -173,7 +173,7 @@ fn transitions(
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
-        at_once: config.spec.now.as_ref().filter(|now| now.version == aim).map(|now| now.reason.as_str()),
+        at_once: overridden_for(config, aim),
         requesters: &requesters,
         pods: observed.pods.moved(),
         neighbours: observed.neighbours,
@@ -200,6 +200,12 @@ fn transitions(
     }
     status.releases = releases;
     (rollout, last)
+}
+
+/// Why this version is to be assigned to all pods at once, if it is.
+fn overridden_for<'a>(config: &'a VersionedConfig, aim: &str) -> Option<&'a str> {
+    let it = config.spec.rollout.overridden.as_ref();
+    it.filter(|it| it.version == aim).map(|it| it.reason.as_str())
 }
 
 /// Since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.

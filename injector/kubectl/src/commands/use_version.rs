@@ -34,7 +34,7 @@ pub(crate) struct Use {
     /// Assign the version to every pod at once, without steps
     #[arg(long, requires = "reason")]
     pub(crate) now: bool,
-    /// Why nobody can wait for steps; it is kept in spec.now (with --now)
+    /// Why nobody can wait for steps; it is kept in spec.rollout.override (with --now)
     #[arg(long, requires = "now", value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct Use {
 /// The most characters of a reason.
 const LONGEST_REASON: usize = 256;
 
-/// A reason as `spec.now` can hold it.
+/// A reason as `spec.rollout.override` can hold it.
 fn reason(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("say why nobody can wait for steps".to_owned()),

@@ -20,7 +20,7 @@ pub(crate) struct StepReport {
     assigned: usize,
     /// How many pods there are that have not ended; none where they may not be listed.
     pods: usize,
-    /// Why it was assigned to all pods at once, without any step; empty where `spec.now` does not say it any more.
+    /// Why it was assigned to all pods at once, without any step; empty where `spec.rollout.override` does not say it any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(super) fn step(config: &VersionedConfig, (assigned, pods): (usize, usize)) -
     // The last step is all pods, also where it is not listed.
     let ends = steps.last().is_some_and(|last| last.selector.is_none() && last.pods == Pods::Share("100%".to_owned()));
     let of = steps.len() + usize::from(!ends);
-    let reason = config.spec.now.as_ref().filter(|now| now.version == version).map(|now| now.reason.clone());
+    let reason = config.spec.rollout.overridden.as_ref().filter(|it| it.version == version).map(|it| it.reason.clone());
     let at_once = (rollout.step == 0 && rollout.threshold == ALL).then(|| reason.unwrap_or_default());
     Some(StepReport {
         // The list may be shorter now than it was.
@@ -147,12 +147,15 @@ mod tests {
         let canary = json!({"pods": "100%", "selector": {"matchLabels": {"zone": "a"}}});
         assert_eq!(two_of(json!([{"pods": 1}, canary])), "2 of 3, version 2 is assigned to 2 of 8 pods");
         assert_eq!(said(json!({}), json!({"stage": "Moving"})), None);
-        let now = json!({"now": {"version": "2", "reason": "leaked key"}});
+        let now = json!({"rollout": {"override": {"version": "2", "reason": "leaked key"}}});
         let all = "all pods at once (leaked key), version 2 is assigned to 2 of 8 pods";
         assert_eq!(said(now.clone(), json!({"threshold": ALL})).as_deref(), Some(all));
         let shown = |spec: &Value, rollout: Value| said(spec.clone(), rollout).unwrap();
         let gone = shown(&json!({}), json!({"threshold": ALL}));
-        assert_eq!(gone, "all pods at once, version 2 is assigned to 2 of 8 pods", "spec.now was removed meanwhile");
+        assert_eq!(
+            gone, "all pods at once, version 2 is assigned to 2 of 8 pods",
+            "the override was removed meanwhile"
+        );
         assert_eq!(shown(&now, json!({"step": 1, "threshold": 9})), "1 of 4, version 2 is assigned to 2 of 8 pods");
         let by_steps = shown(&now, json!({"step": 4, "threshold": ALL}));
         assert_eq!(by_steps, "4 of 4, version 2 is assigned to 2 of 8 pods", "steps had reached all pods before");

@@ -34,7 +34,7 @@ pub(crate) async fn switch(
     let is_current = status.current.as_deref() == Some(version) && status.phase == Phase::Current;
     let named = config.spec.current.as_deref() == Some(version);
     // A plain switch also removes what an earlier one left.
-    if is_current && named && (now.is_some() || config.spec.now.is_none()) {
+    if is_current && named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
     }
     let mut generation = config.metadata.generation.unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) async fn switch(
 
 /// Whether the version failed when it was assigned to all pods at once for this reason: it is not tried for that again.
 fn failed_for(failure: Option<&RolloutFailure>, now: Option<&str>) -> bool {
-    now.is_some() && failure.and_then(|failure| failure.now.as_deref()) == now
+    now.is_some() && failure.and_then(|failure| failure.overridden.as_deref()) == now
 }
 
 /// Waits until the control plane has seen that `spec.current` does not name the version: only then is naming it consent.
@@ -93,10 +93,10 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
     }
 }
 
-/// Both fields in one write: `spec.now` never stands beside a version that it was not meant for.
+/// Both fields in one write: `spec.rollout.override` never stands beside a version that it was not meant for.
 fn patch(version: Option<&str>, now: Option<&str>) -> Value {
     let now = now.map(|reason| json!({"version": version, "reason": reason}));
-    json!({"spec": {"current": version, "now": now}})
+    json!({"spec": {"current": version, "rollout": {"override": now}}})
 }
 
 async fn set(
@@ -117,16 +117,18 @@ mod tests {
 
     #[test]
     fn one_write_sets_the_version_and_whether_it_goes_to_all_pods_at_once() {
-        let now = json!({"spec": {"current": "2", "now": {"version": "2", "reason": "the old password is revoked"}}});
+        let it = json!({"version": "2", "reason": "the old password is revoked"});
+        let now = json!({"spec": {"current": "2", "rollout": {"override": it}}});
         assert_eq!(patch(Some("2"), Some("the old password is revoked")), now);
-        assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "now": null}}));
-        assert_eq!(patch(None, None), json!({"spec": {"current": null, "now": null}}));
+        assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "rollout": {"override": null}}}));
+        assert_eq!(patch(None, None), json!({"spec": {"current": null, "rollout": {"override": null}}}));
     }
 
     #[test]
     fn a_version_that_failed_at_once_needs_another_reason_or_none() {
         let failure = |now: Option<&str>| {
-            let known = json!({"version": "2", "generation": 1, "reason": "PodNotReady", "message": "m", "now": now});
+            let known =
+                json!({"version": "2", "generation": 1, "reason": "PodNotReady", "message": "m", "override": now});
             serde_json::from_value::<RolloutFailure>(known).unwrap()
         };
         let at_once = failure(Some("a key leaked"));

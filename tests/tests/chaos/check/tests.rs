@@ -62,7 +62,7 @@ impl Made {
             status.current = Some(current.to_owned());
             let (version, message) = (target.to_owned(), "unready".to_owned());
             let reason = Reason::PodNotReady;
-            status.rollout.failure = Some(RolloutFailure { version, generation, reason, message, now: None });
+            status.rollout.failure = Some(RolloutFailure { version, generation, reason, message, overridden: None });
         });
     }
 

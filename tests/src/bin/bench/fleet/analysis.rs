@@ -214,7 +214,7 @@ mod tests {
             generation: 2,
             reason: Reason::Failed,
             message: String::new(),
-            now: None,
+            overridden: None,
         });
         let mut pods = vec![
             events(&[

@@ -1,0 +1,114 @@
+//! The guards of a config: approval, windows, freeze and analysis. Who activates versions must not switch them off, so a change that removes or
+//! weakens one of them needs the right to override the config. How pods are moved (steps, times, tolerance, a pause) is no guard.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use nudge_api::{Analysis, Approval, Freeze, RolloutSpec, VersionedConfigSpec, Window};
+
+/// The guards that a config has, by their fields.
+pub fn guards(spec: &RolloutSpec) -> Vec<&'static str> {
+    let RolloutSpec { approval, windows, freeze, analysis, .. } = spec;
+    let all = [
+        ("approval", approval.is_some()),
+        ("windows", !windows.is_empty()),
+        ("freeze", freeze.is_some()),
+        ("analysis", !analysis.is_empty()),
+    ];
+    all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
+}
+
+/// What a change of the spec takes away from its guards, each in words that follow on "it". Empty where they are as strict as before.
+pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<String> {
+    let mut weakened = Vec::new();
+    weakened.extend(approval(old.approval.as_ref(), new.approval.as_ref()));
+    weakened.extend(windows(&old.windows, &new.windows));
+    weakened.extend(freeze(old.freeze.as_ref(), new.freeze.as_ref(), now));
+    weakened.extend(old.analysis.iter().filter_map(|one| analysis(one, &new.analysis)));
+    weakened
+}
+
+/// How a request has a version assigned to all pods at once, if it does: it sets or changes `spec.rollout.override`, or has the spec ask for the
+/// version that an earlier one names. `None`: it does not.
+pub fn overrides(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
+    let overridden = new.rollout.overridden.as_ref()?;
+    let (before, asked) =
+        (old.and_then(|old| old.rollout.overridden.as_ref()), old.and_then(|old| old.current.as_ref()));
+    if before != Some(overridden) {
+        return Some("set spec.rollout.override".to_owned());
+    }
+    let version = &overridden.version;
+    (new.current.as_ref() == Some(version) && asked != Some(version))
+        .then(|| format!("ask for version {version}, which spec.rollout.override names"))
+}
+
+fn approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
+    let Some(old) = old else { return Vec::new() };
+    let Some(new) = new else { return vec!["removes spec.rollout.approval".to_owned()] };
+    let fewer = (new.required < old.required).then(|| {
+        let approvals = if new.required == 1 { "approval" } else { "approvals" };
+        format!("requires {} {approvals} instead of {}", new.required, old.required)
+    });
+    let author = (old.not_author && !new.not_author).then(|| "lets authors approve (notAuthor: false)".to_owned());
+    fewer.into_iter().chain(author).collect()
+}
+
+fn windows(old: &[Window], new: &[Window]) -> Option<String> {
+    if old.is_empty() {
+        return None;
+    }
+    if new.is_empty() {
+        return Some("removes spec.rollout.windows".to_owned());
+    }
+    let wider = new.iter().find(|new| !old.iter().any(|old| is_within(new, old)))?;
+    let days: Vec<String> = wider.days.iter().map(|day| format!("{day:?}")).collect();
+    let Window { from, to, time_zone, .. } = wider;
+    Some(format!("has a window that is within none of before ({} {from}-{to} {time_zone})", days.join(" ")))
+}
+
+/// Whether a window is open only while the other one is, of the same days and time zone. Times are compared as texts, as the policy does.
+fn is_within(new: &Window, old: &Window) -> bool {
+    let over_night = |window: &Window| window.to <= window.from;
+    let ends = match (over_night(new), over_night(old)) {
+        (true, false) => false,
+        (false, true) => true,
+        _ => new.to <= old.to,
+    };
+    new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
+}
+
+/// A freeze that is over guards nothing.
+fn freeze(old: Option<&Freeze>, new: Option<&Freeze>, now: Timestamp) -> Option<String> {
+    let end = |freeze: &Freeze| freeze.until.as_ref().map_or(Timestamp::MAX, |until| until.0);
+    let before = old.map(end).filter(|end| *end > now)?;
+    match new.map(end) {
+        None => Some("removes spec.rollout.freeze".to_owned()),
+        Some(after) => (after < before).then(|| "ends spec.rollout.freeze earlier".to_owned()),
+    }
+}
+
+fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
+    let name = &old.name;
+    match new.iter().find(|new| new.name == *name) {
+        None => Some(format!("removes {name} from spec.rollout.analysis")),
+        Some(new) => (!is_as_strict(new, old)).then(|| {
+            format!(
+                "changes {name} in spec.rollout.analysis by more than a lower max or maxRatio, fewer failures or a shorter interval"
+            )
+        }),
+    }
+}
+
+fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
+    let number = |text: &String| text.parse::<f64>().ok();
+    let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {
+        (Some(new), Some(old)) => new == old || number(new).zip(number(old)).is_some_and(|(new, old)| new <= old),
+        (new, old) => new == old,
+    };
+    let period = |text: &str| text.parse::<SignedDuration>().ok();
+    let as_often = new.interval == old.interval
+        || period(&new.interval).zip(period(&old.interval)).is_some_and(|(new, old)| new <= old);
+    new.prometheus == old.prometheus
+        && limit(&new.max, &old.max)
+        && limit(&new.max_ratio, &old.max_ratio)
+        && new.failures <= old.failures
+        && as_often
+}
