@@ -12,6 +12,10 @@ pub const PART: &str = "nudge.dev/part";
 pub const PARTS: &str = "nudge.dev/parts";
 /// Annotation of a version's part, set by the webhook: its creator may update the `ConfigMap` of the config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
+/// Annotation of a version's part, set by the webhook with an HMAC: when and by whom it was created.
+pub const MADE_BY: &str = "nudge.dev/made-by";
+/// Annotation of a `VersionApproval`, set by the webhook with an HMAC: the groups of the approver.
+pub const APPROVER_GROUPS: &str = "nudge.dev/approver-groups";
 /// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or how many versions like its own are
 /// kept, set by sources.
 pub const PRUNE: &str = "nudge.dev/prune";

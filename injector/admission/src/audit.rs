@@ -49,6 +49,18 @@ pub(super) fn overridden(request: &Request, config: &str, action: &str, because:
     audit!(request, "guards overridden", config, action, because,);
 }
 
+/// A user approves or denies a version.
+pub(super) fn decided(request: &Request, config: &str, version: &str, decision: &str, reason: &str) {
+    let reason = one_line(reason, 4 * TEXT_BYTES);
+    audit!(request, "version decided about", config, version, decision, reason,);
+}
+
+/// What a user has decided is withdrawn.
+pub(super) fn withdrawn(request: &Request, config: &str, version: &str, decision: &str, approver: &str) {
+    let approver = one_line(approver, 2 * TEXT_BYTES);
+    audit!(request, "decision about a version withdrawn", config, version, decision, approver,);
+}
+
 /// A user lacks a right.
 pub(super) fn refused(request: &Request, config: &str, action: &str, right: Right<'_>) {
     audit!(request, "right refused", config, action, %right,);

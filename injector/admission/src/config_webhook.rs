@@ -432,7 +432,8 @@ mod tests {
                 let lookups = FakeLookups { may_update: true, ..FakeLookups::default() };
                 let (verdict, asked) = reviewed(lookups, &change).await;
                 let may = FakeLookups { may_update: true, may_override: true, ..FakeLookups::default() };
-                assert!(!reviewed(may, &change).await.0.is_denied());
+                let quiet = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+                assert!(!reviewed(may, &change).with_subscriber(quiet).await.0.is_denied());
                 let asked = asked.iter().any(|question| question == "may eve override VersionedConfig shop in team");
                 let Verdict::Deny(denial) = verdict else { return (None, asked) };
                 (Some(denial.message), asked)

@@ -94,7 +94,7 @@ pub(super) fn caller() -> Caller {
 
 /// A request as the API server sends it.
 pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
-    let group = if matches!(kind, "VersionedConfig" | "ConfigSource") { "nudge.dev" } else { "" };
+    let group = if matches!(kind, "VersionedConfig" | "VersionApproval" | "ConfigSource") { "nudge.dev" } else { "" };
     let name = &new.or(old).unwrap()["metadata"]["name"];
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -123,6 +123,7 @@ pub(super) struct FakeLookups {
     pub config_map: Option<ConfigMap>,
     pub may_create: Vec<PartKind>,
     pub may_override: bool,
+    pub may_approve: bool,
     /// The objects of these names.
     pub may_read: Vec<&'static str>,
     pub secrets: bool,
@@ -189,6 +190,7 @@ impl Lookups for FakeLookups {
             Right::Delete(kind) => self.may_delete.contains(&kind),
             Right::Create(kind) => self.may_create.contains(&kind),
             Right::Override(_) => self.may_override,
+            Right::Approve(_) => self.may_approve,
             Right::Get(kind, "") => self.may_get.contains(&kind),
             Right::Get(_, name) => self.may_read.contains(&name),
         };

@@ -1,9 +1,10 @@
-//! The webhooks of versions, configs and sources.
+//! The webhooks of versions, configs, approvals and sources.
 
 use std::sync::Arc;
 
 use ring::hmac;
 
+use super::approval_webhook::{MutateApprovals, ValidateApprovals};
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::lookups::Lookups;
 use super::only_enabled::OnlyEnabled;
@@ -11,12 +12,14 @@ use super::server::Webhooks;
 use super::source_webhook::ValidateSources;
 use super::version_webhooks::{MutateVersions, ValidateVersions};
 
-/// The webhooks that guard versions and configs in enabled namespaces, and sources in all. `key` marks the parts whose creators may update the ConfigMap,
-/// and signs who asked for a version.
+/// The webhooks that guard versions, configs and approvals in enabled namespaces, and sources in all. `key` marks the parts whose creators may update the ConfigMap,
+/// and signs who made a version, who asked for it and who approved it.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
     vec![
         Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),
-        Arc::new(OnlyEnabled::new(MutateConfigs::new(key), lookups)),
+        Arc::new(OnlyEnabled::new(MutateConfigs::new(Arc::clone(&key)), lookups)),
+        Arc::new(OnlyEnabled::new(MutateApprovals::new(key), lookups)),
+        Arc::new(OnlyEnabled::new(ValidateApprovals::new(Arc::clone(lookups)), lookups)),
         Arc::new(OnlyEnabled::new(ValidateVersions::new(Arc::clone(lookups)), lookups)),
         Arc::new(OnlyEnabled::new(ValidateConfigs::new(Arc::clone(lookups)), lookups)),
         Arc::new(ValidateSources::new(Arc::clone(lookups))),

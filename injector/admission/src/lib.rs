@@ -1,5 +1,6 @@
 //! Admission: rules for versions, configs and pods, the webhooks that apply them, and the HTTPS server.
 
+mod approval_webhook;
 mod audit;
 mod caller;
 mod config_webhook;

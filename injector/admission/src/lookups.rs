@@ -122,6 +122,8 @@ pub enum Right<'a> {
     Get(PartKind, &'a str),
     /// To override the guards of the config of this name. An empty name stands for all configs.
     Override(&'a str),
+    /// To approve versions of the config of this name.
+    Approve(&'a str),
 }
 
 impl<'a> Right<'a> {
@@ -142,6 +144,7 @@ impl<'a> Right<'a> {
             Self::Create(kind) => ("create", plural(*kind), ""),
             Self::Get(kind, name) => ("get", plural(*kind), *name),
             Self::Override(name) => ("override", CONFIGS, *name),
+            Self::Approve(name) => ("approve", CONFIGS, *name),
         };
         let group = if resource == CONFIGS { "nudge.dev" } else { "" };
         // Without a name the review is about all objects of the kind, which is stricter.
@@ -159,6 +162,7 @@ impl fmt::Display for Right<'_> {
             Self::Get(kind, "") => write!(out, "get {kind}s"),
             Self::Get(kind, name) => write!(out, "get {kind} {name}"),
             Self::Override(name) => write!(out, "override VersionedConfig {name}"),
+            Self::Approve(name) => write!(out, "approve versions of VersionedConfig {name}"),
         }
     }
 }

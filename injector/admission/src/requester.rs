@@ -10,6 +10,14 @@ pub fn empties_namespace(user: &UserInfo) -> bool {
     user.username.as_deref().is_some_and(is_namespace_controller)
 }
 
+/// The controller that deletes what belongs to an object that is gone.
+const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
+
+/// Whether the request deletes an object together with its owner.
+pub(super) fn collects_garbage(user: &UserInfo) -> bool {
+    user.username.as_deref() == Some(GARBAGE_COLLECTOR)
+}
+
 /// Whether this is the user of that controller.
 pub(super) fn is_namespace_controller(username: &str) -> bool {
     username == NAMESPACE_CONTROLLER

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, try_join};
 use json_patch::{Patch, PatchOperation};
+use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
-use nudge_core::versions::mark;
+use nudge_core::versions::{made_by, mark};
 use nudge_protocol::labels;
 use ring::hmac;
 
@@ -21,7 +22,7 @@ use super::verdict::Verdict;
 use super::versions;
 use super::webhook::{Webhook, WebhookError};
 
-/// Makes versions immutable, and marks those that may become current by themselves.
+/// Makes versions immutable, marks those that may become current by themselves, and notes who created each part.
 #[derive(Clone, Debug)]
 pub(super) struct MutateVersions<L> {
     lookups: Arc<L>,
@@ -40,7 +41,7 @@ impl<L: Lookups> MutateVersions<L> {
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(changed(immutable.into_iter().chain(versions::keep_mark(&old, &new)), None))
+                Ok(changed(immutable.into_iter().chain(versions::keep_marks(&old, &new)), None))
             }
             Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
         }
@@ -76,7 +77,12 @@ impl<L: Lookups> MutateVersions<L> {
         };
         let warning = because.map(|because| versions::not_by_itself(&object, &because));
         let immutable = versions::make_immutable(None, &object);
-        Ok(changed(immutable.into_iter().chain(versions::set_mark(&object, mark)), warning))
+        let user = request.user_info.username.as_deref().unwrap_or_default();
+        let of = (object.kind, namespace);
+        let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, Timestamp::now()));
+        let author = versions::set_author(&object, mark.as_ref(), author);
+        let marks = versions::set_mark(&object, mark).into_iter().chain(author);
+        Ok(changed(immutable.into_iter().chain(marks), warning))
     }
 }
 
@@ -307,7 +313,8 @@ mod tests {
             let Verdict::Allow { warnings, patch } = marker(lookups).0.review(&creation).await.unwrap() else {
                 panic!()
             };
-            assert_eq!(patch.is_some(), !warned, "it is immutable, so the mark is all that is added");
+            let patch = serde_json::to_string(&patch).unwrap();
+            assert_eq!(patch.contains("may-activate"), !warned, "{patch}");
             assert_eq!(warnings.iter().any(|it| it.contains("because you may not update Secret shop;")), warned);
         }
     }
@@ -318,13 +325,40 @@ mod tests {
         let stolen = serde_json::to_value(&allowed).unwrap();
         for lookups in [FakeLookups::default(), FakeLookups { fails: true, ..FakeLookups::default() }] {
             let (made, warnings) = marked(lookups, &stolen).await;
-            assert_eq!((made.metadata.annotations.unwrap_or_default().len(), warnings.len()), (0, 1));
+            let annotations = made.metadata.annotations.unwrap_or_default();
+            assert_eq!((annotations.contains_key(labels::MAY_ACTIVATE), warnings.len()), (false, 1));
         }
         let mut unnamed = stolen.clone();
         unnamed["metadata"]["name"] = json!("");
         unnamed["metadata"]["generateName"] = json!("shop-");
         let (made, warnings) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &unnamed).await;
         assert!(!has_mark(&made) && warnings[0].contains("name is not generated yet"), "{warnings:?}");
+    }
+
+    #[tokio::test]
+    async fn who_creates_a_part_is_noted_whoever_else_stands_there() {
+        let author = |made: &ConfigMap| {
+            let mut part = made.clone();
+            // The API server sets it afterwards.
+            part.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+            let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+            let content = part.data.clone().unwrap_or_default();
+            nudge_core::versions::author(&key, PartKind::ConfigMap, &part.metadata, &content)
+        };
+        let (made, _) = marked(FakeLookups { may_update: true, ..FakeLookups::default() }, &object()).await;
+        assert_eq!(author(&made).as_deref(), Some("eve"));
+        let (made, _) = marked(FakeLookups::default(), &object()).await;
+        assert_eq!(author(&made).as_deref(), Some("eve"), "without a mark, too");
+        let mut forged = object();
+        forged["metadata"]["annotations"] = json!({labels::MADE_BY: "1 x alice", "note": "b"});
+        let (made, _) = marked(FakeLookups { fails: true, ..FakeLookups::default() }, &forged).await;
+        assert_eq!(author(&made).as_deref(), Some("eve"));
+        assert_eq!(made.metadata.annotations.unwrap()["note"], "b");
+        forged["metadata"]["name"] = json!("");
+        forged["metadata"]["generateName"] = json!("shop-");
+        let (made, _) = marked(FakeLookups::default(), &forged).await;
+        assert!(!made.metadata.annotations.unwrap().contains_key(labels::MADE_BY), "nobody knows");
     }
 
     #[tokio::test]

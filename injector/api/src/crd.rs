@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-use super::{ConfigSource, RolloutPolicy, VersionedConfig};
+use super::{ConfigSource, RolloutPolicy, VersionApproval, VersionedConfig};
 
 /// The CRD of `VersionedConfig`, as an object.
 pub fn crd() -> CustomResourceDefinition {
@@ -20,6 +20,11 @@ pub fn source_crd() -> CustomResourceDefinition {
 /// The CRD of `RolloutPolicy`, as an object.
 pub fn policy_crd() -> CustomResourceDefinition {
     finished(RolloutPolicy::crd())
+}
+
+/// The CRD of `VersionApproval`, as an object.
+pub fn approval_crd() -> CustomResourceDefinition {
+    finished(VersionApproval::crd())
 }
 
 fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
@@ -69,6 +74,11 @@ pub fn policy_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd RolloutPolicy", &policy_crd())
 }
 
+/// The CRD of `VersionApproval` as it stands in `deploy/`.
+pub fn approval_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    yaml("nudge-injector crd VersionApproval", &approval_crd())
+}
+
 fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
     let head = format!("# Generated from the types in injector/api by `{command}`; do not edit.\n");
     Ok(format!("{head}{}", serde_saphyr::to_string(crd)?))
@@ -82,7 +92,8 @@ mod tests {
     fn the_files_in_deploy_are_what_the_types_say() {
         for (file, command, made) in [
             ("base/crd.yaml", "crd", crd_yaml()),
-            ("base/policy-crd.yaml", "crd RolloutPolicy", policy_crd_yaml()),
+            ("base/crd-policies.yaml", "crd RolloutPolicy", policy_crd_yaml()),
+            ("base/crd-approvals.yaml", "crd VersionApproval", approval_crd_yaml()),
             ("components/sources/crd.yaml", "crd ConfigSource", source_crd_yaml()),
         ] {
             let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -106,7 +117,7 @@ mod tests {
                 check(&path, &property["items"], bare);
             }
         }
-        for crd in [crd(), source_crd(), policy_crd()] {
+        for crd in [crd(), approval_crd(), policy_crd(), source_crd()] {
             let crd = serde_json::to_value(crd).unwrap();
             let mut bare = Vec::new();
             check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);

@@ -1,4 +1,5 @@
-//! The API that users see: `VersionedConfig`, `ConfigSource` and `RolloutPolicy`, their status and conditions, and the CRDs generated from the types.
+//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, their status and conditions, and the CRDs
+//! generated from the types.
 
 mod archive;
 mod conditions;
@@ -10,6 +11,7 @@ mod release;
 mod rollout_policy;
 mod status;
 mod validation;
+mod version_approval;
 mod versioned_config;
 
 pub use archive::{StoredBytes, retired_bytes};
@@ -17,10 +19,12 @@ pub use conditions::{ConditionType, clipped, condition, find_condition, set_cond
 pub use config_source::{
     Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
 };
-pub use crd::{crd, crd_yaml, policy_crd, policy_crd_yaml, source_crd, source_crd_yaml};
+pub use crd::{
+    approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml, source_crd, source_crd_yaml,
+};
 pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
-pub use release::{Release, ReleaseOutcome, ReleaseOverride, ReleaseStep};
+pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
 pub use status::{
     BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,
@@ -28,6 +32,7 @@ pub use status::{
     VersionedConfigStatus, Watch, WorkloadThreshold,
 };
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
+pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec};
 pub use versioned_config::{
     OnFailure, Override, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
     WithoutAgent,

@@ -33,6 +33,10 @@ pub struct Release {
     /// Set where the version was assigned to all pods at once.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<ReleaseOverride>,
+    /// Who had approved the version when it last went on; absent where no approval was required.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub approvals: Vec<ReleaseApproval>,
     /// What was known for and against the version when it was last judged; absent where older releases had to make room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
@@ -50,6 +54,8 @@ pub struct Release {
 impl Release {
     /// How many are in the status.
     pub const MOST: usize = 20;
+    /// How many approvals one has: as many as can be required.
+    pub const MOST_APPROVALS: usize = 8;
     /// How many steps one has: those of the spec, the last one to all pods, and an override.
     pub const MOST_STEPS: usize = 34;
 
@@ -64,6 +70,7 @@ impl Release {
             ended_at: None,
             steps: Vec::new(),
             overridden: None,
+            approvals: Vec::new(),
             evidence: None,
             outcome: None,
             reason: None,
@@ -98,6 +105,15 @@ pub struct ReleaseOverride {
     /// When that was; absent where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_at: Option<Time>,
+}
+
+/// A user had approved the version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReleaseApproval {
+    /// The user.
+    pub user: String,
+    /// When.
+    pub at: Time,
 }
 
 /// What became of a release.

@@ -23,6 +23,7 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use super::approvals::Approvers;
 use super::counting::Counting;
 use super::gate::Gate;
 use super::listings::Listings;
@@ -90,6 +91,8 @@ pub struct Controller {
     /// Who waits for a config that is being moved, and the generation of its spec then.
     waiting: Mutex<HashMap<ConfigKey, BTreeMap<ConfigKey, Option<i64>>>>,
     pub(super) counting: Mutex<Counting>,
+    /// Who may approve versions.
+    pub(super) approvers: Mutex<Approvers>,
     /// The refreshes of volumes that are under way.
     pub(super) refreshing: Mutex<HashMap<ConfigKey, AbortHandle>>,
     /// A few at a time: each lists the pods of a namespace.
@@ -171,6 +174,7 @@ impl Controller {
             beginning: Mutex::default(),
             waiting: Mutex::default(),
             counting: Mutex::default(),
+            approvers: Mutex::default(),
             refreshing: Mutex::default(),
             refreshes: Semaphore::new(REFRESHES),
         }
@@ -354,6 +358,7 @@ impl Controller {
         *locked(&self.away) = None;
         *locked(&self.counting) = Counting::default();
         locked(&self.waiting).clear();
+        *locked(&self.approvers) = Approvers::default();
         locked(&self.pruned).clear();
         locked(&self.refreshing).drain().for_each(|(_, task)| task.abort());
     }
@@ -404,6 +409,7 @@ pub(crate) mod tests {
             neighbours: &HashMap::new(),
             background: None,
             waiting_for: None,
+            approvals: &[],
             withheld: None,
             published: None,
             current_since: None,

@@ -11,6 +11,7 @@ use kube::Api;
 use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
+use nudge_core::governance::Approvals;
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart::{self, Holds};
@@ -67,6 +68,7 @@ struct Seen {
     neighbours: HashMap<String, Neighbours>,
     waiting_for: Option<ConfigKey>,
     restarting: Restarting,
+    approvals: Approvals,
 }
 
 /// The config as it is after a write, and when to write what was left out.
@@ -166,6 +168,7 @@ impl Controller {
             pods: self.subjects(key, config, &pods, &BTreeSet::new()),
             neighbours: HashMap::new(),
             restarting: Restarting::later(),
+            approvals: self.known_approvals(key, config),
         };
         let (decision, evidence) =
             self.decided(key, config, &seen, (&self.facts(key), &self.gate(key, config)), &evidence);
@@ -191,11 +194,13 @@ impl Controller {
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
         let nodes_away = self.nodes_away(&config, &pods).await?;
+        let approvals = self.approvals(key, &config).await;
         let mut seen = Seen {
             waiting_for: None,
             neighbours: self.neighbours(key, &config, &pods),
             pods: self.subjects(key, &config, &pods, &nodes_away),
             restarting,
+            approvals,
         };
         let (mut facts, gate) = (self.facts(key), self.gate(key, &config));
         let known = self.evidence(key);
@@ -228,7 +233,7 @@ impl Controller {
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
         self.prune_gate(key, &decision.status);
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
-        self.keep(key, facts, &decision.status);
+        self.keep(key, &config, facts, &decision.status);
         self.keep_subjects(key, seen.pods);
         let (config, later) = self.put(key, config, &decision, (evidence, looked), one).await?;
         if let Some(other) = &seen.waiting_for {
@@ -264,6 +269,7 @@ impl Controller {
             replaces_keyed_at: &self.replaces_keyed_at(),
             policies: &self.index.policies(&key.namespace),
             requesters: &Requesters::of(config, &self.content_key),
+            approvals: &seen.approvals,
             restart: &seen.restarting.state,
             line: self.line(),
             now: Now { time: &now, steady: self.steady() },
@@ -346,12 +352,15 @@ impl Controller {
         locked(&self.facts).get(key).cloned().unwrap_or_default()
     }
 
-    /// Keeps the facts of objects that are not part of a sealed version yet.
-    fn keep(&self, key: &ConfigKey, mut facts: Facts, status: &VersionedConfigStatus) {
+    /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
+    fn keep(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts, status: &VersionedConfigStatus) {
         if !facts.is_empty() {
+            let awaited = config.spec.current.as_ref().filter(|_| self.needs_approval(key, config));
+            let awaited = awaited.filter(|version| status.current.as_ref() != Some(version));
             let parts = self.index.parts(key);
             let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();
-            for sealed in status.versions.iter().flat_map(|version| &version.parts) {
+            let sealed = status.versions.iter().filter(|sealed| awaited != Some(&sealed.version));
+            for sealed in sealed.flat_map(|version| &version.parts) {
                 open.remove(sealed.uid.as_str());
             }
             facts.retain(|uid, _| open.contains(uid.as_str()));

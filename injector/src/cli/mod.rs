@@ -25,7 +25,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use nudge_api::{crd_yaml, policy_crd_yaml, source_crd_yaml};
+use nudge_api::{approval_crd_yaml, crd_yaml, policy_crd_yaml, source_crd_yaml};
 use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
@@ -65,6 +65,9 @@ enum Kind {
     /// Policies for the rollouts of namespaces.
     #[value(name = "RolloutPolicy")]
     RolloutPolicy,
+    /// What users have decided about versions.
+    #[value(name = "VersionApproval")]
+    VersionApproval,
 }
 
 /// Runs the command of this process's arguments.
@@ -80,6 +83,7 @@ pub fn run() -> ExitCode {
                 Kind::VersionedConfig => crd_yaml(),
                 Kind::ConfigSource => source_crd_yaml(),
                 Kind::RolloutPolicy => policy_crd_yaml(),
+                Kind::VersionApproval => approval_crd_yaml(),
             };
             text.map_err(|error| chain(&error)).and_then(|text| {
                 std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))

@@ -89,7 +89,7 @@ impl<'a> Installation<'a> {
     /// The same for processes that have one role each, and its account.
     pub async fn apply_apart(cluster: &'a Cluster) -> Result<Option<Self>> {
         let installation = Self { cluster };
-        for file in ["namespace", "crd", "policy-crd", "rbac", "rbac-namespace", "state"] {
+        for file in ["namespace", "crd", "crd-policies", "crd-approvals", "rbac", "rbac-namespace", "state"] {
             if installation.apply_file(&format!("base/{file}.yaml")).await?.is_none() {
                 return Ok(None);
             }

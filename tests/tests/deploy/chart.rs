@@ -165,6 +165,7 @@ fn values_reach_what_they_are_for() -> Result<()> {
         objects.iter().filter(|(_, object)| object["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep");
     let expected = [
         "CustomResourceDefinition/rolloutpolicies.nudge.dev",
+        "CustomResourceDefinition/versionapprovals.nudge.dev",
         "CustomResourceDefinition/versionedconfigs.nudge.dev",
         "Secret/nudge-authority",
         "Secret/nudge-content-key",

@@ -28,7 +28,7 @@ pub fn waits(
     now: Timestamp,
 ) -> Option<String> {
     let (version, status) = (config.spec.current.as_deref()?, status?);
-    let at_once = config.spec.now.as_ref().is_some_and(|now| now.version == version);
+    let at_once = config.spec.rollout.overridden.as_ref().is_some_and(|one| one.version == version);
     // The first version, what runs, and the way back wait for nothing.
     let current = status.current.as_deref()?;
     if at_once || current == version || status.previous.as_deref() == Some(version) {

@@ -1,22 +1,30 @@
-//! The mark of a part whose creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`). It is set on creation,
-//! removed where a user wrote it, and kept by an update that lacks it.
+//! The mark of a part whose creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`), and who that was (see
+//! `nudge_core::versions::author`). Both are set on creation, removed where a user wrote them, and kept by an update that lacks them.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
-use nudge_protocol::labels::{self, MAY_ACTIVATE};
+use nudge_protocol::labels::{self, MADE_BY, MAY_ACTIVATE};
 use serde_json::{Value, json};
 
 use crate::object::VersionObject;
 
 /// The operations after which the part has exactly this mark, or none.
 pub fn set_mark(part: &VersionObject, mark: Option<String>) -> Vec<PatchOperation> {
-    let path = || PointerBuf::from_tokens(["metadata", "annotations", MAY_ACTIVATE]);
-    match mark {
-        None if part.annotation(MAY_ACTIVATE).is_none() => Vec::new(),
+    set(part, MAY_ACTIVATE, mark, part.metadata.annotations.is_none())
+}
+
+/// The operations after [`set_mark`] with this mark, after which the part says exactly this about its creator, or nothing.
+pub fn set_author(part: &VersionObject, mark: Option<&String>, author: Option<String>) -> Vec<PatchOperation> {
+    set(part, MADE_BY, author, part.metadata.annotations.is_none() && mark.is_none())
+}
+
+fn set(part: &VersionObject, label: &str, note: Option<String>, none: bool) -> Vec<PatchOperation> {
+    let path = || PointerBuf::from_tokens(["metadata", "annotations", label]);
+    match note {
+        None if part.annotation(label).is_none() => Vec::new(),
         None => vec![PatchOperation::Remove(RemoveOperation { path: path() })],
-        Some(mark) if part.annotation(MAY_ACTIVATE) == Some(&mark) => Vec::new(),
+        Some(mark) if part.annotation(label) == Some(&mark) => Vec::new(),
         Some(mark) => {
-            let none = part.metadata.annotations.is_none();
             let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
             let add = |path, value: Value| PatchOperation::Add(AddOperation { path, value });
             none.then(|| add(annotations, json!({}))).into_iter().chain([add(path(), mark.into())]).collect()
@@ -24,11 +32,17 @@ pub fn set_mark(part: &VersionObject, mark: Option<String>) -> Vec<PatchOperatio
     }
 }
 
-/// The operations that restore the mark of a part whose update lacks it, such as one by `kubectl replace`.
-pub fn keep_mark(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
-    let forgotten = old.is_labelled() && new.is_labelled() && new.annotation(MAY_ACTIVATE).is_none();
-    let mark = old.annotation(MAY_ACTIVATE).filter(|_| forgotten);
-    mark.map(|mark| set_mark(new, Some(mark.to_owned()))).unwrap_or_default()
+/// The operations that restore both of a part whose update lacks them, such as one by `kubectl replace`.
+pub fn keep_marks(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
+    let mut none = new.metadata.annotations.is_none();
+    let mut operations = Vec::new();
+    for label in [MAY_ACTIVATE, MADE_BY] {
+        let forgotten = old.is_labelled() && new.is_labelled() && new.annotation(label).is_none();
+        if let Some(note) = old.annotation(label).filter(|_| forgotten) {
+            operations.extend(set(new, label, Some(note.to_owned()), std::mem::take(&mut none)));
+        }
+    }
+    operations
 }
 
 /// The warning for a user who creates a part without a mark.
@@ -77,8 +91,16 @@ mod tests {
         set_annotation(&mut marked, MAY_ACTIVATE, "m");
         let mut other = bare.clone();
         set_annotation(&mut other, MAY_ACTIVATE, "n");
-        assert_eq!(keep_mark(&marked, &bare).len(), 1);
-        assert!(keep_mark(&bare, &marked).is_empty() && keep_mark(&marked, &other).is_empty());
-        assert!(keep_mark(&marked, &marked).is_empty());
+        assert_eq!(keep_marks(&marked, &bare).len(), 1);
+        assert!(keep_marks(&bare, &marked).is_empty() && keep_marks(&marked, &other).is_empty());
+        assert!(keep_marks(&marked, &marked).is_empty());
+        set_annotation(&mut marked, MADE_BY, "1 x alice");
+        assert_eq!(keep_marks(&marked, &bare).len(), 2);
+        assert_eq!(keep_marks(&marked, &other).len(), 1);
+        let mut none = bare.clone();
+        none.metadata.annotations = None;
+        let mut restored = json!({"metadata": {}});
+        json_patch::patch(&mut restored, &Patch(keep_marks(&marked, &none))).unwrap();
+        assert_eq!(restored["metadata"]["annotations"], json!({MAY_ACTIVATE: "m", MADE_BY: "1 x alice"}));
     }
 }

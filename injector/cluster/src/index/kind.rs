@@ -17,15 +17,18 @@ pub enum Kind {
     Pods,
     /// Service accounts.
     Accounts,
+    /// What users have decided about versions.
+    Approvals,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Accounts];
+    pub const ALL: [Self; 7] =
+        [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Accounts, Self::Approvals];
 
     /// What admission and the controllers need to know.
-    pub const OF_CONTROL: [Self; 5] = [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods];
+    pub const OF_CONTROL: [Self; 6] =
+        [Self::Configs, Self::ConfigMaps, Self::Secrets, Self::Published, Self::Pods, Self::Approvals];
 
     /// What the hub needs to know. The ConfigMaps of a version it reads when it serves them.
     pub const OF_HUB: [Self; 4] = [Self::Configs, Self::Secrets, Self::Pods, Self::Accounts];
@@ -39,6 +42,7 @@ impl Kind {
             Self::Published => "published configmaps",
             Self::Pods => "pods",
             Self::Accounts => "serviceaccounts",
+            Self::Approvals => "versionapprovals",
         }
     }
 
@@ -49,6 +53,8 @@ impl Kind {
             Self::ConfigMaps | Self::Secrets => 20_000,
             Self::Configs | Self::Published => 1_000,
             Self::Accounts => 10_000,
+            // Each may have 16 KiB of groups.
+            Self::Approvals => 2_000,
             Self::Pods => 50_000,
         }
     }

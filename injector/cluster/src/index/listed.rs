@@ -152,6 +152,7 @@ impl Index {
             Kind::Published => key().into_iter().for_each(|key| self.set_published(key, None)),
             Kind::Pods => self.remove_pod(&PodKey::new(namespace, name)),
             Kind::Accounts => self.remove_account(namespace, name),
+            Kind::Approvals => self.remove_approval(namespace, name),
             Kind::ConfigMaps | Kind::Secrets => {
                 let parts = kind.part().into_iter().map(|part| ObjectKey::new(part, namespace, name));
                 parts.for_each(|object| self.remove_part(&object));
@@ -175,7 +176,7 @@ impl Index {
     }
 
     /// How many objects of each kind are not kept, because their namespaces have too many.
-    pub fn left_out(&self) -> [(Kind, usize); 6] {
+    pub fn left_out(&self) -> [(Kind, usize); 7] {
         let inner = self.lock();
         Kind::ALL.map(|kind| (kind, inner.spaces.values().map(|space| space.beyond.count(kind)).sum()))
     }

@@ -5,6 +5,7 @@
 //! of objects of each.
 
 mod accounts;
+mod approvals;
 mod beyond;
 mod confirmed;
 mod event;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PodKey, PublishedMeta};
 use serde::Serialize;
 
@@ -45,6 +45,8 @@ pub(super) struct Space {
     pub(super) pods_by_node: HashMap<String, HashSet<PodKey>>,
     /// The uids of service accounts, by their names.
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
+    /// What users have decided, by the names of the objects, each with its config.
+    pub(super) approvals: HashMap<Box<str>, (ConfigKey, Arc<VersionApproval>)>,
     pub(super) beyond: Beyond,
     /// The labels of the namespace.
     pub(super) labels: Arc<Labels>,
@@ -74,6 +76,7 @@ impl Space {
             pods_by_config: HashMap::new(),
             pods_by_node: HashMap::new(),
             accounts: HashMap::new(),
+            approvals: HashMap::new(),
             beyond: Beyond::default(),
             labels,
         }
@@ -123,6 +126,7 @@ impl Space {
             Kind::Published => self.published.len(),
             Kind::Pods => self.pods.len(),
             Kind::Accounts => self.accounts.len(),
+            Kind::Approvals => self.approvals.len(),
             Kind::ConfigMaps | Kind::Secrets => kind.part().map_or(0, |part| self.parts.count(part)),
         }
     }
@@ -135,6 +139,7 @@ impl Space {
             Kind::Published => config().is_some_and(|key| self.published.contains_key(&key)),
             Kind::Pods => self.pods.contains_key(&PodKey::new(namespace, name)),
             Kind::Accounts => self.accounts.contains_key(name),
+            Kind::Approvals => self.approvals.contains_key(name),
             Kind::ConfigMaps | Kind::Secrets => {
                 kind.part().is_some_and(|part| self.parts.holds(&ObjectKey::new(part, namespace, name)))
             }
@@ -175,6 +180,7 @@ impl Space {
             Kind::Published => self.published.keys().map(config_names).collect(),
             Kind::Pods => self.pods.keys().map(|key| key.name.clone()).collect(),
             Kind::Accounts => self.accounts.keys().map(ToString::to_string).collect(),
+            Kind::Approvals => self.approvals.keys().map(ToString::to_string).collect(),
             Kind::ConfigMaps | Kind::Secrets => {
                 let part = kind.part().into_iter();
                 part.flat_map(|part| self.parts.all(part)).map(|key: &ObjectKey| key.name.clone()).collect()

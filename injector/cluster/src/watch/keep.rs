@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
-use nudge_api::{PartKind, RolloutPolicy, VersionedConfig};
+use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::namespaces::Enabled;
 use nudge_core::pods::pod_state;
@@ -130,6 +130,15 @@ pub(super) fn put_config(index: &Index, object: DynamicObject, listed: bool) {
         Ok(config) if listed => index.replace_config(config),
         Ok(config) => index.put_config(config),
         Err(error) => index.unparsed(Kind::Configs, &namespace, &name, &chain(&error)),
+    }
+}
+
+/// One that can't be parsed may be a denial: it is left out, and counts as one that is not known.
+pub(super) fn put_approval(index: &Index, object: DynamicObject) {
+    let (namespace, name) = names(&object.metadata);
+    match object.try_parse::<VersionApproval>() {
+        Ok(approval) => index.put_approval(approval),
+        Err(error) => index.unparsed(Kind::Approvals, &namespace, &name, &chain(&error)),
     }
 }
 

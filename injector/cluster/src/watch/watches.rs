@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, join_all, pending};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
-use nudge_api::{PartKind, RolloutPolicy, VersionedConfig};
+use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
@@ -19,7 +19,9 @@ use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
-use super::keep::{keep, namespaces, policies, put_account, put_config, put_part, put_pod, put_published};
+use super::keep::{
+    keep, namespaces, policies, put_account, put_approval, put_config, put_part, put_pod, put_published,
+};
 use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
 use crate::index::{Index, Kind, Scope};
@@ -52,7 +54,7 @@ impl Reads {
             // Nudge must never have the right to read the Secrets of all namespaces.
             (Self::Cluster, Scope::Namespace(_)) => &[Kind::Secrets],
             (Self::Cluster, Scope::Cluster) => {
-                &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods, Kind::Accounts]
+                &[Kind::Configs, Kind::ConfigMaps, Kind::Published, Kind::Pods, Kind::Accounts, Kind::Approvals]
             }
         }
     }
@@ -228,13 +230,7 @@ impl Watches {
         let index = Arc::clone(&self.index);
         match kind {
             Kind::Configs => {
-                // Parsed one by one: a single object that this release can't parse must not hide all others.
-                let resource = ApiResource::erase::<VersionedConfig>(&());
-                let api: Api<DynamicObject> = match scope {
-                    Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-                    Scope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-                };
-                let following = self.following(Whole(api), "", CONFIGS, health);
+                let following = self.following(Whole(self.unparsed::<VersionedConfig>(scope)), "", CONFIGS, health);
                 self.run(following, scope, kind, keep(index, scope.clone(), kind, put_config))
             }
             Kind::ConfigMaps => {
@@ -261,12 +257,27 @@ impl Watches {
                 let put = |index: &Index, pod, _| put_pod(index, &pod);
                 self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
             }
+            Kind::Approvals => {
+                let source = Whole(self.unparsed::<VersionApproval>(scope));
+                let following = self.following(source, "", CONFIGS, health);
+                let put = |index: &Index, approval, _| put_approval(index, approval);
+                self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
+            }
             Kind::Accounts => {
                 let source = Metadata(self.api::<ServiceAccount>(scope));
                 let following = self.following(source, "", METADATA, health);
                 let put = |index: &Index, account, _| put_account(index, &account);
                 self.run(following, scope, kind, keep(index, scope.clone(), kind, put))
             }
+        }
+    }
+
+    /// Parsed one by one: a single object that this release can't parse must not hide all others.
+    fn unparsed<K: Resource<DynamicType = ()>>(&self, scope: &Scope) -> Api<DynamicObject> {
+        let resource = ApiResource::erase::<K>(&());
+        match scope {
+            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
+            Scope::Namespace(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
         }
     }
 

@@ -1,6 +1,11 @@
 //! What keeps a version from going on although nothing is wrong with it, by the spec of its config, the policies of the cluster and what users
 //! have decided.
 
+mod approval;
+#[cfg(test)]
+mod approval_tests;
+mod approver;
+mod digest;
 mod effective;
 #[cfg(test)]
 mod effective_tests;
@@ -12,6 +17,9 @@ mod policies;
 mod window_tests;
 mod windows;
 
+pub use approval::{Approvals, Asker, Authors, Candidate, Given, approved};
+pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
+pub use digest::sealed_digest;
 pub use effective::{Closed, Effective, Origin};
 pub use guards::{guards, overrides, weakened};
 pub use policies::{MOST_POLICIES, Policies};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{BackgroundStatus, RolloutSpec};
+use nudge_api::{BackgroundStatus, ReleaseApproval, RolloutSpec};
 
 use super::clock::{Millis, seconds};
 use super::withheld::Withheld;
@@ -76,6 +76,8 @@ pub struct Observation<'a> {
     pub waiting_for: Option<&'a str>,
     /// What keeps the requested version from going on although nothing is wrong with it.
     pub withheld: Option<&'a Withheld>,
+    /// Who has approved the requested version, where that was required and is so.
+    pub approvals: &'a [ReleaseApproval],
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
     /// Since when workloads may have been restarted with the current version, if that is known.

@@ -33,6 +33,7 @@ pub fn recorded(
     match (subject, before, after) {
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
             let mut first = begun(&releases, (&idle.base.current, None), (now, now), seen);
+            first.approvals = seen.approvals.to_vec();
             (first.ended_at, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
@@ -51,6 +52,10 @@ pub fn recorded(
         match after {
             Rollout::Forward(moved, _) => {
                 note_move(open, moved, before, seen, now);
+                // What lets it go on now; what is withdrawn afterwards has let it come so far.
+                if !seen.approvals.is_empty() {
+                    open.approvals = seen.approvals.to_vec();
+                }
                 if let Some(reason) = seen.at_once.filter(|_| open.overridden.is_none()) {
                     let (requested_by, requested_at) = known.map(|it| (it.user.clone(), it.at.clone())).unzip();
                     open.overridden = Some(ReleaseOverride { reason: reason.to_owned(), requested_by, requested_at });
@@ -96,6 +101,7 @@ pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
 /// Takes away what is long.
 fn strip(release: &mut Release) {
     release.steps.clear();
+    release.approvals.clear();
     (release.evidence, release.message) = (None, None);
 }
 

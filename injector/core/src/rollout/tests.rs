@@ -91,6 +91,7 @@ impl TestRollout {
                 neighbours: &self.neighbours,
                 background: self.background.as_ref(),
                 waiting_for: self.neighbour,
+                approvals: &[],
                 withheld: self.withheld.as_ref(),
                 published: to_publish(&published),
                 current_since: None,

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{PartKind, Reason, ReleaseApproval, VersionedConfig, VersionedConfigStatus};
 
+use super::authors::authors;
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::counts::pod_counts;
 use super::inventory::{inventory, room_for_releases};
@@ -14,13 +15,13 @@ use super::requested::requested;
 use super::seal::{Seals, has_keyed};
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
-use crate::governance::{Effective, Policies, withheld};
+use crate::governance::{Approvals, Asker, Candidate, Effective, Policies, approved, sealed_digest, withheld};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, ended, fitting, next,
-    recorded, summary,
+    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, Withheld, ended, fitting,
+    next, recorded, summary,
 };
 
 /// What is known of a config.
@@ -53,6 +54,8 @@ pub struct Observed<'a> {
     pub policies: &'a Policies,
     /// Who asked for what the spec says.
     pub requesters: &'a Requesters,
+    /// What users have decided about its versions.
+    pub approvals: &'a Approvals,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
     /// For how long reports of pods wait in the line of a hub replica.
@@ -114,8 +117,9 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current.as_ref()).cloned();
+    let counted = aim.as_deref().map(|aim| counted(aim, &status, observed)).unwrap_or_default();
     let (rollout, effects) = match aim {
-        Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, &aim, &mut events),
+        Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
         None => (rollout, Effects::default()),
     };
     if status.releases != before.releases {
@@ -143,7 +147,44 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
     let later = later.into_iter().chain(suspect_until(&status).and_then(|until| clocks.until(until)));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
-    (Decision { status, unread: inventory.unread, unjudged: inventory.unjudged, events, again }, evidence)
+    let unread = inventory.unread.into_iter().chain(counted.unread).collect();
+    (Decision { status, unread, unjudged: inventory.unjudged, events, again }, evidence)
+}
+
+/// What was found of the approvals that the version needs.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counted {
+    /// Those that let it go on.
+    approvals: Vec<ReleaseApproval>,
+    /// Why it may not.
+    withheld: Option<Withheld>,
+    /// What must be read to know who made it.
+    unread: Vec<(PartKind, String)>,
+}
+
+/// Counts the approvals of the version that the config is to have, if it needs any: not where it is current, or was before, nor at once.
+fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
+    let Observed { config, parts, facts, seals, requesters, approvals, now, .. } = *observed;
+    let runs = [&status.current, &status.previous].into_iter().flatten().any(|version| version == aim);
+    let needed = Effective::of(&config.spec.rollout, observed.policies)
+        .approval
+        .filter(|_| !runs && overridden_for(config, aim).is_none());
+    let Some((needed, version)) = needed.zip(status.version(aim)) else { return Counted::default() };
+    let (authors, unread) = authors(version, parts, facts, seals);
+    let unread = if needed.not_author { unread } else { Vec::new() };
+    let named = config.spec.current.as_deref() == Some(aim);
+    let asker = match requesters.current.as_ref().filter(|_| named) {
+        Some(requester) => Asker::User(&requester.user),
+        None if named => Asker::Unknown,
+        None => Asker::Nobody,
+    };
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let digest = sealed_digest(version);
+    let candidate = Candidate { config: name, version: aim, digest: &digest, authors: &authors, asker };
+    match approved(&needed, candidate, approvals, now) {
+        Ok(approvals) => Counted { approvals, withheld: None, unread },
+        Err(withheld) => Counted { approvals: Vec::new(), withheld: Some(withheld), unread },
+    }
 }
 
 /// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.
@@ -159,7 +200,7 @@ fn transitions(
     evidence: &mut Evidence,
     status: &mut VersionedConfigStatus,
     observed: &Observed<'_>,
-    aim: &str,
+    (aim, counted): (&str, &Counted),
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
@@ -168,7 +209,7 @@ fn transitions(
     let requesters = Requesters { current: current.cloned(), overridden: overridden.clone() };
     let mut releases = std::mem::take(&mut status.releases);
     let rules = Effective::of(&config.spec.rollout, observed.policies);
-    let withheld = withheld(&rules, observed.now);
+    let withheld = counted.withheld.clone().or_else(|| withheld(&rules, observed.now));
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
@@ -180,6 +221,7 @@ fn transitions(
         background: status.background.as_ref(),
         waiting_for: observed.waiting_for,
         withheld: withheld.as_ref(),
+        approvals: &counted.approvals,
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,

@@ -16,6 +16,7 @@ use super::judged::{Judging, RulesState, Verdicts};
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
+use crate::governance::Approvals;
 use crate::governance::Policies;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
@@ -36,12 +37,14 @@ const REPLACES_KEYED_AT: i64 = 10_000;
 pub(super) struct Fixture {
     pub(super) config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
-    facts: Facts,
+    pub(super) facts: Facts,
     pods: Vec<Arc<PodState>>,
     evidence: Evidence,
     pub(super) rules: RulesState<'static>,
     pub(super) verdicts: Verdicts,
-    now: i64,
+    pub(super) approvals: Approvals,
+    pub(super) requesters: Requesters,
+    pub(super) now: i64,
 }
 
 impl Fixture {
@@ -52,7 +55,8 @@ impl Fixture {
         config.metadata.generation = Some(1);
         let (parts, facts, pods, evidence) = (Vec::new(), Facts::new(), Vec::new(), Evidence::default());
         let (rules, verdicts) = (RulesState::None, Verdicts::new());
-        Self { config, parts, facts, pods, evidence, rules, verdicts, now: 1 }
+        let (approvals, requesters) = (Approvals::default(), Requesters::default());
+        Self { config, parts, facts, pods, evidence, rules, verdicts, approvals, requesters, now: 1 }
     }
 
     pub(super) fn with(mut self, version: &str) -> Self {
@@ -86,8 +90,9 @@ impl Fixture {
             waiting_for: None,
             judging: Judging { rules: self.rules, verdicts: &self.verdicts },
             seals: &seals(),
-            requesters: &Requesters::default(),
+            requesters: &self.requesters,
             policies: &Policies::default(),
+            approvals: &self.approvals,
             replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
@@ -378,6 +383,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 seals: &seals(),
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
+                approvals: &Approvals::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
                 restart,
@@ -454,6 +460,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 seals: &seals(),
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
+                approvals: &Approvals::default(),
                 replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),
                 restart: &Restarts::Done,

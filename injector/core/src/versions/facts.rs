@@ -6,6 +6,7 @@ use nudge_api::PartKind;
 use nudge_protocol::Key;
 use ring::hmac;
 
+use super::author::author;
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
 use super::seal::Seals;
@@ -21,6 +22,8 @@ pub struct PartFacts {
     pub immutable: bool,
     /// Its creator may update the ConfigMap of the config's name.
     pub marked: bool,
+    /// Its creator, where that is known.
+    pub author: Option<String>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
     /// The digest under the injector's key, which is written nowhere.
@@ -40,6 +43,7 @@ impl PartFacts {
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             immutable: immutable == Some(true),
             marked: is_marked(key, kind, meta, content),
+            author: author(key, kind, meta, content),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(key)),
             keys: content.keys().cloned().collect(),

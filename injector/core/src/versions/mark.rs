@@ -47,7 +47,7 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(key, PURPOSE).as_ref())
 }
 
-fn message<V: AsRef<[u8]>>(
+pub(super) fn message<V: AsRef<[u8]>>(
     kind: PartKind,
     namespace: &str,
     part: &ObjectMeta,

@@ -1,5 +1,9 @@
 //! Versions: their parts, when they are complete, what may not change, and which one becomes current.
 
+#[cfg(test)]
+mod approval_tests;
+mod author;
+mod authors;
 mod baseline;
 #[cfg(test)]
 mod bounds_tests;
@@ -26,6 +30,7 @@ mod seal_check;
 mod secret_type;
 mod source_name;
 
+pub use author::{AUTHOR_BYTES, author, made_by};
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};

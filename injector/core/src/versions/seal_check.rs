@@ -203,6 +203,7 @@ pub(super) mod tests {
             resource_version: "1".to_owned(),
             immutable: true,
             marked: true,
+            author: Some("alice".to_owned()),
             plain: (part.kind == PartKind::ConfigMap).then(|| format!("sha256:{content}")),
             keyed: format!("hmac-sha256:{content}"),
             keys: vec![format!("{}-key", part.name)],

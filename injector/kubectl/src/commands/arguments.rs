@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+use super::approve::{Approve, Deny};
 use super::baseline::Baseline;
 use super::create::Create;
 use super::current::Current;
@@ -63,6 +64,10 @@ pub(crate) enum Command {
     Use(Use),
     /// Move pods back to the previous version, or to the current one during a rollout
     Rollback(Rollback),
+    /// Approve a version, or withdraw that
+    Approve(Approve),
+    /// Deny a version, or withdraw that
+    Deny(Deny),
     /// List the versions of a config
     Versions(Versions),
     /// List the last releases of a config: what was asked for, by whom, and what became of it

@@ -65,7 +65,7 @@ fn outcome(release: &Release) -> &'static str {
     release.outcome.map_or("Open", ReleaseOutcome::as_str)
 }
 
-/// Why it ended so, and why all pods got it at once.
+/// Why it ended so, why all pods got it at once, and who approved it.
 fn message(release: &Release) -> String {
     let why = release.reason.map(|reason| match &release.message {
         Some(message) => format!("{reason}: {message}"),
@@ -75,7 +75,9 @@ fn message(release: &Release) -> String {
         let by = it.requested_by.as_deref().unwrap_or("<unknown>");
         format!("at once for {by}: {}", it.reason)
     });
-    why.into_iter().chain(at_once).collect::<Vec<_>>().join("; ")
+    let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
+    let approved = (!users.is_empty()).then(|| format!("approved by {}", users.join(", ")));
+    why.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")
 }
 
 /// What changed with each release, under a line that names it.
@@ -135,6 +137,9 @@ mod tests {
         }));
         assert_eq!(row(&failed)[2..7], ["RolledBack", "2026-11-24T00:00:00Z", "2026-11-24T01:03:05Z", "8", "alice"]);
         assert_eq!(row(&failed)[7], "PodNotReady: pod a; at once for bob: outage");
+        let approval = |user: &str| json!({"user": user, "at": "2026-11-24T00:00:00Z"});
+        let approved = release(&json!({"outcome": "Current", "approvals": [approval("bob"), approval("carol")]}));
+        assert_eq!(row(&approved)[7], "approved by bob, carol");
         assert_eq!(heading(&failed), "1.0.1 from 1.0.0: RolledBack, 2026-11-24T00:00:00Z, requested by alice");
     }
 

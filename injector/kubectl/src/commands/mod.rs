@@ -1,6 +1,7 @@
 //! The commands: each file has the arguments of one command and runs it.
 
 mod acts;
+pub(crate) mod approve;
 pub(crate) mod arguments;
 pub(crate) mod baseline;
 pub(crate) mod completion;
@@ -59,6 +60,8 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Create(command) => create::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,
+        Command::Approve(command) => approve::approve(session, &command).await,
+        Command::Deny(command) => approve::deny(session, &command).await,
         Command::Validate(command) => validate::run(session, &command).await,
         Command::Versions(command) => versions::run(session, &command).await,
         Command::History(command) => history::run(session, &command).await,

@@ -4,14 +4,14 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_api::{ConfigSource, VersionApproval, VersionedConfig};
 use nudge_core::pods::pod_state;
 use nudge_protocol::{ConfigName, labels};
 use serde_json::json;
 
 use crate::failure::{Failure, doing};
 use crate::output::Format;
-use crate::output::status::{Report, SourceReport, list, report};
+use crate::output::status::{ApprovalReport, Report, SourceReport, list, report};
 use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]
@@ -55,6 +55,11 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     let mut reports: Vec<Report> = configs.iter().map(|config| report(config, &pods)).collect();
     if let (Some(name), [one]) = (&command.config, &mut reports[..]) {
         one.sources = sources(session, name).await?.iter().map(SourceReport::of).collect();
+        if let [config] = &configs[..]
+            && config.spec.rollout.approval.is_some()
+        {
+            one.approvals = ApprovalReport::all(config, &approvals(session).await?);
+        }
     }
     match (command.output, &reports[..]) {
         (Some(Format::Name), reports) => {
@@ -78,6 +83,15 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
             Ok(())
         }
         (None, reports) => session.out.print(&list(reports, command.all_namespaces)),
+    }
+}
+
+/// What users have decided; nothing where the cluster has no such kind, or where it may not be read.
+async fn approvals(session: &Session) -> Result<Vec<VersionApproval>, Failure> {
+    match session.api::<VersionApproval>().list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Vec::new()),
+        Err(error) => Err(Failure::of("listing VersionApprovals", &error)),
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionedConfig,
-    VersionedConfigStatus, Watch, find_condition,
+    ApprovalDecision, ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionApproval,
+    VersionedConfig, VersionedConfigStatus, Watch, find_condition,
 };
+use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::assigned_version;
@@ -53,7 +55,52 @@ pub(crate) struct Report {
     /// What makes its versions, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<SourceReport>,
+    /// What users have decided about the version that is asked for, where that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) approvals: Vec<ApprovalReport>,
     pods: Vec<PodReport>,
+}
+
+/// What a user has decided about a version. Whether it counts, the condition Ready says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApprovalReport {
+    approver: String,
+    decision: ApprovalDecision,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<Time>,
+}
+
+impl ApprovalReport {
+    /// Of these, those about the version that is asked for, as it is.
+    pub(crate) fn all(config: &VersionedConfig, approvals: &[VersionApproval]) -> Vec<Self> {
+        let status = config.status.as_ref();
+        let asked = config.spec.current.as_deref().or_else(|| status?.current.as_deref());
+        let sealed = asked.and_then(|version| status?.version(version));
+        let Some(sealed) = sealed else { return Vec::new() };
+        let digest = sealed_digest(sealed);
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        let about = approvals
+            .iter()
+            .filter(|one| one.spec.config == name && one.spec.version == sealed.version && one.spec.digest == digest);
+        let one = |approval: &VersionApproval| Self {
+            approver: approval.spec.approver.clone(),
+            decision: approval.spec.decision,
+            reason: approval.spec.reason.clone(),
+            at: approval.metadata.creation_timestamp.clone(),
+        };
+        about.map(one).collect()
+    }
+
+    fn text(&self) -> String {
+        let Self { approver, decision, reason, .. } = self;
+        let word = match decision {
+            ApprovalDecision::Approve => "approved",
+            ApprovalDecision::Deny => "DENIED",
+        };
+        format!("{word} by {approver}: {reason}")
+    }
 }
 
 /// A source of the config, and what has become of its newest content.
@@ -198,6 +245,7 @@ pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) ->
         conditions: status.conditions.iter().map(condition).collect(),
         agents: BTreeMap::new(),
         sources: Vec::new(),
+        approvals: Vec::new(),
         pods: Vec::new(),
         counts: status.pods,
         current: status.current,
@@ -247,6 +295,7 @@ impl Report {
             lines.extend(version.clone().map(|version| (name, version)));
         }
         lines.extend(self.sources.iter().map(|source| ("Source", source.text())));
+        lines.extend(self.approvals.iter().map(|approval| ("Approval", approval.text())));
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
         if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {

@@ -169,6 +169,7 @@ impl Judge for Engine {
                 neighbours: &neighbours,
                 background: None,
                 waiting_for: None,
+                approvals: &[],
                 withheld: None,
                 published: Some(&self.published),
                 current_since: None,

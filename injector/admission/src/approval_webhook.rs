@@ -1,0 +1,370 @@
+//! The webhooks of `VersionApproval`s: an approval is by the user who creates it, who has the right to approve; it does not change; and it is
+//! withdrawn by that user, or by one who may override the config.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use kube::core::admission::Operation;
+use kube::core::dynamic::DynamicObject;
+use nudge_api::{VersionApproval, VersionApprovalSpec};
+use nudge_core::governance::approver_groups;
+use nudge_protocol::labels::APPROVER_GROUPS;
+use ring::hmac;
+use serde_json::{Value, json};
+
+use super::audit;
+use super::lookups::{Lookups, Right};
+use super::requester::{collects_garbage, empties_namespace};
+use super::review::{Request, ReviewError};
+use super::verdict::{Denial, Verdict};
+use super::version_webhooks::namespace;
+use super::webhook::{Webhook, WebhookError};
+
+/// Writes who approves, and the groups of that user.
+#[derive(Clone, Debug)]
+pub(super) struct MutateApprovals {
+    key: Arc<hmac::Key>,
+}
+
+impl MutateApprovals {
+    /// A webhook that signs with `key`.
+    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+        Self { key }
+    }
+
+    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        is_about_approval(request)?;
+        let changes = match request.operation {
+            Operation::Create => self.create(request)?,
+            Operation::Update => keep(object(request.old_object.as_ref())?, object(request.object.as_ref())?),
+            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+        };
+        Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
+    }
+
+    fn create(&self, request: &Request) -> Result<Vec<PatchOperation>, WebhookError> {
+        let new = object(request.object.as_ref())?;
+        let user = request.user_info.username.as_deref().unwrap_or_default();
+        let mut spec = new.data["spec"].clone();
+        let mut changes = Vec::new();
+        if spec.is_object() && spec["approver"].as_str().unwrap_or_default().is_empty() {
+            spec["approver"] = json!(user);
+            changes.push(add(&["spec", "approver"], json!(user)));
+        }
+        // What is no approval is refused by its schema afterwards.
+        let note = serde_json::from_value::<VersionApprovalSpec>(spec).ok().and_then(|spec| {
+            let groups = request.user_info.groups.as_deref().unwrap_or_default();
+            approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups)
+        });
+        changes.extend(set_note(new, note));
+        Ok(changes)
+    }
+}
+
+impl Webhook for MutateApprovals {
+    fn path(&self) -> &'static str {
+        "/mutate/approvals"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move { self.verdict(request) })
+    }
+}
+
+/// The operations after which the object has exactly this note of the approver's groups, or none.
+fn set_note(object: &DynamicObject, note: Option<String>) -> Vec<PatchOperation> {
+    let annotations = object.metadata.annotations.as_ref();
+    let written = annotations.and_then(|annotations| annotations.get(APPROVER_GROUPS));
+    match note {
+        None if written.is_none() => Vec::new(),
+        None => {
+            let path = PointerBuf::from_tokens(["metadata", "annotations", APPROVER_GROUPS]);
+            vec![PatchOperation::Remove(RemoveOperation { path })]
+        }
+        Some(note) if written == Some(&note) => Vec::new(),
+        Some(note) => {
+            let all = annotations.is_none().then(|| add(&["metadata", "annotations"], json!({})));
+            let one = add(&["metadata", "annotations", APPROVER_GROUPS], json!(note));
+            all.into_iter().chain([one]).collect()
+        }
+    }
+}
+
+/// The note stays as it was.
+fn keep(old: &DynamicObject, new: &DynamicObject) -> Vec<PatchOperation> {
+    let note = old.metadata.annotations.as_ref().and_then(|annotations| annotations.get(APPROVER_GROUPS));
+    set_note(new, note.cloned())
+}
+
+fn add(path: &[&str], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
+}
+
+/// Checks requests about approvals.
+#[derive(Clone, Debug)]
+pub(super) struct ValidateApprovals<L> {
+    lookups: Arc<L>,
+}
+
+impl<L: Lookups> ValidateApprovals<L> {
+    /// A webhook that uses `lookups`.
+    pub(super) fn new(lookups: Arc<L>) -> Self {
+        Self { lookups }
+    }
+
+    async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        is_about_approval(request)?;
+        match request.operation {
+            Operation::Create => self.create(request).await,
+            Operation::Update => self.update(request),
+            Operation::Delete => self.delete(request).await,
+            Operation::Connect => Ok(Verdict::allow()),
+        }
+    }
+
+    async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let new = object(request.object.as_ref())?;
+        let approval = approval(new)?;
+        let VersionApprovalSpec { config, version, decision, approver, reason, .. } = &approval.spec;
+        let (title, namespace) = (title(&approval, request), namespace(request)?);
+        let user = request.user_info.username.as_deref().unwrap_or_default();
+        if user != approver {
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "{title}: spec.approver is {approver:?}, and you are {:?}; leave it out, and it is filled in",
+                request.user()
+            ))));
+        }
+        let has_note = new.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(APPROVER_GROUPS));
+        if !has_note {
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "{title}: the groups of user {:?} are too many to be kept, so the approval could not be counted",
+                request.user()
+            ))));
+        }
+        let right = Right::Approve(config);
+        if !self.lookups.may(request, namespace, right).await? {
+            audit::refused(request, config, "approve or deny a version", right);
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "{title}: user {:?} may not approve or deny versions of config {config}; this needs the right to {right} in namespace \
+                 {namespace}",
+                request.user()
+            ))));
+        }
+        audit::decided(request, config, version, decision.as_str(), reason);
+        Ok(Verdict::allow())
+    }
+
+    /// What was decided stays, and so do those with which it is deleted.
+    fn update(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let (old, new) = (object(request.old_object.as_ref())?, object(request.object.as_ref())?);
+        let title = title(&approval(old)?, request);
+        if old.data.get("spec") != new.data.get("spec") {
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "{title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide anew"
+            ))));
+        }
+        let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
+        let before = owners(old);
+        if owners(new).iter().any(|owner| !before.contains(owner)) {
+            return Ok(Verdict::Deny(Denial::forbidden(format!(
+                "{title}: it can't be given an owner, because it would be deleted together with it"
+            ))));
+        }
+        Ok(Verdict::allow())
+    }
+
+    async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        let old = object(request.old_object.as_ref())?;
+        let user = request.user_info.username.as_deref().unwrap_or_default();
+        // An owner is given to it by its approver alone, and goes with the version.
+        if empties_namespace(&request.user_info) || collects_garbage(&request.user_info) {
+            return Ok(Verdict::allow());
+        }
+        let approval = approval(old)?;
+        let VersionApprovalSpec { config, version, decision, approver, .. } = &approval.spec;
+        let namespace = namespace(request)?;
+        let right = Right::Override(config);
+        if user == approver || self.lookups.may(request, namespace, right).await? {
+            audit::withdrawn(request, config, version, decision.as_str(), approver);
+            return Ok(Verdict::allow());
+        }
+        if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
+            return Ok(Verdict::allow());
+        }
+        audit::refused(request, config, "withdraw what another user has decided", right);
+        Ok(Verdict::Deny(Denial::forbidden(format!(
+            "{}: user {:?} may not withdraw what user {approver:?} has decided; this needs the right to {right} in namespace {namespace}",
+            title(&approval, request),
+            request.user()
+        ))))
+    }
+}
+
+impl<L: Lookups> Webhook for ValidateApprovals<L> {
+    fn path(&self) -> &'static str {
+        "/validate/approvals"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(self.verdict(request))
+    }
+}
+
+fn title(approval: &VersionApproval, request: &Request) -> String {
+    let name = approval.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
+    format!("VersionApproval {name}")
+}
+
+fn is_about_approval(request: &Request) -> Result<(), ReviewError> {
+    let is_approval = request.kind.group == "nudge.dev" && request.kind.kind == "VersionApproval";
+    if is_approval { Ok(()) } else { Err(ReviewError::Request("it is not about a VersionApproval")) }
+}
+
+fn object(object: Option<&DynamicObject>) -> Result<&DynamicObject, ReviewError> {
+    object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))
+}
+
+fn approval(object: &DynamicObject) -> Result<VersionApproval, ReviewError> {
+    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a VersionApproval"))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_core::governance::groups_of;
+
+    use super::*;
+    use crate::fixtures::{FakeLookups, request};
+
+    fn approval(approver: Option<&str>) -> Value {
+        let mut spec = json!({
+            "config": "shop", "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Approve", "reason": "read it"
+        });
+        if let Some(approver) = approver {
+            spec["approver"] = json!(approver);
+        }
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": "one", "namespace": "team"}, "spec": spec})
+    }
+
+    fn key() -> Arc<hmac::Key> {
+        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"))
+    }
+
+    /// The object as it is stored where the request passes.
+    async fn mutated(operation: &str, old: Option<&Value>, new: &Value) -> Value {
+        let verdict =
+            MutateApprovals::new(key()).review(&request("VersionApproval", operation, old, Some(new))).await.unwrap();
+        let Verdict::Allow { patch, .. } = verdict else { panic!("{verdict:?}") };
+        let mut stored = new.clone();
+        json_patch::patch(&mut stored, &patch.unwrap_or_default()).unwrap();
+        stored
+    }
+
+    async fn reviewed(
+        lookups: FakeLookups,
+        operation: &str,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) -> Option<String> {
+        let request = request("VersionApproval", operation, old, new);
+        match ValidateApprovals::new(Arc::new(lookups)).review(&request).await.unwrap() {
+            Verdict::Deny(denial) => Some(denial.message),
+            Verdict::Allow { .. } => None,
+        }
+    }
+
+    fn groups(stored: &Value) -> Option<Vec<String>> {
+        let object: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
+        groups_of(&key(), "team", &object.spec, object.metadata.annotations?.get(APPROVER_GROUPS)?)
+    }
+
+    fn may() -> FakeLookups {
+        FakeLookups { may_approve: true, ..FakeLookups::default() }
+    }
+
+    #[tokio::test]
+    async fn an_approval_is_by_the_user_who_creates_it() {
+        for approver in [None, Some(""), Some("eve")] {
+            let stored = mutated("CREATE", None, &approval(approver)).await;
+            assert_eq!((&stored["spec"]["approver"], groups(&stored)), (&json!("eve"), Some(vec!["devs".to_owned()])));
+            assert_eq!(reviewed(may(), "CREATE", None, Some(&stored)).await, None);
+            let denied = reviewed(FakeLookups::default(), "CREATE", None, Some(&stored)).await;
+            assert_eq!(
+                denied.unwrap(),
+                "VersionApproval one: user \"eve\" may not approve or deny versions of config shop; this needs the right to approve \
+                 versions of VersionedConfig shop in namespace team"
+            );
+        }
+        let stored = mutated("CREATE", None, &approval(Some("bob"))).await;
+        let denied = reviewed(may(), "CREATE", None, Some(&stored)).await.unwrap();
+        assert!(denied.starts_with("VersionApproval one: spec.approver is \"bob\", and you are \"eve\";"), "{denied}");
+        // What came with it is replaced.
+        let mut forged = approval(None);
+        forged["metadata"]["annotations"] = json!({APPROVER_GROUPS: "x [\"system:masters\"]", "note": "b"});
+        let stored = mutated("CREATE", None, &forged).await;
+        assert_eq!(
+            (groups(&stored).unwrap(), &stored["metadata"]["annotations"]["note"]),
+            (vec!["devs".to_owned()], &json!("b"))
+        );
+        // What can't be kept would not count.
+        assert!(
+            reviewed(may(), "CREATE", None, Some(&approval(Some("eve"))))
+                .await
+                .unwrap()
+                .contains("too many to be kept")
+        );
+        for odd in [json!(null), json!(1), json!({"decision": "Perhaps"})] {
+            let mut object = forged.clone();
+            object["spec"] = odd;
+            assert_eq!(mutated("CREATE", None, &object).await["metadata"]["annotations"], json!({"note": "b"}));
+        }
+    }
+
+    #[tokio::test]
+    async fn it_does_not_change() {
+        let stored = mutated("CREATE", None, &approval(None)).await;
+        for (field, value) in [("decision", "Deny"), ("version", "3"), ("approver", "bob"), ("reason", "another")] {
+            let mut other = stored.clone();
+            other["spec"][field] = json!(value);
+            assert!(
+                reviewed(may(), "UPDATE", Some(&stored), Some(&other)).await.unwrap().contains("spec can't be changed")
+            );
+        }
+        let mut owned = stored.clone();
+        owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "gone"}]);
+        assert!(
+            reviewed(may(), "UPDATE", Some(&stored), Some(&owned)).await.unwrap().contains("can't be given an owner")
+        );
+        assert_eq!(reviewed(may(), "UPDATE", Some(&owned), Some(&stored)).await, None);
+        let mut noted = stored.clone();
+        noted["metadata"]["annotations"] = json!({"note": "b", APPROVER_GROUPS: "forged"});
+        assert_eq!(reviewed(may(), "UPDATE", Some(&stored), Some(&noted)).await, None);
+        let after = mutated("UPDATE", Some(&stored), &noted).await;
+        assert_eq!((groups(&after), &after["metadata"]["annotations"]["note"]), (groups(&stored), &json!("b")));
+        noted["metadata"]["annotations"] = Value::Null;
+        assert_eq!(groups(&mutated("UPDATE", Some(&stored), &noted).await), groups(&stored));
+    }
+
+    #[tokio::test]
+    async fn it_is_withdrawn_by_its_approver_or_who_may_override() {
+        let by = async |user: &str, lookups: FakeLookups| {
+            reviewed(lookups, "DELETE", Some(&approval(Some(user))), None).await
+        };
+        assert_eq!(by("eve", FakeLookups::default()).await, None, "also without the right to approve");
+        let denied = by("bob", may()).await.unwrap();
+        assert_eq!(
+            denied,
+            "VersionApproval one: user \"eve\" may not withdraw what user \"bob\" has decided; this needs the right to override \
+             VersionedConfig shop in namespace team"
+        );
+        assert_eq!(by("bob", FakeLookups { may_override: true, ..FakeLookups::default() }).await, None);
+        assert_eq!(by("bob", FakeLookups { terminating: true, ..FakeLookups::default() }).await, None);
+        for user in ["namespace-controller", "generic-garbage-collector"] {
+            let mut request = request("VersionApproval", "DELETE", Some(&approval(Some("bob"))), None);
+            request.user_info.username = Some(format!("system:serviceaccount:kube-system:{user}"));
+            let verdict = ValidateApprovals::new(Arc::new(FakeLookups::default())).review(&request).await.unwrap();
+            assert_eq!(verdict, Verdict::allow());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What users have decided about versions, as they have written it: who counts it checks it.
+
+use std::sync::Arc;
+
+use nudge_api::VersionApproval;
+use nudge_core::governance::APPROVER_GROUPS_BYTES;
+use nudge_core::keys::ConfigKey;
+use nudge_protocol::labels;
+
+use super::{Index, IndexEvent, Kind};
+
+impl Index {
+    /// What was decided about versions of the config; `None` where more was decided in its namespace than is kept.
+    pub fn approvals(&self, key: &ConfigKey) -> Option<Vec<Arc<VersionApproval>>> {
+        let inner = self.lock();
+        let Some(space) = inner.spaces.get(&key.namespace) else { return Some(Vec::new()) };
+        let own =
+            space.approvals.values().filter(|(config, _)| config == key).map(|(_, approval)| Arc::clone(approval));
+        (space.beyond.count(Kind::Approvals) == 0).then(|| own.collect())
+    }
+
+    /// Adds an approval, or replaces it. One that is being deleted is gone: it was withdrawn.
+    pub fn put_approval(&self, mut approval: VersionApproval) {
+        let meta = &mut approval.metadata;
+        let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+        let Ok(key) = ConfigKey::parse(&*namespace, &approval.spec.config) else {
+            return self.remove_approval(&namespace, &name);
+        };
+        if meta.deletion_timestamp.is_some() {
+            return self.remove_approval(&namespace, &name);
+        }
+        // Users may write large ones, and nothing here depends on the others.
+        let kept = |label: &str, text: &str| label == labels::APPROVER_GROUPS && text.len() <= APPROVER_GROUPS_BYTES;
+        meta.annotations.iter_mut().for_each(|all| all.retain(|label, text| kept(label, text)));
+        (meta.managed_fields, meta.labels, meta.owner_references, meta.finalizers) = (None, None, None, None);
+        let before = {
+            let mut inner = self.lock();
+            let Some(space) = inner.spaces.get_mut(&namespace) else { return };
+            let known = space.approvals.get(name.as_str());
+            if known.is_some_and(|(_, known)| known.metadata.resource_version == approval.metadata.resource_version) {
+                return;
+            }
+            let is_known = known.is_some();
+            if !space.takes(Kind::Approvals, &namespace, &name, is_known) {
+                return;
+            }
+            space.approvals.insert(name.into(), (key.clone(), Arc::new(approval)))
+        };
+        if let Some((other, _)) = before.filter(|(other, _)| *other != key) {
+            self.notify(&IndexEvent::Config(other));
+        }
+        self.notify(&IndexEvent::Config(key));
+    }
+
+    /// Removes an approval.
+    pub fn remove_approval(&self, namespace: &str, name: &str) {
+        let gone = {
+            let mut inner = self.lock();
+            let Some(space) = inner.spaces.get_mut(namespace) else { return };
+            space.beyond.remove(Kind::Approvals, name);
+            let Some((key, _)) = space.approvals.remove(name) else { return };
+            space.removed(Kind::Approvals);
+            key
+        };
+        self.notify(&IndexEvent::Config(gone));
+    }
+}

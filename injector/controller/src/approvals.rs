@@ -1,0 +1,215 @@
+//! Whose approvals may count: each user who has decided about the version is asked for at the API server, whether that user still may approve.
+//!
+//! A rollout waits for no answer. Where one is missing the version waits, and the answer brings the config back into the queue.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::PostParams;
+use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_core::governance::{Approvals, Effective, Given, groups_of};
+use nudge_core::keys::ConfigKey;
+use nudge_protocol::error_chain::chain;
+use nudge_protocol::labels::APPROVER_GROUPS;
+use tokio::time::timeout;
+
+use super::controller::Controller;
+use super::locked::locked;
+
+/// How long an answer counts before it is asked for again.
+const FRESH: Duration = Duration::from_secs(15);
+/// How long it counts at most, where the API server does not answer again.
+const OLDEST: Duration = Duration::from_mins(1);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Most users who are asked for, of one version. Where more have decided, none is counted.
+const MOST: usize = 64;
+/// Most answers that are kept.
+const KEPT: usize = 4096;
+
+/// A user who has decided about versions of a config.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Approver {
+    config: ConfigKey,
+    user: String,
+    groups: Vec<String>,
+}
+
+/// Whether users may approve, as the API server has said.
+#[derive(Debug, Default)]
+pub(super) struct Approvers {
+    answers: HashMap<Approver, (Instant, bool)>,
+    asking: BTreeSet<ConfigKey>,
+}
+
+impl Approvers {
+    fn may(&self, approver: &Approver) -> Option<bool> {
+        self.answers.get(approver).filter(|(at, _)| at.elapsed() < OLDEST).map(|(_, may)| *may)
+    }
+
+    fn is_fresh(&self, approver: &Approver) -> bool {
+        self.answers.get(approver).is_some_and(|(at, _)| at.elapsed() < FRESH)
+    }
+
+    fn keep(&mut self, approver: Approver, may: bool) {
+        if self.answers.len() >= KEPT {
+            self.answers.retain(|_, (at, _)| at.elapsed() < OLDEST);
+        }
+        if self.answers.len() < KEPT {
+            self.answers.insert(approver, (Instant::now(), may));
+        }
+    }
+}
+
+/// A decision that admission has seen, and its user.
+struct Seen {
+    approval: Arc<VersionApproval>,
+    approver: Approver,
+}
+
+impl Controller {
+    /// What users have decided about the version that the config is to have, where that matters. Waits for answers about their rights only
+    /// while nothing moves.
+    pub(super) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
+        if !self.awaits_approval(key, config) {
+            return Approvals::default();
+        }
+        let Ok(seen) = self.seen_approvals(key, config) else { return self.known_approvals(key, config) };
+        let stale: BTreeSet<Approver> = {
+            let approvers = locked(&self.approvers);
+            seen.iter().map(|one| &one.approver).filter(|one| !approvers.is_fresh(one)).cloned().collect()
+        };
+        if stale.is_empty() {
+            return self.known_approvals(key, config);
+        }
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
+            self.begin_asking(key, stale);
+        } else {
+            self.ask(stale).await;
+        }
+        self.known_approvals(key, config)
+    }
+
+    /// Whether approvals decide about what the config does next.
+    fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
+        let current = config.status.as_ref().and_then(|status| status.current.as_ref());
+        let rests = current.is_some() && config.spec.current.as_ref().is_none_or(|asked| Some(asked) == current);
+        !rests && self.needs_approval(key, config)
+    }
+
+    /// Whether versions of the config need approval, by its own rule or by that of a policy.
+    pub(super) fn needs_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
+        Effective::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
+    }
+
+    /// The same as `approvals` by what is in memory.
+    pub(super) fn known_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
+        if !self.awaits_approval(key, config) {
+            return Approvals::default();
+        }
+        let seen = match self.seen_approvals(key, config) {
+            Ok(seen) => seen,
+            Err(why) => return Approvals { given: Vec::new(), incomplete: Some(why) },
+        };
+        let approvers = locked(&self.approvers);
+        let given = |Seen { approval, approver }: Seen| {
+            let spec = &approval.spec;
+            Some(Given {
+                version: spec.version.clone(),
+                digest: spec.digest.clone(),
+                user: spec.approver.clone(),
+                decision: spec.decision,
+                reason: spec.reason.clone(),
+                at: approval.metadata.creation_timestamp.clone()?,
+                may: approvers.may(&approver),
+            })
+        };
+        Approvals { given: seen.into_iter().filter_map(given).collect(), incomplete: None }
+    }
+
+    /// What admission has seen users decide about the version that is asked for; about all of them where none is.
+    fn seen_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Vec<Seen>, String> {
+        let all =
+            self.index.approvals(key).ok_or("the namespace has more VersionApprovals than Nudge keeps; delete some")?;
+        let version = config.spec.current.as_deref().or_else(|| config.status.as_ref()?.current.as_deref());
+        let about = all.into_iter().filter(|one| version.is_none_or(|version| one.spec.version == version));
+        let seen = about.filter_map(|approval| {
+            let annotation = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
+            let groups = groups_of(&self.content_key, &key.namespace, &approval.spec, annotation)?;
+            let approver = Approver { config: key.clone(), user: approval.spec.approver.clone(), groups };
+            Some(Seen { approval, approver })
+        });
+        let seen: Vec<Seen> = seen.collect();
+        let users: BTreeSet<&Approver> = seen.iter().map(|one| &one.approver).collect();
+        if users.len() > MOST {
+            return Err(format!(
+                "{} users have decided about it, and Nudge counts {MOST}; delete some VersionApprovals",
+                users.len()
+            ));
+        }
+        Ok(seen)
+    }
+
+    /// Asks beside the rollout, once at a time for each config.
+    fn begin_asking(self: &Arc<Self>, key: &ConfigKey, stale: BTreeSet<Approver>) {
+        if !locked(&self.approvers).asking.insert(key.clone()) {
+            return;
+        }
+        let (controller, key) = (Arc::clone(self), key.clone());
+        tokio::spawn(async move {
+            controller.ask(stale).await;
+            locked(&controller.approvers).asking.remove(&key);
+            controller.queue.add(key, Duration::ZERO);
+        });
+    }
+
+    /// Asks the API server about these users. Those about whom it does not answer stay as they are known, for a while.
+    async fn ask(&self, users: BTreeSet<Approver>) {
+        let api = Api::<SubjectAccessReview>::all(self.client.clone());
+        let asked = users.into_iter().map(|approver| {
+            let api = &api;
+            async move {
+                let review = review(&approver);
+                let answer = timeout(PATIENCE, api.create(&PostParams::default(), &review)).await;
+                match answer {
+                    Ok(Ok(answer)) => Some((approver, answer.status.is_some_and(|status| status.allowed))),
+                    Ok(Err(error)) => {
+                        tracing::warn!(config = %approver.config, error = chain(&error), "right of an approver not reviewed; retrying");
+                        None
+                    }
+                    Err(_) => {
+                        tracing::warn!(config = %approver.config, "right of an approver not reviewed in time; retrying");
+                        None
+                    }
+                }
+            }
+        });
+        let answers = join_all(asked).await;
+        let mut approvers = locked(&self.approvers);
+        answers.into_iter().flatten().for_each(|(approver, may)| approvers.keep(approver, may));
+    }
+}
+
+fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.clone()),
+            groups: Some(groups.clone()),
+            resource_attributes: Some(ResourceAttributes {
+                verb: Some("approve".to_owned()),
+                group: Some("nudge.dev".to_owned()),
+                version: Some("*".to_owned()),
+                resource: Some("versionedconfigs".to_owned()),
+                namespace: Some(config.namespace.clone()),
+                name: Some(config.name.to_string()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}

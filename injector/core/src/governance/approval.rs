@@ -1,0 +1,188 @@
+//! Whether a version has the approvals that it needs, and what is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Approval, ApprovalDecision, Reason, Release, ReleaseApproval, clipped};
+use nudge_protocol::bounded_text::one_line;
+
+use crate::rollout::{Now, Withheld};
+
+/// Longest name of a user in the record and in messages, as of who asked for a version.
+const USER_BYTES: usize = 253;
+/// Longest reason in a message.
+const REASON_BYTES: usize = 128;
+/// So many users are named in a message.
+const NAMED: usize = 4;
+/// How soon to count again where somebody has decided: a right that is given or taken away is not observed.
+const AGAIN: i64 = 30_000;
+
+/// What a user has decided, as a `VersionApproval` that admission has seen says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// About this version.
+    pub version: String,
+    /// With this content.
+    pub digest: String,
+    /// The user.
+    pub user: String,
+    /// What.
+    pub decision: ApprovalDecision,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Time,
+    /// Whether the user may approve the config now; absent where that is not known.
+    pub may: Option<bool>,
+}
+
+/// What users have decided about versions of a config.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Approvals {
+    /// All of it that counts perhaps.
+    pub given: Vec<Given>,
+    /// Why there may be more, if so. Then no version goes on: what is not known may be a denial.
+    pub incomplete: Option<String>,
+}
+
+/// Who created the parts of a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authors {
+    /// Its parts must be read first.
+    Unread,
+    /// Of a part it is not known.
+    Unknown,
+    /// These users.
+    Known(BTreeSet<String>),
+}
+
+/// Who asked for a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker<'a> {
+    /// Nobody: it is the first one, of a config without `spec.current`.
+    Nobody,
+    /// It is not known.
+    Unknown,
+    /// This user.
+    User(&'a str),
+}
+
+/// A version that is to be approved.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Its config.
+    pub config: &'a str,
+    /// Its name.
+    pub version: &'a str,
+    /// What it is.
+    pub digest: &'a str,
+    /// Who made it.
+    pub authors: &'a Authors,
+    /// Who asked for it.
+    pub asker: Asker<'a>,
+}
+
+/// The approvals that let the version go on, the oldest first; or why it may not.
+pub fn approved(
+    needed: &Approval,
+    candidate: Candidate<'_>,
+    approvals: &Approvals,
+    now: Now<'_>,
+) -> Result<Vec<ReleaseApproval>, Withheld> {
+    let about = |given: &&Given| given.version == candidate.version && given.digest == candidate.digest;
+    let about: Vec<&Given> = approvals.given.iter().filter(about).collect();
+    counted(needed, candidate, &about, approvals.incomplete.as_deref()).map_err(|message| {
+        let again = !approvals.given.is_empty() || approvals.incomplete.is_some();
+        let why = Reason::AwaitingApproval.explained(clipped(message));
+        Withheld { why, until: again.then(|| now.steady + AGAIN) }
+    })
+}
+
+fn counted(
+    needed: &Approval,
+    candidate: Candidate<'_>,
+    about: &[&Given],
+    incomplete: Option<&str>,
+) -> Result<Vec<ReleaseApproval>, String> {
+    let Candidate { config, version, authors, asker, .. } = candidate;
+    if let Some(why) = incomplete {
+        return Err(format!("version {version} waits for its approvals to be counted: {why}"));
+    }
+    let denial = about.iter().find(|given| given.decision == ApprovalDecision::Deny && given.may != Some(false));
+    if let Some(given) = denial {
+        let (user, reason) = (shown(&given.user), one_line(&given.reason, REASON_BYTES));
+        return Err(format!(
+            "{user} denies version {version} ({reason}); it may go on when {user} withdraws that (kubectl nudge deny {config} {version} \
+             --undo)"
+        ));
+    }
+    if *authors == Authors::Unread && needed.not_author {
+        return Err(format!("version {version} waits for its approvals to be counted: its parts are being read"));
+    }
+    let mut users: BTreeMap<&str, &Given> = BTreeMap::new();
+    for &given in about.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
+        let first = users.entry(&given.user).or_insert(given);
+        if given.at.0 < first.at.0 {
+            *first = given;
+        }
+    }
+    let (mut counts, mut others) = (Vec::new(), Vec::new());
+    for (user, given) in users {
+        match excluded(needed, authors, asker, given) {
+            None => counts.push(given),
+            Some(why) => others.push(format!("{} {why}", shown(user))),
+        }
+    }
+    counts.sort_by(|one, other| (one.at.0, &one.user).cmp(&(other.at.0, &other.user)));
+    let required = usize::try_from(needed.required).unwrap_or(usize::MAX).max(1);
+    if counts.len() >= required {
+        let record = |given: &Given| ReleaseApproval { user: shown(&given.user), at: given.at.clone() };
+        return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
+    }
+    let unknown = match (authors, asker) {
+        _ if !needed.not_author => None,
+        (Authors::Unknown, _) => Some(format!(
+            "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs"
+        )),
+        (_, Asker::Unknown) => Some(format!(
+            "who asked for it is not known, so nobody's approval counts: set spec.current to another version, and then to this one"
+        )),
+        _ => None,
+    };
+    let by = counts.iter().map(|given| format!("{} approves it", shown(&given.user)));
+    let mut said: Vec<String> = unknown.clone().into_iter().chain(by).chain(others).collect();
+    if said.len() > NAMED {
+        let more = said.len() - NAMED;
+        said.truncate(NAMED);
+        said.push(format!("and {more} more"));
+    }
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    let plural = if required == 1 { "approval" } else { "approvals" };
+    Err(format!(
+        "version {version} has {} of {required} {plural} that it needs{said}; kubectl nudge approve {config} {version} --reason TEXT, by a \
+         user with the verb approve on the config",
+        counts.len()
+    ))
+}
+
+/// Why an approval does not count.
+fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given) -> Option<&'static str> {
+    let user = given.user.as_str();
+    match (given.may, authors, asker) {
+        (Some(false), ..) => return Some("may not approve it any more"),
+        (None, ..) => return Some("approves it, and the API server has not said whether that user still may"),
+        _ if !needed.not_author => return None,
+        _ => {}
+    }
+    match (authors, asker) {
+        (Authors::Known(authors), _) if authors.contains(user) => Some("has created a part of it"),
+        // Who asked is known in one line of bounded length.
+        (_, Asker::User(asker)) if asker == one_line(user, USER_BYTES) => Some("has asked for it"),
+        (Authors::Known(_), Asker::Nobody | Asker::User(_)) => None,
+        _ => Some("approves it"),
+    }
+}
+
+fn shown(user: &str) -> String {
+    one_line(user, USER_BYTES)
+}

@@ -1,0 +1,172 @@
+//! Who may approve, whose approval counts, and what is said of the others.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Approval, ApprovalDecision, Reason};
+use proptest::prelude::*;
+
+use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
+use crate::rollout::Now;
+
+const DIGEST: &str = "sha256:00";
+
+fn given(user: &str, second: i64) -> Given {
+    Given {
+        version: "2".to_owned(),
+        digest: DIGEST.to_owned(),
+        user: user.to_owned(),
+        decision: ApprovalDecision::Approve,
+        reason: "read it".to_owned(),
+        at: Time(Timestamp::from_second(second).unwrap()),
+        may: Some(true),
+    }
+}
+
+fn denied(user: &str) -> Given {
+    Given { decision: ApprovalDecision::Deny, reason: "too risky".to_owned(), ..given(user, 1) }
+}
+
+fn made_by(users: &[&str]) -> Authors {
+    Authors::Known(users.iter().map(|user| (*user).to_owned()).collect())
+}
+
+fn needs(required: u32) -> Approval {
+    Approval { required, not_author: true }
+}
+
+/// The users who are counted, or what is missing.
+fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) -> Result<Vec<String>, String> {
+    let approvals = Approvals { given: all.to_vec(), incomplete: None };
+    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let users = approved(needed, candidate, &approvals, now);
+    users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
+        assert_eq!(withheld.why.reason, Reason::AwaitingApproval);
+        assert_eq!(withheld.until.is_some(), !all.is_empty(), "rights change unseen");
+        withheld.why.message
+    })
+}
+
+fn by_alice(required: u32, all: &[Given]) -> Result<Vec<String>, String> {
+    count(&needs(required), &made_by(&["alice"]), Asker::User("dora"), all)
+}
+
+#[test]
+fn what_is_missing_is_said_with_the_command() {
+    assert_eq!(
+        by_alice(1, &[]).unwrap_err(),
+        "version 2 has 0 of 1 approval that it needs; kubectl nudge approve shop 2 --reason TEXT, by a user with the verb approve on the \
+         config"
+    );
+    let gone = Given { may: Some(false), ..given("carol", 1) };
+    let open = Given { may: None, ..given("erin", 1) };
+    let all = [given("bob", 1), given("alice", 1), given("dora", 1), gone, open];
+    let message = by_alice(2, &all).unwrap_err();
+    assert!(message.starts_with(
+        "version 2 has 1 of 2 approvals that it needs (bob approves it; alice has created a part of it; "
+    ));
+    assert!(message.contains("carol may not approve it any more; dora has asked for it; and 1 more)"), "{message}");
+    assert_eq!(by_alice(1, &all), Ok(vec!["bob".to_owned()]));
+}
+
+#[test]
+fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
+    let (mut other, mut digest) = (given("carol", 1), given("carol", 1));
+    (other.version, digest.digest) = ("3".to_owned(), "sha256:01".to_owned());
+    let all = [given("bob", 9), given("bob", 5), other, digest];
+    assert!(
+        by_alice(2, &all).unwrap_err().starts_with("version 2 has 1 of 2 approvals that it needs (bob approves it);")
+    );
+    let approvals = Approvals { given: all.to_vec(), incomplete: None };
+    let authors = made_by(&["alice"]);
+    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors: &authors, asker: Asker::Nobody };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
+    assert_eq!((counted.len(), counted[0].at.0.as_second()), (1, 5), "since the first time");
+    let two = [given("carol", 3), given("bob", 4)];
+    assert_eq!(by_alice(2, &two), Ok(vec!["carol".to_owned(), "bob".to_owned()]));
+}
+
+#[test]
+fn one_denial_by_somebody_with_the_right_holds_it_also_by_an_author() {
+    for user in ["carol", "alice", "dora", "bob"] {
+        let message = by_alice(1, &[given("bob", 1), denied(user)]).unwrap_err();
+        assert!(message.starts_with(&format!("{user} denies version 2 (too risky); ")), "{message}");
+    }
+    let with = |may| by_alice(1, &[given("bob", 1), Given { may, ..denied("carol") }]);
+    assert!(with(None).is_err(), "it may be one");
+    assert!(with(Some(false)).is_ok());
+    let mut other = denied("carol");
+    other.digest = "sha256:01".to_owned();
+    assert!(by_alice(1, &[given("bob", 1), other]).is_ok());
+}
+
+#[test]
+fn nobody_is_no_author_of_what_nobody_knows_who_made() {
+    let bob = [given("bob", 1)];
+    let (known, asked) = (made_by(&["alice"]), Asker::User("dora"));
+    for (authors, asker, why) in [
+        (&Authors::Unknown, asked, "who created it is not known"),
+        (&known, Asker::Unknown, "who asked for it is not known"),
+        (&Authors::Unread, asked, "its parts are being read"),
+    ] {
+        let message = count(&needs(1), authors, asker, &bob).unwrap_err();
+        assert!(message.contains(why), "{message}");
+        let anybody = Approval { required: 1, not_author: false };
+        assert!(count(&anybody, authors, asker, &bob).is_ok());
+    }
+    assert!(count(&needs(1), &known, Asker::Nobody, &bob).is_ok());
+    let anybody = Approval { required: 1, not_author: false };
+    for user in ["alice", "dora"] {
+        assert!(count(&anybody, &known, asked, &[given(user, 1)]).is_ok());
+    }
+}
+
+#[test]
+fn what_is_not_known_whole_counts_for_nothing() {
+    let approvals = Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()) };
+    let authors = made_by(&["alice"]);
+    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors: &authors, asker: Asker::Nobody };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 7 };
+    let withheld = approved(&needs(1), candidate, &approvals, now).unwrap_err();
+    assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
+}
+
+#[test]
+fn names_and_reasons_of_others_stay_in_one_bounded_line() {
+    let long = "x\u{202e}\n".repeat(600);
+    let mut all: Vec<Given> =
+        (0..40).map(|at| Given { may: Some(false), ..given(&format!("{at}{long}"), 1) }).collect();
+    let message = by_alice(1, &all).unwrap_err();
+    assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
+    all.push(Given { reason: long.clone(), ..denied(&long) });
+    let message = by_alice(1, &all).unwrap_err();
+    assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
+}
+
+prop_compose! {
+    fn any_given()(user in 0..5_usize, approves in any::<bool>(), may in prop::option::of(any::<bool>()), right in prop::bool::weighted(0.8)) -> Given {
+        let given = given(["alice", "bob", "carol", "dora", "erin"][user], 1);
+        let decision = if approves { ApprovalDecision::Approve } else { ApprovalDecision::Deny };
+        let digest = if right { DIGEST } else { "sha256:01" };
+        Given { decision, may, digest: digest.to_owned(), ..given }
+    }
+}
+
+proptest! {
+    /// What lets a version go on is, whatever else there is: nobody with the right denies it, and enough users other than its authors, who have
+    /// the right, have approved exactly this.
+    #[test]
+    fn enough_others_with_the_right_have_approved_it(all in prop::collection::vec(any_given(), 0..8), required in 1..4_u32) {
+        let counted = by_alice(required, &all);
+        let about = || all.iter().filter(|it| it.digest == DIGEST);
+        let others: std::collections::BTreeSet<&str> = about()
+            .filter(|it| it.decision == ApprovalDecision::Approve && it.may == Some(true) && it.user != "alice" && it.user != "dora")
+            .map(|it| it.user.as_str()).collect();
+        let denies = about().any(|it| it.decision == ApprovalDecision::Deny && it.may != Some(false));
+        prop_assert_eq!(counted.is_ok(), !denies && others.len() >= required as usize);
+        if let Ok(counted) = counted {
+            prop_assert_eq!(counted.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), others);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What an approval is about: one text for all that a version is.
+
+use nudge_api::VersionStatus;
+use nudge_protocol::hex::hex;
+use ring::digest::{Context, SHA256};
+
+/// Bytes of the digest, as of those that it is made of.
+const BYTES: usize = 24;
+
+/// The digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted and
+/// made again has the same one, and other content never has it.
+pub fn sealed_digest(version: &VersionStatus) -> String {
+    let mut sum = Context::new(&SHA256);
+    let kinds = version.parts.iter().map(|part| (part.kind.to_string(), part.digest.as_str()));
+    let parts = kinds.flat_map(|(kind, digest)| [kind, digest.to_owned()]);
+    for text in [version.version.clone()].into_iter().chain(parts) {
+        sum.update(&(text.len() as u64).to_be_bytes());
+        sum.update(text.as_bytes());
+    }
+    format!("sha256:{}", hex(&sum.finish().as_ref()[..BYTES]))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{PartKind, PartStatus, VersionState};
+
+    use super::*;
+
+    fn version(name: &str, parts: &[(PartKind, &str)]) -> VersionStatus {
+        let part = |&(kind, digest): &(PartKind, &str)| PartStatus {
+            kind,
+            name: format!("shop-{name}"),
+            uid: digest.len().to_string(),
+            digest: digest.to_owned(),
+        };
+        VersionStatus {
+            version: name.to_owned(),
+            state: VersionState::Available,
+            parts: parts.iter().map(part).collect(),
+            keys: 1,
+            bytes: 1,
+            sealed_at: None,
+            consent: None,
+        }
+    }
+
+    #[test]
+    fn it_is_of_the_name_and_all_contents_and_of_nothing_else() {
+        use PartKind::{ConfigMap, Secret};
+        let one = version("2", &[(ConfigMap, "sha256:a"), (Secret, "seal:b")]);
+        let digest = sealed_digest(&one);
+        assert_eq!(digest.len(), "sha256:".len() + 2 * BYTES);
+        let mut again = one.clone();
+        (again.parts[0].uid, again.parts[0].name, again.state) = ("9".into(), "other".into(), VersionState::Current);
+        assert_eq!(sealed_digest(&again), digest);
+        for other in [
+            version("3", &[(ConfigMap, "sha256:a"), (Secret, "seal:b")]),
+            version("2", &[(Secret, "seal:b"), (ConfigMap, "sha256:a")]),
+            version("2", &[(Secret, "sha256:a"), (Secret, "seal:b")]),
+            version("2", &[(ConfigMap, "sha256:a"), (Secret, "seal:c")]),
+            version("2", &[(ConfigMap, "sha256:a")]),
+            version("2", &[]),
+        ] {
+            assert_ne!(sealed_digest(&other), digest);
+        }
+    }
+}

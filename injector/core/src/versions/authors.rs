@@ -1,0 +1,91 @@
+//! Who made a sealed version: the creators of its parts, as what was read of them says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nudge_api::{PartKind, VersionStatus};
+
+use super::seal::Seals;
+use super::seal_check::{Facts, facts_of};
+use crate::governance::Authors;
+use crate::keys::PartMeta;
+
+/// The authors of the version, and the parts that must be read before they are known.
+pub(super) fn authors(
+    version: &VersionStatus,
+    parts: &[Arc<PartMeta>],
+    facts: &Facts,
+    seals: &Seals,
+) -> (Authors, Vec<(PartKind, String)>) {
+    let (mut users, mut unread, mut unknown) = (BTreeSet::new(), Vec::new(), false);
+    for (sealed, number) in version.parts.iter().zip(1..) {
+        let Some(part) = parts.iter().find(|part| part.kind == sealed.kind && part.uid == sealed.uid) else {
+            unknown = true;
+            continue;
+        };
+        let Some(facts) = facts_of(facts, part) else {
+            unread.push((part.kind, part.name.clone()));
+            continue;
+        };
+        // Of the content that was sealed, and no other.
+        let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
+        unknown |= author.is_none();
+        users.extend(author);
+    }
+    let authors = match (unknown || version.parts.is_empty(), unread.is_empty()) {
+        (true, _) => Authors::Unknown,
+        (false, false) => Authors::Unread,
+        (false, true) => Authors::Known(users),
+    };
+    (authors, unread)
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{PartStatus, VersionState};
+
+    use super::super::seal::tests::seals;
+    use super::super::seal_check::tests::{facts, part};
+    use super::*;
+
+    #[test]
+    fn they_are_those_of_all_parts_as_they_were_sealed() {
+        let parts = ["a", "b"].map(|name| Arc::new(part(PartKind::ConfigMap, name, "2")));
+        let of = |author: &str, at: usize| {
+            let mut known = facts(&parts[at], &parts[at].name);
+            known.author = Some(author.to_owned());
+            (parts[at].uid.clone(), known)
+        };
+        let sealed = |part: &Arc<PartMeta>| PartStatus {
+            kind: part.kind,
+            name: part.name.clone(),
+            uid: part.uid.clone(),
+            digest: format!("sha256:{}", part.name),
+        };
+        let version = VersionStatus {
+            version: "2".to_owned(),
+            state: VersionState::Available,
+            parts: parts.iter().map(sealed).collect(),
+            keys: 2,
+            bytes: 2,
+            sealed_at: None,
+            consent: None,
+        };
+        let both = Facts::from([of("alice", 0), of("bob", 1)]);
+        let known = |facts: &Facts| authors(&version, &parts, facts, &seals());
+        let users = Authors::Known(["alice", "bob"].map(str::to_owned).into());
+        assert_eq!(known(&both), (users, Vec::new()));
+        let one = Facts::from([of("alice", 0)]);
+        assert_eq!(known(&one), (Authors::Unread, vec![(PartKind::ConfigMap, "b".to_owned())]));
+        assert_eq!(known(&Facts::new()).1.len(), 2);
+        let mut without = both.clone();
+        without.get_mut(&parts[1].uid).unwrap().author = None;
+        assert_eq!(known(&without).0, Authors::Unknown);
+        let mut other = both.clone();
+        other.get_mut(&parts[1].uid).unwrap().plain = Some("sha256:other".to_owned());
+        assert_eq!(known(&other).0, Authors::Unknown, "another content");
+        assert_eq!(authors(&version, &parts[..1], &both, &seals()).0, Authors::Unknown, "a part is gone");
+        let none = VersionStatus { parts: Vec::new(), ..version.clone() };
+        assert_eq!(authors(&none, &parts, &both, &seals()).0, Authors::Unknown);
+    }
+}

@@ -1,0 +1,208 @@
+//! `kubectl nudge approve` and `kubectl nudge deny`: what the user decides about a version, and withdrawing that.
+
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ListParams, ObjectMeta};
+use nudge_api::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
+use nudge_core::governance::sealed_digest;
+use nudge_protocol::{ConfigName, VersionName};
+
+use crate::dry_run::{Dry, DryRun};
+use crate::failure::{Failure, doing};
+use crate::session::{Session, creating, deleting};
+use crate::version::stored::sealed;
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge diff game current 1.0.2
+  kubectl nudge approve game 1.0.2 --reason='read it, and it runs on staging'
+  kubectl nudge approve game 1.0.2 --undo
+
+It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \
+version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets \
+authors approve). If you have denied the version before, that is withdrawn.")]
+pub(crate) struct Approve {
+    #[command(flatten)]
+    pub(crate) decide: Decide,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Examples:
+  kubectl nudge deny game 1.0.2 --reason='the limit is too low'
+  kubectl nudge deny game 1.0.2 --undo
+
+It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. A version that one user denies does not \
+go on, whoever approves it; what was assigned stays. If you have approved the version before, that is withdrawn.")]
+pub(crate) struct Deny {
+    #[command(flatten)]
+    pub(crate) decide: Decide,
+}
+
+/// What both have.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Decide {
+    /// The config
+    pub(crate) config: ConfigName,
+    /// The version, which must be complete
+    pub(crate) version: VersionName,
+    /// Why
+    #[arg(long, value_name = "TEXT", value_parser = reason, required_unless_present = "undo")]
+    pub(crate) reason: Option<String>,
+    /// Withdraw what you have decided
+    #[arg(long, conflicts_with = "reason")]
+    pub(crate) undo: bool,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+/// The most characters of a reason.
+const LONGEST_REASON: usize = 256;
+
+/// A reason as a `VersionApproval` can hold it.
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why".to_owned()),
+        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+pub(crate) async fn approve(session: &Session, command: &Approve) -> Result<(), Failure> {
+    decide(session, &command.decide, ApprovalDecision::Approve).await
+}
+
+pub(crate) async fn deny(session: &Session, command: &Deny) -> Result<(), Failure> {
+    decide(session, &command.decide, ApprovalDecision::Deny).await
+}
+
+async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision) -> Result<(), Failure> {
+    let (name, version, dry) = (command.config.as_str(), command.version.as_str(), command.dry.dry_run);
+    let config = session.config(name).await?;
+    let status = sealed(&config, version)?;
+    let reason = command.reason.clone().unwrap_or_else(|| "undo".to_owned());
+    let object = object(name, status, decision, reason);
+    // Admission says who the user is.
+    let tried = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
+    let (word, doing_it) = words(decision);
+    let me = tried.map_err(doing(format!("{doing_it} version {version} of config {name}")))?.spec.approver;
+    let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
+    let mut own = listed.map_err(doing("listing VersionApprovals"))?.items;
+    own.retain(|one| one.spec.config == name && one.spec.version == version && one.spec.approver == me);
+    if command.undo {
+        own.retain(|one| one.spec.decision == decision);
+        if own.is_empty() {
+            return Err(Failure::new(format!("config {name}: user {me} has not {word} version {version}")));
+        }
+        withdraw(session, &own, dry).await?;
+        return session
+            .out
+            .line(&format!("config {name}: version {version} is not {word} by {me} any more{}", dry.suffix()));
+    }
+    let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
+    if own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision) {
+        return session.out.line(&format!("config {name}: version {version} is already {word} by {me}"));
+    }
+    if dry == DryRun::None {
+        let created = session.api::<VersionApproval>().create(&creating(dry), &object).await;
+        created.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+    }
+    withdraw(session, &own, dry).await?;
+    session.out.line(&format!("config {name}: version {version} {word} by {me}{}", dry.suffix()))
+}
+
+/// The word for what was done, and that for doing it.
+fn words(decision: ApprovalDecision) -> (&'static str, &'static str) {
+    match decision {
+        ApprovalDecision::Approve => ("approved", "approving"),
+        ApprovalDecision::Deny => ("denied", "denying"),
+    }
+}
+
+/// What is created. It goes with the objects of the version.
+fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, reason: String) -> VersionApproval {
+    let owners = version.parts.iter().map(|part| OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: part.kind.to_string(),
+        name: part.name.clone(),
+        uid: part.uid.clone(),
+        ..OwnerReference::default()
+    });
+    let metadata = ObjectMeta {
+        // Names of versions may have capitals.
+        generate_name: Some(format!("{config}-{}-", version.version.to_ascii_lowercase().replace('_', "-"))),
+        owner_references: Some(owners.collect()),
+        ..ObjectMeta::default()
+    };
+    let spec = VersionApprovalSpec {
+        config: config.to_owned(),
+        version: version.version.clone(),
+        digest: sealed_digest(version),
+        decision,
+        reason,
+        approver: String::new(),
+    };
+    VersionApproval { metadata, spec }
+}
+
+async fn withdraw(session: &Session, all: &[VersionApproval], dry: DryRun) -> Result<(), Failure> {
+    if dry == DryRun::Client {
+        return Ok(());
+    }
+    for one in all {
+        let name = one.metadata.name.as_deref().unwrap_or_default();
+        match session.api::<VersionApproval>().delete(name, &deleting(dry)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(Failure::of(&format!("deleting VersionApproval {name}"), &error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::arguments::{Arguments, Command};
+
+    fn parsed(words: &[&str]) -> Result<Decide, clap::error::ErrorKind> {
+        let arguments = ["kubectl-nudge"].into_iter().chain(words.iter().copied());
+        match Arguments::try_parse_from(arguments).map_err(|error| error.kind())?.command {
+            Command::Approve(command) => Ok(command.decide),
+            Command::Deny(command) => Ok(command.decide),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_decision_has_a_reason_and_undoing_it_none() {
+        use clap::error::ErrorKind::{ArgumentConflict, MissingRequiredArgument, ValueValidation};
+        for act in ["approve", "deny"] {
+            assert_eq!(
+                parsed(&[act, "game", "2", "--reason", " read it "]).unwrap().reason.as_deref(),
+                Some("read it")
+            );
+            assert!(parsed(&[act, "game", "2", "--undo"]).unwrap().undo);
+            assert_eq!(parsed(&[act, "game", "2"]).unwrap_err(), MissingRequiredArgument);
+            assert_eq!(parsed(&[act, "game", "2", "--undo", "--reason=x"]).unwrap_err(), ArgumentConflict);
+            for bad in [" ", &"x".repeat(LONGEST_REASON + 1)] {
+                assert_eq!(parsed(&[act, "game", "2", "--reason", bad]).unwrap_err(), ValueValidation);
+            }
+            assert_eq!(parsed(&[act, "game", "current", "--reason=x"]).unwrap_err(), ValueValidation);
+        }
+    }
+
+    #[test]
+    fn what_is_created_goes_with_the_version_and_names_nobody() {
+        let part = json!({"kind": "Secret", "name": "game-keys", "uid": "u", "digest": "seal:00"});
+        let version = json!({"version": "1.0_RC", "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
+        let version: VersionStatus = serde_json::from_value(version).unwrap();
+        let made = object("game", &version, ApprovalDecision::Deny, "x".to_owned());
+        assert_eq!(made.metadata.generate_name.as_deref(), Some("game-1.0-rc-"));
+        let owner = &made.metadata.owner_references.unwrap()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Secret", "u"));
+        assert_eq!((made.spec.approver.as_str(), made.spec.digest), ("", sealed_digest(&version)));
+    }
+}

@@ -1,0 +1,11 @@
+//! Approvals on a real API server: whose count, what they are about, and what holds while the control plane is away.
+
+// What the tests share fails as they do.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod away;
+mod commands;
+mod counted;
+mod middle;
+mod refused;
+mod scene;

@@ -1,0 +1,213 @@
+//! A config that needs approvals, its users and their requests.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use nudge_api::{Phase, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_tests::cluster::{Cluster, Space};
+use nudge_tests::{Installation, eventually};
+use serde_json::{Value, json};
+
+/// For a machine that has much else to do.
+pub(crate) const LONG: Duration = Duration::from_mins(2);
+
+/// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs, versions and approvals
+/// but override, and may approve; eve may do the same and not approve.
+pub(crate) struct Shop {
+    pub(crate) space: Space,
+}
+
+/// The right to approve, of one user alone.
+pub(crate) async fn allow(space: &Space, user: &str, subject: Value) -> Result<()> {
+    let name = format!("approve-{user}");
+    let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [subject],
+    });
+    space.create_object::<RoleBinding>(binding).await.map(drop)
+}
+
+pub(crate) fn group(name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
+}
+
+impl Shop {
+    /// With an agent-less config at version 1, which then needs approvals.
+    pub(crate) async fn new(installation: &Installation<'_>, approval: Value) -> Result<Self> {
+        Self::with(installation, approval, json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0}))
+            .await
+    }
+
+    pub(crate) async fn with(installation: &Installation<'_>, approval: Value, rollout: Value) -> Result<Self> {
+        let shop = Self { space: installation.enabled("approval").await? };
+        let all = json!([
+            {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs", "versionapprovals"],
+             "verbs": ["get", "list", "create", "update", "patch", "delete"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}
+        ]);
+        let space = &shop.space;
+        space.create_object::<Role>(json!({"metadata": {"name": "devs"}, "rules": all})).await?;
+        let binding = json!({
+            "metadata": {"name": "devs"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "devs"},
+            "subjects": [group("devs"), group(&format!("system:serviceaccounts:{}", space.name))],
+        });
+        space.create_object::<RoleBinding>(binding).await?;
+        allow(space, "reviewers", group("reviewers")).await?;
+        let spec = json!({"current": "1", "rollout": rollout});
+        space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
+        let alice = shop.user(installation.cluster, "alice").await?;
+        eventually(LONG, "the roles hold", async || alice.list::<VersionedConfig>().await.ok()).await?;
+        shop.makes(&alice, "1", "one").await?;
+        shop.is_current("1").await?;
+        shop.set(json!({"rollout": {"approval": approval}})).await?;
+        Ok(shop)
+    }
+
+    /// A user; all but eve are reviewers.
+    pub(crate) async fn user(&self, cluster: &Cluster, name: &str) -> Result<User> {
+        let groups: &[&str] = if name == "eve" { &["devs"] } else { &["devs", "reviewers"] };
+        let client = cluster.client(&cluster.user(name, groups)).await?;
+        Ok(User { name: name.to_owned(), client, namespace: self.space.name.clone() })
+    }
+
+    /// Makes a version of this content, as that user.
+    pub(crate) async fn makes(&self, user: &User, version: &str, content: &str) -> Result<()> {
+        let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+        let meta = json!({"name": format!("shop-{version}"), "labels": labels});
+        let object = json!({"metadata": meta, "immutable": true, "data": {"number": content}});
+        user.api::<ConfigMap>().create(&Default::default(), &serde_json::from_value(object)?).await?;
+        self.stands("it is sealed", |config| config.status.as_ref().is_some_and(|it| it.version(version).is_some()))
+            .await?;
+        Ok(())
+    }
+
+    /// Changes the spec as an admin.
+    pub(crate) async fn set(&self, spec: Value) -> Result<()> {
+        let api = self.space.api::<VersionedConfig>();
+        api.patch("shop", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn config(&self) -> Result<VersionedConfig> {
+        Ok(self.space.api::<VersionedConfig>().get("shop").await?)
+    }
+
+    pub(crate) async fn stands(&self, what: &str, is: impl Fn(&VersionedConfig) -> bool) -> Result<VersionedConfig> {
+        match eventually(LONG, what, async || self.config().await.ok().filter(&is)).await {
+            Ok(config) => Ok(config),
+            Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
+        }
+    }
+
+    pub(crate) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
+        let current = |config: &VersionedConfig| {
+            config
+                .status
+                .as_ref()
+                .is_some_and(|it| it.phase == Phase::Current && it.current.as_deref() == Some(version))
+        };
+        self.stands(&format!("version {version} is current"), current).await?.status.context("just seen")
+    }
+
+    /// Waits until the config awaits approval and says this, and returns all that it says.
+    pub(crate) async fn awaits(&self, what: &str) -> Result<String> {
+        let config = self
+            .stands(&format!("it waits: {what}"), |config| message(config).is_some_and(|it| it.contains(what)))
+            .await?;
+        message(&config).context("just seen")
+    }
+
+    /// What stands in a VersionApproval about a version as it is.
+    pub(crate) async fn decision(&self, version: &str, decision: &str) -> Result<Value> {
+        let config = self.config().await?;
+        let sealed = config.status.as_ref().and_then(|status| status.version(version)).context("not sealed")?;
+        Ok(json!({
+            "config": "shop", "version": version, "digest": digest(sealed)?, "decision": decision, "reason": "read it", "approver": ""
+        }))
+    }
+
+    /// Decides as that user. Returns the name of the object.
+    pub(crate) async fn decides(&self, user: &User, version: &str, decision: &str) -> Result<String> {
+        user.decides(self.decision(version, decision).await?).await.map_err(Into::into)
+    }
+}
+
+/// What the config says while it awaits approval.
+pub(crate) fn message(config: &VersionedConfig) -> Option<String> {
+    let conditions = &config.status.as_ref()?.conditions;
+    let ready = find_condition(conditions, nudge_api::ConditionType::Ready)?;
+    (ready.reason == "AwaitingApproval").then(|| ready.message.clone())
+}
+
+/// The digest that an approval is about: over the version and its parts, as the page says.
+pub(crate) fn digest(version: &nudge_api::VersionStatus) -> Result<String> {
+    let texts = version.parts.iter().flat_map(|part| [part.kind.to_string(), part.digest.clone()]);
+    let mut sum = ring::digest::Context::new(&ring::digest::SHA256);
+    for text in [version.version.clone()].into_iter().chain(texts) {
+        sum.update(&u64::try_from(text.len())?.to_be_bytes());
+        sum.update(text.as_bytes());
+    }
+    let hex: String = sum.finish().as_ref()[..24].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("sha256:{hex}"))
+}
+
+/// A user of the namespace.
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+}
+
+impl User {
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn list<K>(&self) -> Result<()>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + serde::de::DeserializeOwned
+            + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        self.api::<K>().list(&ListParams::default()).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn change(&self, spec: Value) -> Result<VersionedConfig, kube::Error> {
+        self.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await
+    }
+
+    /// Creates a VersionApproval with this spec. Returns its name.
+    pub(crate) async fn decides(&self, spec: Value) -> Result<String, kube::Error> {
+        let object = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"generateName": "one-"}, "spec": spec
+        });
+        let object: VersionApproval = serde_json::from_value(object).expect("a VersionApproval");
+        let made = self.api::<VersionApproval>().create(&Default::default(), &object).await?;
+        Ok(made.metadata.name.unwrap_or_default())
+    }
+
+    pub(crate) async fn withdraws(&self, name: &str) -> Result<(), kube::Error> {
+        self.api::<VersionApproval>().delete(name, &DeleteParams::default()).await.map(drop)
+    }
+}
+
+/// Whether the API server refused this with such a message.
+#[track_caller]
+pub(crate) fn is_refused<T: std::fmt::Debug>(result: Result<T, kube::Error>, with: &str) -> Result<()> {
+    let error = result.expect_err("this is to be refused").to_string();
+    ensure!(error.contains(with), "{error}");
+    Ok(())
+}
