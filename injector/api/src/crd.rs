@@ -5,7 +5,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_core::CustomResourceExt;
 
-use super::{ConfigSource, RolloutPolicy, VersionApproval, VersionedConfig};
+use super::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig};
 
 /// The CRD of `VersionedConfig`, as an object.
 pub fn crd() -> CustomResourceDefinition {
@@ -25,6 +25,11 @@ pub fn policy_crd() -> CustomResourceDefinition {
 /// The CRD of `VersionApproval`, as an object.
 pub fn approval_crd() -> CustomResourceDefinition {
     finished(VersionApproval::crd())
+}
+
+/// The CRD of `RolloutAnalysis`, as an object.
+pub fn analysis_crd() -> CustomResourceDefinition {
+    finished(RolloutAnalysis::crd())
 }
 
 fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
@@ -79,6 +84,11 @@ pub fn approval_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd VersionApproval", &approval_crd())
 }
 
+/// The CRD of `RolloutAnalysis` as it stands in `deploy/`.
+pub fn analysis_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
+    yaml("nudge-injector crd RolloutAnalysis", &analysis_crd())
+}
+
 fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser::Error> {
     let head = format!("# Generated from the types in injector/api by `{command}`; do not edit.\n");
     Ok(format!("{head}{}", serde_saphyr::to_string(crd)?))
@@ -95,6 +105,7 @@ mod tests {
             ("base/crd-policies.yaml", "crd RolloutPolicy", policy_crd_yaml()),
             ("base/crd-approvals.yaml", "crd VersionApproval", approval_crd_yaml()),
             ("components/sources/crd.yaml", "crd ConfigSource", source_crd_yaml()),
+            ("components/analysis/crd.yaml", "crd RolloutAnalysis", analysis_crd_yaml()),
         ] {
             let path = format!("{}/../../deploy/{file}", env!("CARGO_MANIFEST_DIR"));
             let stored = std::fs::read_to_string(path).unwrap_or_default();
@@ -117,7 +128,7 @@ mod tests {
                 check(&path, &property["items"], bare);
             }
         }
-        for crd in [crd(), approval_crd(), policy_crd(), source_crd()] {
+        for crd in [crd(), approval_crd(), policy_crd(), source_crd(), analysis_crd()] {
             let crd = serde_json::to_value(crd).unwrap();
             let mut bare = Vec::new();
             check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);

@@ -76,31 +76,36 @@ pub struct Freeze {
 #[serde(rename_all = "camelCase")]
 pub struct Analysis {
     /// Its name, for messages.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// Where the number comes from.
     pub prometheus: Prometheus,
-    /// The version is bad if its pods have more, such as 0.01, and the other pods do not. Either this or maxRatio, or both.
+    /// The number may be as high as this, such as 0.01. If the other pods have more too, that says nothing about the version. Either this or
+    /// maxRatio, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max: Option<String>,
-    /// The version is bad if its pods have more than so many times what the other pods have, such as 1.5.
+    /// The number may be so many times that of the other pods, such as 1.5. With max, the version is bad only if its pods have more than both.
+    /// Alone it says nothing while the other pods have 0, or all pods have the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// How often it is asked for, such as 30s. At least 5s, at most 1h.
+    /// How often it is asked for, such as 30s; at least 5s, at most 1h, and not more often than the longest range of the query.
     #[serde(default = "default_interval")]
     #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
     pub interval: String,
-    /// So many answers in a row that are too high make the version bad.
+    /// So many answers in a row that are too high make the version bad; twice as many where no other pods are left to compare with. In the
+    /// first step as many good ones must come before the next.
     #[serde(default = "default_failures")]
-    #[schemars(range(min = 1, max = 100))]
+    #[schemars(range(min = 1, max = 10))]
     pub failures: u32,
 }
 
 impl Analysis {
     /// How many a config can have.
     pub const MOST: usize = 8;
+    /// The most that `failures` can be.
+    pub const MOST_FAILURES: u32 = 10;
 }
 
 fn default_interval() -> String {
@@ -115,14 +120,16 @@ fn default_failures() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Prometheus {
-    /// The URL of the server, such as https://prometheus.monitoring.svc:9090.
-    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#]+$"))]
+    /// The URL of the server, such as https://prometheus.monitoring.svc:9090. Addresses of the node, of the API server and of kube-system are
+    /// refused.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#@]+$"))]
     pub address: String,
     /// The query, in PromQL, whose answer is one number. {{pods}} stands for a regular expression of the names of pods, and {{namespace}}
     /// for their namespace: sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m])).
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
-    /// A Secret of the namespace with the key `token`, or `username` and `password`.
+    /// A Secret of the namespace with the key `token`, or `username` and `password`, and perhaps `ca.crt`. Its annotation
+    /// nudge.dev/allowed-hosts names the hosts that get it. Who sets this must be allowed to get the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_ref: Option<SecretRef>,
 }

@@ -1,5 +1,5 @@
-//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, their status and conditions, and the CRDs
-//! generated from the types.
+//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and what Nudge's parts tell each other in a
+//! `RolloutAnalysis`; their status and conditions, and the CRDs generated from the types.
 
 mod archive;
 mod conditions;
@@ -8,6 +8,7 @@ mod crd;
 mod governance;
 mod reason;
 mod release;
+mod rollout_analysis;
 mod rollout_policy;
 mod status;
 mod validation;
@@ -20,16 +21,18 @@ pub use config_source::{
     Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
 };
 pub use crd::{
-    approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml, source_crd, source_crd_yaml,
+    analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
+    source_crd, source_crd_yaml,
 };
 pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
+pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
 pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
 pub use status::{
-    BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind, PartStatus, Phase, PodCounts,
-    RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,
-    VersionedConfigStatus, Watch, WorkloadThreshold,
+    AnalysisStatus, AnalysisVerdict, BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind,
+    PartStatus, Phase, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold,
+    VersionState, VersionStatus, VersionedConfigStatus, Watch, WorkloadThreshold,
 };
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec};

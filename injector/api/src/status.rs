@@ -342,6 +342,41 @@ pub struct EvidenceStatus {
     /// The pod that was harmed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<HarmedPod>,
+    /// What spec.rollout.analysis says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub analysis: Vec<AnalysisStatus>,
+}
+
+/// The last answer of one analysis, and what follows from all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnalysisStatus {
+    /// Its name.
+    pub name: String,
+    /// What follows.
+    pub verdict: AnalysisVerdict,
+    /// The number of the pods with the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The number of the pods without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
+    /// When it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
+}
+
+/// What the answers of an analysis say of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AnalysisVerdict {
+    /// There are too few answers yet.
+    Pending,
+    /// Nothing against it.
+    Clear,
+    /// Nobody can say.
+    Inconclusive,
+    /// It is bad.
+    Bad,
 }
 
 /// A pod that was harmed.

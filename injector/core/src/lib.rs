@@ -1,5 +1,6 @@
 //! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
 
+pub mod analysis;
 pub mod event_record;
 pub mod features;
 pub mod governance;
@@ -9,6 +10,7 @@ pub mod keys;
 pub mod line;
 pub mod namespaces;
 pub mod owners;
+mod period;
 pub mod pods;
 pub mod requester;
 pub mod restart;

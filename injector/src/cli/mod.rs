@@ -25,7 +25,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use nudge_api::{approval_crd_yaml, crd_yaml, policy_crd_yaml, source_crd_yaml};
+use nudge_api::{analysis_crd_yaml, approval_crd_yaml, crd_yaml, policy_crd_yaml, source_crd_yaml};
 use nudge_protocol::error_chain::chain;
 
 pub use health_socket::{HealthSettings, Question};
@@ -68,6 +68,9 @@ enum Kind {
     /// What users have decided about versions.
     #[value(name = "VersionApproval")]
     VersionApproval,
+    /// What is measured of rollouts.
+    #[value(name = "RolloutAnalysis")]
+    RolloutAnalysis,
 }
 
 /// Runs the command of this process's arguments.
@@ -84,6 +87,7 @@ pub fn run() -> ExitCode {
                 Kind::ConfigSource => source_crd_yaml(),
                 Kind::RolloutPolicy => policy_crd_yaml(),
                 Kind::VersionApproval => approval_crd_yaml(),
+                Kind::RolloutAnalysis => analysis_crd_yaml(),
             };
             text.map_err(|error| chain(&error)).and_then(|text| {
                 std::io::stdout().write_all(text.as_bytes()).map_err(|error| format!("standard output: {error}"))

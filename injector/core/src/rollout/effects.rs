@@ -1,6 +1,6 @@
 //! What a transition asks of the controller, beside the next state.
 
-use nudge_api::{EvidenceStatus, Explanation, Reason};
+use nudge_api::{EvidenceStatus, Explanation, Reason, RolloutAnalysisSpec};
 
 use super::Rollout;
 use super::clock::Millis;
@@ -24,6 +24,8 @@ pub struct Effects {
     pub suspect: Option<String>,
     /// What was known for and against the target at this look, where one was judged.
     pub numbers: Option<EvidenceStatus>,
+    /// Whose numbers are to be asked for.
+    pub question: Option<RolloutAnalysisSpec>,
     /// When to look again although nothing is observed to change, by the steady clock.
     pub look_again: Option<Millis>,
     /// There may be another transition at once.

@@ -8,12 +8,14 @@ use super::clock::{Millis, after, seconds};
 use super::effects::Next;
 use super::evidence::Evidence;
 use super::idle::{paused, waits_for};
+use super::measured::{measured, question, shown, waits};
 use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::tally::{Tally, could_judge};
 use super::thresholds::{Thresholds, selects};
 use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
 use super::watch::watch;
 use super::{Effects, Now, Observation, Restarts, Subject};
+use crate::analysis::{Judgement, Verdict as Measure};
 use crate::event_record::EventRecord;
 
 /// For how long harm is looked for after the version became current.
@@ -55,16 +57,17 @@ pub(super) fn advance(
         }
     }
     // Somebody has changed the spec: the target is tried again.
-    let (moved, tally) = looked(Move { failure: None, ..moved }, evidence, seen, now);
+    let (moved, tally, measured) = looked(Move { failure: None, ..moved }, evidence, seen, now);
     let numbers = moved.evidence.clone();
-    let (rollout, effects) = judged(moved, &tally, stage, evidence, seen, now);
-    (rollout, Effects { numbers, ..effects })
+    let (rollout, effects) = judged(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);
+    let question = question(&rollout, evidence, seen, now);
+    (rollout, Effects { numbers, question, ..effects })
 }
 
 /// One transition of a move whose pods were looked at.
 fn judged(
     moved: Move,
-    tally: &Tally,
+    (tally, measured): (&Tally, Option<&Judgement>),
     stage: Stage,
     evidence: &mut Evidence,
     seen: &Observation<'_>,
@@ -80,6 +83,10 @@ fn judged(
         }
         Verdict::Clear => None,
     };
+    if let Some(Judgement { verdict: Measure::Bad(message), .. }) = measured.filter(|_| stage != Stage::Restarting) {
+        let why = Reason::AnalysisFailed.explained(message.clone());
+        return fail(moved, stage, evidence, seen, now, why);
+    }
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
     let waits = match stage {
         Stage::Restarting => effects,
@@ -99,15 +106,20 @@ fn judged(
     }
     evidence.quiet.get_or_insert(now.steady);
     let (rollout, effects) = match stage {
-        Stage::Moving => next_step(moved, tally, evidence, seen, now),
-        Stage::Baking => bake(moved, tally, evidence, seen, now),
+        Stage::Moving => next_step(moved, (tally, measured), evidence, seen, now),
+        Stage::Baking => bake(moved, (tally, measured), evidence, seen, now),
         Stage::Restarting => restart(moved, evidence, seen, now),
     };
     (rollout, effects.by(evidence.ripens(window, now.steady)))
 }
 
-/// Looks at the pods. Returns the move with what the status says of them, and how many are where.
-fn looked(mut moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> (Move, Tally) {
+/// Looks at the pods. Returns the move with what the status says of them, how many are where, and what was measured of them.
+fn looked(
+    mut moved: Move,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> (Move, Tally, Option<Judgement>) {
     evidence.about(&moved.target);
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
     let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
@@ -120,8 +132,10 @@ fn looked(mut moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now:
         judges => watch(judges.iter().copied(), first, shortest),
     });
     let tally = Tally::of(&moved, evidence, seen, now);
-    moved.evidence = Some(EvidenceStatus { not_waited_for: tally.not_waited_for, ..numbers(evidence) });
-    (moved, tally)
+    let measured = measured(&moved, evidence, seen, now);
+    let analysis = shown(&moved, measured.as_ref(), seen);
+    moved.evidence = Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..numbers(evidence) });
+    (moved, tally, measured)
 }
 
 /// What the pods are waited for.
@@ -161,7 +175,13 @@ fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now:
 }
 
 /// One more step, once the last one was watched.
-fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+fn next_step(
+    moved: Move,
+    (tally, measured): (&Tally, Option<&Judgement>),
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Next {
     if moved.thresholds.is_all() {
         if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
@@ -173,7 +193,11 @@ fn next_step(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observa
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
     let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
-    let watched = if moved.step > 0 { watched(&moved, tally, evidence, seen, now) } else { None };
+    let watched = if moved.step > 0 {
+        watched(&moved, tally, evidence, seen, now).or_else(|| waits(measured, tally, seen, now))
+    } else {
+        None
+    };
     if let Some(effects) = seen.withheld() {
         return (Rollout::Forward(moved, Stage::Moving), watched.unwrap_or(effects));
     }
@@ -308,7 +332,13 @@ fn assign(
 }
 
 /// All pods run the target, and are watched.
-fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+fn bake(
+    moved: Move,
+    (tally, measured): (&Tally, Option<&Judgement>),
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Next {
     if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
@@ -325,7 +355,7 @@ fn bake(moved: Move, tally: &Tally, evidence: &mut Evidence, seen: &Observation<
             format!("{proven} of {all} pods run version {}, which is watched until it is published", moved.target);
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }
-    if let Some(effects) = seen.withheld() {
+    if let Some(effects) = waits(measured, tally, seen, now).or_else(|| seen.withheld()) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };

@@ -22,6 +22,9 @@ mod idle;
 mod in_place_tests;
 #[cfg(test)]
 mod invariant_tests;
+mod measured;
+#[cfg(test)]
+mod measured_tests;
 #[cfg(test)]
 mod memory_tests;
 mod next;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{BackgroundStatus, ReleaseApproval, RolloutSpec};
+use nudge_api::{BackgroundStatus, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
 
 use super::clock::{Millis, seconds};
 use super::withheld::Withheld;
@@ -78,6 +78,8 @@ pub struct Observation<'a> {
     pub withheld: Option<&'a Withheld>,
     /// Who has approved the requested version, where that was required and is so.
     pub approvals: &'a [ReleaseApproval],
+    /// What was measured of the version.
+    pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
     /// Since when workloads may have been restarted with the current version, if that is known.

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    BackgroundStatus, OnFailure, Phase, Pods, Reason, RolloutSpec, RolloutStage, Step, VersionedConfigStatus,
+    BackgroundStatus, OnFailure, Phase, Pods, Reason, RolloutAnalysisStatus, RolloutSpec, RolloutStage, Step,
+    VersionedConfigStatus,
 };
 use serde_json::json;
 
@@ -29,6 +30,7 @@ pub(super) struct TestRollout {
     pub(super) pods: Vec<Subject>,
     pub(super) neighbour: Option<&'static str>,
     pub(super) withheld: Option<Withheld>,
+    pub(super) measured: Option<RolloutAnalysisStatus>,
     pub(super) neighbours: HashMap<String, Neighbours>,
     pub(super) evidence: Evidence,
     pub(super) background: Option<BackgroundStatus>,
@@ -59,6 +61,7 @@ impl TestRollout {
             pods: pods.collect(),
             neighbour: None,
             withheld: None,
+            measured: None,
             neighbours: HashMap::new(),
             evidence: Evidence::default(),
             background: None,
@@ -93,6 +96,7 @@ impl TestRollout {
                 waiting_for: self.neighbour,
                 approvals: &[],
                 withheld: self.withheld.as_ref(),
+                measured: self.measured.as_ref(),
                 published: to_publish(&published),
                 current_since: None,
                 restart: &self.restart,

@@ -204,6 +204,7 @@ pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
         not_waited_for: 0,
         reason: reasons().next().filter(|first| reasons().all(|other| other == *first)),
         first: evidence.harms().find(|harm| harm.assigned).map(Harm::status),
+        analysis: Vec::new(),
     }
 }
 

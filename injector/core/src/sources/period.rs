@@ -1,9 +1,10 @@
-//! Periods in the spec of a source, such as `1m30s`.
+//! Periods in the spec of a source.
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::SignedDuration;
 use nudge_api::ConfigSource;
+
+use crate::period::period;
 
 /// Longest `spec.debounce`.
 const LONGEST_DEBOUNCE: Duration = Duration::from_hours(1);
@@ -26,25 +27,4 @@ pub(super) fn min_interval(source: &ConfigSource) -> Duration {
 /// How long older Secret versions stay after the Secret is gone.
 pub(super) fn secret_retention(source: &ConfigSource) -> Duration {
     period(&source.spec.secret_retention, LONGEST_RETENTION)
-}
-
-/// The period, at most `most`. The API server takes no text that is none.
-fn period(text: &str, most: Duration) -> Duration {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|period| Duration::try_from(period).ok());
-    // What is no period here is a number that is too large.
-    parsed.unwrap_or(most).min(most)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn periods_are_read_within_their_bound() {
-        let hour = Duration::from_hours(1);
-        for (text, millis) in [("2s", 2000), ("500ms", 500), ("1m30s", 90_000), ("0s", 0), ("25h", 3_600_000)] {
-            assert_eq!(period(text, hour).as_millis(), millis, "{text}");
-        }
-        assert_eq!(period("999999999999999h", hour), hour);
-    }
 }

@@ -62,9 +62,15 @@ impl Progress {
         let ready = before.iter().find(|condition| condition.type_ == "Ready");
         let known = ready.is_some_and(|ready| ready.message == text);
         // Its numbers change as more is seen, or the time that it names; one Event says that it began.
-        let begins =
-            matches!(reason, Reason::Inconclusive | Reason::OutsideWindow | Reason::Frozen | Reason::PoliciesUnknown)
-                && ready.is_none_or(|ready| ready.reason != reason.as_str());
+        let changes = matches!(
+            reason,
+            Reason::Inconclusive
+                | Reason::AnalysisInconclusive
+                | Reason::OutsideWindow
+                | Reason::Frozen
+                | Reason::PoliciesUnknown
+        );
+        let begins = changes && ready.is_none_or(|ready| ready.reason != reason.as_str());
         (begins || (is_stuck(*reason) && !known)).then(|| EventRecord::new(*reason, message.as_str()))
     }
 }

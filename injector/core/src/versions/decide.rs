@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{PartKind, Reason, ReleaseApproval, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{
+    PartKind, Reason, ReleaseApproval, RolloutAnalysisSpec, RolloutAnalysisStatus, VersionedConfig,
+    VersionedConfigStatus,
+};
 
 use super::authors::authors;
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
@@ -42,6 +45,8 @@ pub struct Observed<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
+    /// What was measured of the version that is on trial.
+    pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The version that the published ConfigMap was last brought to, or that could not be written there.
     pub published: Option<&'a str>,
     /// By what versions are judged before they are sealed.
@@ -73,6 +78,8 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// Versions that must be judged before they are sealed; what `spec.current` names comes first.
     pub unjudged: Vec<Unjudged>,
+    /// Whose numbers are to be asked for.
+    pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
     /// After how long to look again although nothing is observed to change.
@@ -148,7 +155,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let later = later.into_iter().chain(suspect_until(&status).and_then(|until| clocks.until(until)));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
-    (Decision { status, unread, unjudged: inventory.unjudged, events, again }, evidence)
+    let (unjudged, question) = (inventory.unjudged, effects.question);
+    (Decision { status, unread, unjudged, question, events, again }, evidence)
 }
 
 /// What was found of the approvals that the version needs.
@@ -222,6 +230,7 @@ fn transitions(
         waiting_for: observed.waiting_for,
         withheld: withheld.as_ref(),
         approvals: &counted.approvals,
+        measured: observed.measured,
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,

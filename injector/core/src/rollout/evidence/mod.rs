@@ -16,6 +16,7 @@ use self::seen::Seen;
 use super::Subject;
 use super::clock::{Millis, seconds};
 use super::harm::Harm;
+use crate::analysis::Memory;
 
 /// How long containers must be unready until that is harm.
 pub(super) const UNREADY: Millis = 3_000;
@@ -48,6 +49,8 @@ pub struct Evidence {
     stepped: Option<Millis>,
     /// Since when all pods that are waited for have proven the target.
     pub(super) proven: Option<Millis>,
+    /// When answers of spec.rollout.analysis came.
+    pub(super) analysis: Memory,
     /// Until when harm is looked for after the version became current.
     pub(super) suspected_until: Option<Millis>,
     /// How many have, at most, and since when: the last progress.

@@ -1,0 +1,117 @@
+//! The one number in an answer of Prometheus.
+
+use serde_json::Value;
+
+/// An answer that is no number. Nothing of the answer is repeated: it may be of a server that is none of the user's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// Not an answer of Prometheus.
+    #[error("the server gave no answer of Prometheus")]
+    Foreign,
+    /// Prometheus refuses the query.
+    #[error("Prometheus could not evaluate the query: {0}")]
+    Refused(&'static str),
+    /// The query found nothing.
+    #[error("the query found nothing")]
+    Empty,
+    /// The query found several series.
+    #[error("the query found {0} series; aggregate them to one number, as by sum(..)")]
+    Several(usize),
+    /// The query found something else than a number.
+    #[error("the query's answer is a matrix or a text, not one number")]
+    OtherType,
+    /// Not a number.
+    #[error("the query's answer is not a number (0/0?)")]
+    NotANumber,
+    /// Too large.
+    #[error("the query's answer is infinite")]
+    Infinite,
+}
+
+/// What Prometheus calls its errors.
+const ERRORS: [&str; 6] = ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable"];
+
+/// The number of an answer, in the shortest form.
+pub fn number(answer: &[u8]) -> Result<String, AnswerError> {
+    let answer: Value = serde_json::from_slice(answer).map_err(|_| AnswerError::Foreign)?;
+    match answer["status"].as_str() {
+        Some("success") => {}
+        Some("error") => {
+            let named = ERRORS.into_iter().find(|error| answer["errorType"].as_str() == Some(error));
+            return Err(AnswerError::Refused(named.unwrap_or("unknown error")));
+        }
+        _ => return Err(AnswerError::Foreign),
+    }
+    let (kind, result) = (answer["data"]["resultType"].as_str(), &answer["data"]["result"]);
+    let sample = match kind {
+        Some("scalar") => result,
+        Some("vector") => match result.as_array().map(Vec::as_slice) {
+            Some([one]) => &one["value"],
+            Some([]) => return Err(AnswerError::Empty),
+            Some(several) => return Err(AnswerError::Several(several.len())),
+            None => return Err(AnswerError::Foreign),
+        },
+        Some("matrix" | "string") => return Err(AnswerError::OtherType),
+        _ => return Err(AnswerError::Foreign),
+    };
+    let text = sample[1].as_str().ok_or(AnswerError::Foreign)?;
+    let number: f64 = text.parse().map_err(|_| AnswerError::Foreign)?;
+    match number {
+        _ if number.is_nan() => Err(AnswerError::NotANumber),
+        _ if number.is_infinite() => Err(AnswerError::Infinite),
+        // Written without an exponent, 1e300 has 300 digits.
+        _ if number.abs() > 1e15 || (number != 0.0 && number.abs() < 1e-9) => Ok(format!("{number:e}")),
+        _ => Ok(number.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(kind: &str, result: &Value) -> Result<String, AnswerError> {
+        let answer = json!({"status": "success", "data": {"resultType": kind, "result": result}});
+        number(answer.to_string().as_bytes())
+    }
+
+    #[test]
+    fn one_number_is_read() {
+        let series = |value: &str| json!([{"metric": {}, "value": [1.5, value]}]);
+        assert_eq!(of("vector", &series("0.25")).as_deref(), Ok("0.25"));
+        assert_eq!(of("vector", &series("1e-3")).as_deref(), Ok("0.001"));
+        assert_eq!(of("vector", &series("1e300")).as_deref(), Ok("1e300"));
+        assert_eq!(of("scalar", &json!([1.5, "3"])).as_deref(), Ok("3"));
+        assert_eq!(of("vector", &series("NaN")), Err(AnswerError::NotANumber));
+        assert_eq!(of("vector", &series("+Inf")), Err(AnswerError::Infinite));
+        assert_eq!(of("vector", &series("many")), Err(AnswerError::Foreign));
+        assert_eq!(of("vector", &json!([])), Err(AnswerError::Empty));
+        let two = json!([{"value": [1, "1"]}, {"value": [1, "2"]}]);
+        assert_eq!(of("vector", &two), Err(AnswerError::Several(2)));
+        assert_eq!(of("matrix", &json!([])), Err(AnswerError::OtherType));
+    }
+
+    #[test]
+    fn nothing_of_another_answer_is_repeated() {
+        let refused = br#"{"status": "error", "errorType": "bad_data", "error": "hunter2"}"#;
+        assert_eq!(number(refused), Err(AnswerError::Refused("bad_data")));
+        let odd = br#"{"status": "error", "errorType": "hunter2"}"#;
+        assert_eq!(number(odd), Err(AnswerError::Refused("unknown error")));
+        for foreign in ["", "hunter2", "{}", "[]", "<html>", r#"{"status": "hunter2"}"#] {
+            assert_eq!(number(foreign.as_bytes()), Err(AnswerError::Foreign), "{foreign}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_answer_is_understood_or_refused(bytes: Vec<u8>, value: f64) {
+            let _ = number(&bytes);
+            if let Ok(text) = of("scalar", &json!([1, value.to_string()])) {
+                prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), value.to_bits());
+                prop_assert!(text.len() <= 32, "{}", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Addresses that no query is sent to, after the name was resolved: those of the node and of the cluster itself, which trust whoever comes
+//! from there.
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Addresses of this cluster that no query is sent to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guarded {
+    /// All ports of them: addresses of Services.
+    pub hosts: HashSet<IpAddr>,
+    /// What stands behind these Services.
+    pub endpoints: HashSet<SocketAddr>,
+}
+
+/// Addresses by which clouds give credentials to the machine, outside of the ranges below.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Why nothing is sent to this address, if so.
+pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
+    let ip = plain(address.ip());
+    if METADATA.contains(&ip) {
+        return Some("it is where a cloud gives credentials to its machines");
+    }
+    let by_range = match ip {
+        IpAddr::V4(ip) if ip.is_loopback() => Some("it is the machine itself"),
+        IpAddr::V4(ip) if ip.octets()[0] == 0 => Some("it is the machine itself"),
+        IpAddr::V4(ip) if ip.is_link_local() => Some("it is link-local, as where clouds give credentials"),
+        IpAddr::V4(ip) if ip.is_multicast() || ip.is_broadcast() => Some("it is no address of one machine"),
+        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => Some("it is the machine itself"),
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => Some("it is link-local"),
+        IpAddr::V6(ip) if ip.is_multicast() => Some("it is no address of one machine"),
+        _ => None,
+    };
+    if by_range.is_some() {
+        return by_range;
+    }
+    let known = |it: &IpAddr| plain(*it) == ip;
+    let stands_behind = |it: &SocketAddr| plain(it.ip()) == ip && it.port() == address.port();
+    if guarded.hosts.iter().any(known) || guarded.endpoints.iter().any(stands_behind) {
+        return Some("it is of the API server or of kube-system");
+    }
+    None
+}
+
+/// The IPv4 address that an IPv6 address carries, whatever gateway unpacks it.
+fn plain(ip: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = ip else { return ip };
+    let [a, b, c, .., y, z] = six.segments();
+    let four = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    };
+    match six.segments() {
+        _ if six.to_ipv4_mapped().is_some() => four(y, z),
+        // IPv4-compatible, apart from :: and ::1.
+        [0, 0, 0, 0, 0, 0, ..] if six != Ipv6Addr::UNSPECIFIED && six != Ipv6Addr::LOCALHOST => four(y, z),
+        // NAT64, and 6to4.
+        [0x64, 0xff9b, ..] => four(y, z),
+        _ if a == 0x2002 => four(b, c),
+        _ => ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(address: &str) -> SocketAddr {
+        SocketAddr::new(address.parse().unwrap(), 9090)
+    }
+
+    #[test]
+    fn the_node_and_the_metadata_of_clouds_are_refused() {
+        for address in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "169.254.0.1",
+            "100.100.100.200",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "febf::1",
+            "ff02::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::127.0.0.1",
+            "64:ff9b::169.254.169.254",
+            "2002:a9fe:a9fe::1",
+            "2002:7f00:1::",
+        ] {
+            assert!(refusal(at(address), &Guarded::default()).is_some(), "{address}");
+        }
+        for address in ["10.0.0.1", "192.168.1.1", "172.16.0.1", "203.0.113.1", "fd00::1", "2001:db8::1", "100.64.0.1"]
+        {
+            assert_eq!(refusal(at(address), &Guarded::default()), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn the_api_server_and_kube_system_are_refused() {
+        let guarded = Guarded {
+            hosts: ["10.96.0.1".parse().unwrap()].into(),
+            endpoints: ["192.168.1.1:9090".parse().unwrap(), "192.168.1.1:6443".parse().unwrap()].into(),
+        };
+        for refused in ["10.96.0.1", "::ffff:10.96.0.1", "192.168.1.1", "64:ff9b::192.168.1.1"] {
+            assert!(refusal(at(refused), &guarded).is_some(), "{refused}");
+        }
+        assert_eq!(refusal("192.168.1.1:9091".parse().unwrap(), &guarded), None, "another port of that machine");
+        assert_eq!(refusal(at("10.96.0.2"), &guarded), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_form_of_an_address_passes_where_another_does_not(a: u8, b: u8, c: u8, d: u8) {
+            let four = Ipv4Addr::new(a, b, c, d);
+            let guarded = Guarded::default();
+            let refused = refusal(SocketAddr::new(four.into(), 1), &guarded).is_some();
+            let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+            let forms = [four.to_ipv6_mapped(), Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low), Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1)];
+            for six in forms {
+                prop_assert_eq!(refusal(SocketAddr::new(six.into(), 1), &guarded).is_some(), refused, "{}", six);
+            }
+        }
+    }
+}

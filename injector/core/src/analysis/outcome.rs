@@ -1,0 +1,99 @@
+//! What one answer says of the version.
+
+use nudge_api::{Analysis, Answer};
+
+/// What one answer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The pods with the version have no more than they may.
+    Good,
+    /// They have more, and the others do not.
+    High,
+    /// They have more, and there are no others.
+    HighAlone,
+    /// They have more, and so have the others.
+    AllHigh,
+    /// Nobody can say.
+    Unknown(String),
+}
+
+/// What an answer says.
+pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
+    let number = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<f64>().ok());
+    let (max, ratio) = (number(&analysis.max), number(&analysis.max_ratio));
+    if let Some(error) = &answer.error {
+        return Outcome::Unknown(error.clone());
+    }
+    let Some(target) = number(&answer.target) else { return Outcome::Unknown("there is no number".to_owned()) };
+    let above_max = max.is_none_or(|max| target > max);
+    if !above_max {
+        return Outcome::Good;
+    }
+    match (number(&answer.control), max, ratio) {
+        (None, Some(_), _) => Outcome::HighAlone,
+        // There is nothing to compare with, and nothing else to go by.
+        (None, None, _) => Outcome::Good,
+        (Some(control), _, Some(ratio)) if target > ratio * control => {
+            if control <= 0.0 && max.is_none() {
+                let why =
+                    "the other pods have 0, so there is no ratio; set max too, to say from which number on it matters";
+                Outcome::Unknown(why.to_owned())
+            } else {
+                Outcome::High
+            }
+        }
+        (Some(_), Some(_), Some(_)) => Outcome::AllHigh,
+        (Some(_), None, _) => Outcome::Good,
+        (Some(control), Some(max), None) if control > max => Outcome::AllHigh,
+        (Some(_), Some(_), None) => Outcome::High,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(limits: (Option<&str>, Option<&str>), target: &str, control: Option<&str>) -> Outcome {
+        let (max, ratio) = limits;
+        let prometheus = json!({"address": "http://a", "query": "{{pods}}"});
+        let analysis = json!({"name": "errors", "prometheus": prometheus, "max": max, "maxRatio": ratio});
+        let at = Time(Timestamp::UNIX_EPOCH);
+        let answer =
+            Answer { number: 1, at, target: Some(target.to_owned()), control: control.map(str::to_owned), error: None };
+        outcome(&serde_json::from_value(analysis).unwrap(), &answer)
+    }
+
+    #[test]
+    fn a_threshold_counts_where_the_others_keep_it() {
+        let max = (Some("0.01"), None);
+        assert_eq!(said(max, "0.01", Some("0")), Outcome::Good);
+        assert_eq!(said(max, "0.02", Some("0.01")), Outcome::High);
+        assert_eq!(said(max, "0.02", Some("0.011")), Outcome::AllHigh);
+        assert_eq!(said(max, "0.02", None), Outcome::HighAlone);
+        assert_eq!(said(max, "0.01", Some("0.9")), Outcome::Good);
+    }
+
+    #[test]
+    fn a_ratio_needs_others_that_have_more_than_nothing() {
+        let ratio = (None, Some("2"));
+        assert_eq!(said(ratio, "0.2", Some("0.1")), Outcome::Good);
+        assert_eq!(said(ratio, "0.21", Some("0.1")), Outcome::High);
+        assert_eq!(said(ratio, "0", Some("0")), Outcome::Good);
+        assert!(matches!(said(ratio, "0.001", Some("0")), Outcome::Unknown(_)));
+        assert_eq!(said(ratio, "9", None), Outcome::Good);
+    }
+
+    #[test]
+    fn with_both_limits_both_must_be_broken() {
+        let both = (Some("0.01"), Some("2"));
+        assert_eq!(said(both, "0.009", Some("0.001")), Outcome::Good);
+        assert_eq!(said(both, "0.011", Some("0")), Outcome::High);
+        assert_eq!(said(both, "0.011", Some("0.006")), Outcome::AllHigh);
+        assert_eq!(said(both, "0.9", Some("0.02")), Outcome::High, "it is far worse than others that are ill too");
+        assert_eq!(said(both, "0.011", None), Outcome::HighAlone);
+    }
+}

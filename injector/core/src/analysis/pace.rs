@@ -1,0 +1,20 @@
+//! How often an analysis is asked for. Answers of the same data would count twice, so it is not more often than its query looks back.
+
+use std::time::Duration;
+
+use nudge_api::Analysis;
+
+use super::reach::{LONGEST_REACH, reach};
+use crate::period;
+
+/// The shortest interval.
+pub(super) const SHORTEST: Duration = Duration::from_secs(5);
+/// The longest interval.
+pub(super) const LONGEST: Duration = Duration::from_hours(1);
+
+/// The time between two answers, and from the moment that pods run the version to the first.
+pub fn period(analysis: &Analysis) -> Duration {
+    let interval = period::period(&analysis.interval, LONGEST).max(SHORTEST);
+    // Admission lets no query pass whose reach is not known.
+    interval.max(reach(&analysis.prometheus.query).unwrap_or(LONGEST_REACH))
+}

@@ -1,0 +1,165 @@
+//! How far back a query looks. Data from before pods ran a version say nothing about it.
+
+use std::time::Duration;
+
+/// The farthest that a query may look back.
+pub const LONGEST_REACH: Duration = Duration::from_hours(1);
+
+/// A query whose data can't be told to be of the version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReachError {
+    /// A range is not one.
+    #[error("[{0}] is no range such as [1m]")]
+    Range(String),
+    /// An offset is not one.
+    #[error("offset {0:?} is no period such as 1m")]
+    Offset(String),
+    /// It is about a fixed time.
+    #[error("it asks for a fixed time by @")]
+    At,
+    /// It looks too far back.
+    #[error("it looks back for {} s, and may for {} s", .0.as_secs(), LONGEST_REACH.as_secs())]
+    TooFar(Duration),
+    /// A bracket or a quote is not closed.
+    #[error("a bracket or a quote is not closed")]
+    Open,
+}
+
+/// How far back the query looks, at most: its longest range, and all subqueries and offsets together.
+pub fn reach(query: &str) -> Result<Duration, ReachError> {
+    let (mut longest, mut more) = (Duration::ZERO, Duration::ZERO);
+    let mut rest = query;
+    while let Some(first) = rest.chars().next() {
+        let after = &rest[first.len_utf8()..];
+        rest = match first {
+            '"' | '\'' | '`' => &after[quoted(after, first).ok_or(ReachError::Open)?..],
+            '#' => after.find('\n').map_or("", |end| &after[end..]),
+            '@' => return Err(ReachError::At),
+            '[' => {
+                let end = after.find(']').ok_or(ReachError::Open)?;
+                let text = &after[..end];
+                let bad = || ReachError::Range(text.chars().take(32).collect());
+                let (range, subquery) = text.split_once(':').map_or((text, false), |(range, _)| (range, true));
+                let range = duration(range.trim()).ok_or_else(bad)?;
+                if subquery {
+                    more = more.saturating_add(range);
+                } else {
+                    longest = longest.max(range);
+                }
+                &after[end + 1..]
+            }
+            _ if first.is_ascii_alphabetic() || first == '_' => {
+                let word = |text: &str| text.find(|it: char| !it.is_ascii_alphanumeric() && !"_:.".contains(it));
+                let end = word(rest).unwrap_or(rest.len());
+                let (name, after) = rest.split_at(end);
+                if name.eq_ignore_ascii_case("offset") && after.starts_with(char::is_whitespace) {
+                    let text = after.trim_start().trim_start_matches('-').trim_start();
+                    let text = &text[..word(text).unwrap_or(text.len())];
+                    more = more.saturating_add(duration(text).ok_or_else(|| ReachError::Offset(text.to_owned()))?);
+                }
+                after
+            }
+            _ => after,
+        };
+    }
+    let reach = longest.saturating_add(more);
+    if reach > LONGEST_REACH { Err(ReachError::TooFar(reach)) } else { Ok(reach) }
+}
+
+/// The index behind the end of a string that began before `text`.
+fn quoted(text: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    for (at, one) in text.char_indices() {
+        match one {
+            _ if escaped => escaped = false,
+            '\\' if quote != '`' => escaped = true,
+            _ if one == quote => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A period of PromQL: numbers with units, or of seconds.
+fn duration(text: &str) -> Option<Duration> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok().filter(|period| !period.is_zero());
+    }
+    let (mut rest, mut millis) = (text, 0_u64);
+    while !rest.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit()).filter(|end| *end > 0)?;
+        let (number, after) = rest.split_at(digits);
+        let end = after.find(|it: char| it.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let of = match unit {
+            "ms" => 1,
+            "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            "w" => 604_800_000,
+            "y" => 31_536_000_000,
+            _ => return None,
+        };
+        millis = millis.saturating_add(number.parse::<u64>().ok()?.saturating_mul(of));
+        rest = after;
+    }
+    (millis > 0).then(|| Duration::from_millis(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_longest_range_and_all_that_is_added_to_it() {
+        for (query, seconds) in [
+            ("up", 0),
+            ("rate(a[1m])", 60),
+            ("sum(rate(a{pod=~\"[a-z]+[9h]\"}[1m])) / sum(rate(b[5m]))", 300),
+            ("max_over_time(rate(a[1m])[5m:30s])", 360),
+            ("max_over_time(a[5m:])", 300),
+            ("rate(a[1m] offset 2m)", 180),
+            ("rate(a[1m] OFFSET -2m)", 180),
+            ("rate(a[1h])", 3600),
+            ("rate(a[1m30s])", 90),
+            ("rate(a[90])", 90),
+            ("a # [2h\n + rate(b[ 1m ])", 60),
+            ("a{b='\\'[2h]'} + a{b=`\\`}", 0),
+            ("offset_total + count_offset", 0),
+        ] {
+            assert_eq!(reach(query), Ok(Duration::from_secs(seconds)), "{query}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_told_is_refused() {
+        for (query, said) in [
+            ("rate(a[1x])", "[1x] is no range such as [1m]"),
+            ("rate(a[])", "[] is no range such as [1m]"),
+            ("rate(a[0s])", "[0s] is no range such as [1m]"),
+            ("rate(a[2h])", "it looks back for 7200 s, and may for 3600 s"),
+            ("rate(a[40m] offset 40m)", "it looks back for 4800 s, and may for 3600 s"),
+            ("a offset soon", "offset \"soon\" is no period such as 1m"),
+            ("a @ start()", "it asks for a fixed time by @"),
+            ("a{b=\"", "a bracket or a quote is not closed"),
+            ("a[1m", "a bracket or a quote is not closed"),
+        ] {
+            assert_eq!(reach(query).unwrap_err().to_string(), said, "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_text_has_an_answer_and_no_range_is_missed(text in "\\PC{0,40}", minutes in 1_u64..60) {
+            let _ = reach(&text);
+            let strings = text.contains(['"', '\'', '`', '#', '[', '@']);
+            prop_assume!(!strings);
+            if let Ok(found) = reach(&format!("{text} rate(a[{minutes}m])")) {
+                prop_assert!(found >= Duration::from_secs(60 * minutes));
+            }
+        }
+    }
+}
