@@ -46,5 +46,8 @@ pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older
 /// Secret versions of sources are deleted where nobody uses them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
+/// Annotation of a Secret with credentials: the hosts that they may be sent to, such as `prometheus.monitoring.svc:9090`, apart by commas or
+/// spaces.
+pub const ALLOWED_HOSTS: &str = "nudge.dev/allowed-hosts";
 /// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

@@ -14,7 +14,7 @@
 {{- fail "allNamespaces needs the policies: set admissionPolicies=true" -}}
 {{- end -}}
 {{- if .Values.singleReplica -}}
-{{- range list "certManager" "allNamespaces" "sources" -}}
+{{- range list "certManager" "allNamespaces" "sources" "analysis" -}}
 {{- if get $.Values . -}}
 {{- fail (printf "singleReplica can't be had together with %s: set one of them to false" .) -}}
 {{- end -}}

@@ -3,7 +3,7 @@
 {{- $spec := .object.spec -}}
 {{- $pod := $spec.template.spec -}}
 {{- $container := first $pod.containers -}}
-{{- $roles := dict "nudge-injector" $values.control "nudge-hub" $values.hub "nudge-certs" $values.certs "nudge-sources" $values.sourcesRole -}}
+{{- $roles := dict "nudge-injector" $values.control "nudge-hub" $values.hub "nudge-certs" $values.certs "nudge-sources" $values.sourcesRole "nudge-analysis" $values.analysisRole -}}
 {{- $role := get $roles .object.metadata.name -}}
 {{- $_ := set $container "image" (include "nudge.image" (dict "name" "nudge-injector" "top" .top)) -}}
 {{- $env := dict -}}

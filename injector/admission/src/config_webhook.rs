@@ -9,7 +9,7 @@ use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{PartKind, ValidationRule, VersionedConfig};
+use nudge_api::{PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
 use ring::hmac;
 
 use super::lookups::{LookupError, Lookups, Right};
@@ -123,6 +123,9 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(denial) = publishes.or(deletes).or(weakens) {
             return Ok(Verdict::Deny(denial));
         }
+        if let Some(denial) = self.analyses(request, (namespace, name), old_spec, &new.spec).await? {
+            return Ok(Verdict::Deny(denial));
+        }
         let warnings = match validation::new_rules(old_spec, &new.spec) {
             Some(rules) => match self.rules(request, (namespace, name), rules).await? {
                 Ok(warnings) => warnings,
@@ -158,6 +161,29 @@ impl<L: Lookups> ValidateConfigs<L> {
             }
         }
         Ok(self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await?)
+    }
+
+    /// The denial where an analysis makes no sense, or would send a Secret that the user may not get.
+    async fn analyses(
+        &self,
+        request: &Request,
+        (namespace, name): (&str, &str),
+        old: Option<&VersionedConfigSpec>,
+        new: &VersionedConfigSpec,
+    ) -> Result<Option<Denial>, WebhookError> {
+        let Some(analyses) = configs::new_analyses(old, new) else { return Ok(None) };
+        let secrets = match configs::secrets(name, analyses) {
+            Ok(secrets) => secrets,
+            Err(denial) => return Ok(Some(denial)),
+        };
+        for secret in secrets {
+            let right = Right::Get(PartKind::Secret, secret);
+            if !self.lookups.may(request, namespace, right).await? {
+                audit::refused(request, name, "change its spec.rollout.analysis", right);
+                return Ok(Some(configs::may_not_send(request.user(), namespace, name, secret)));
+            }
+        }
+        Ok(None)
     }
 
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {

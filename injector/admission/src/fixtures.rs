@@ -94,7 +94,8 @@ pub(super) fn caller() -> Caller {
 
 /// A request as the API server sends it.
 pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
-    let group = if matches!(kind, "VersionedConfig" | "VersionApproval" | "ConfigSource") { "nudge.dev" } else { "" };
+    let ours = ["VersionedConfig", "VersionApproval", "ConfigSource", "RolloutAnalysis"];
+    let group = if ours.contains(&kind) { "nudge.dev" } else { "" };
     let name = &new.or(old).unwrap()["metadata"]["name"];
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

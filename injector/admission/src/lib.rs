@@ -1,5 +1,6 @@
 //! Admission: rules for versions, configs and pods, the webhooks that apply them, and the HTTPS server.
 
+mod analysis_webhook;
 mod approval_webhook;
 mod audit;
 mod caller;
@@ -25,6 +26,7 @@ mod version_webhooks;
 pub mod versions;
 mod webhook;
 
+pub use analysis_webhook::{AnalysisWriters, ValidateAnalyses};
 pub use caller::Caller;
 pub use guards::guards;
 pub use kube_lookups::{KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers};

@@ -23,6 +23,7 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use super::analysis::Asked;
 use super::approvals::Approvers;
 use super::counting::Counting;
 use super::gate::Gate;
@@ -93,6 +94,8 @@ pub struct Controller {
     pub(super) counting: Mutex<Counting>,
     /// Who may approve versions.
     pub(super) approvers: Mutex<Approvers>,
+    /// What was asked about versions on trial.
+    pub(super) asked: Mutex<HashMap<ConfigKey, Asked>>,
     /// The refreshes of volumes that are under way.
     pub(super) refreshing: Mutex<HashMap<ConfigKey, AbortHandle>>,
     /// A few at a time: each lists the pods of a namespace.
@@ -175,6 +178,7 @@ impl Controller {
             waiting: Mutex::default(),
             counting: Mutex::default(),
             approvers: Mutex::default(),
+            asked: Mutex::default(),
             refreshing: Mutex::default(),
             refreshes: Semaphore::new(REFRESHES),
         }
@@ -342,6 +346,7 @@ impl Controller {
         locked(&self.evidence).remove(key);
         locked(&self.subjects).remove(key);
         locked(&self.counting).forget(key);
+        locked(&self.asked).remove(key);
         self.forget_restarts(key);
     }
 
@@ -357,6 +362,7 @@ impl Controller {
         locked(&self.restarting).clear();
         *locked(&self.away) = None;
         *locked(&self.counting) = Counting::default();
+        locked(&self.asked).clear();
         locked(&self.waiting).clear();
         *locked(&self.approvers) = Approvers::default();
         locked(&self.pruned).clear();
@@ -411,6 +417,7 @@ pub(crate) mod tests {
             waiting_for: None,
             approvals: &[],
             withheld: None,
+            measured: None,
             published: None,
             current_since: None,
             restart: &restart,

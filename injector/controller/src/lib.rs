@@ -1,5 +1,6 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 
+mod analysis;
 mod approvals;
 mod audit;
 mod baseline;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use nudge_api::{Explanation, PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Explanation, PartKind, RolloutAnalysisStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::governance::Approvals;
@@ -69,6 +69,7 @@ struct Seen {
     waiting_for: Option<ConfigKey>,
     restarting: Restarting,
     approvals: Approvals,
+    measured: Option<RolloutAnalysisStatus>,
 }
 
 /// The config as it is after a write, and when to write what was left out.
@@ -169,6 +170,7 @@ impl Controller {
             neighbours: HashMap::new(),
             restarting: Restarting::later(),
             approvals: self.known_approvals(key, config),
+            measured: None,
         };
         let (decision, evidence) =
             self.decided(key, config, &seen, (&self.facts(key), &self.gate(key, config)), &evidence);
@@ -191,6 +193,7 @@ impl Controller {
             return Ok(None);
         }
         let restarting = self.restart(key, &config).await?;
+        let measured = self.measured(key, &config).await?;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
         let nodes_away = self.nodes_away(&config, &pods).await?;
@@ -201,6 +204,7 @@ impl Controller {
             pods: self.subjects(key, &config, &pods, &nodes_away),
             restarting,
             approvals,
+            measured,
         };
         let (mut facts, gate) = (self.facts(key), self.gate(key, &config));
         let known = self.evidence(key);
@@ -239,7 +243,8 @@ impl Controller {
         if let Some(other) = &seen.waiting_for {
             self.waits_for(key, other);
         }
-        Ok(Some((config, more.by(later))))
+        let asks = self.ask(key, &config, decision.question).await?;
+        Ok(Some((config, more.by(later).by(asks))))
     }
 
     /// Decides by what was seen.
@@ -263,6 +268,7 @@ impl Controller {
             pods: &seen.pods,
             neighbours: &seen.neighbours,
             waiting_for: seen.waiting_for.as_ref().map(|other| other.name.as_str()),
+            measured: seen.measured.as_ref(),
             published: published.as_deref(),
             judging: gate.judging(),
             seals: &self.seals(key, config),

@@ -62,11 +62,12 @@ where
     }
 }
 
-/// Waits for the key, or makes it.
+/// Waits for the key, or makes it. Where nothing is keyed it never comes.
 pub(super) async fn start(client: &Client, options: &Options) -> Result<hmac::Key, ContentKeyError> {
     match &options.content_key {
-        KeySource::File(path) => from_file(path).await,
-        KeySource::Secret(name) => kept(client, &options.namespace, name).await,
+        Some(KeySource::File(path)) => from_file(path).await,
+        Some(KeySource::Secret(name)) => kept(client, &options.namespace, name).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line of `nudge-injector`.
 
+mod analysis;
 mod certificates;
 mod cluster;
 mod config_metrics;

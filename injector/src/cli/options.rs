@@ -53,7 +53,8 @@ pub(super) struct Options {
     pub(super) health_socket: Option<PathBuf>,
     /// Absent where nobody is served and none are kept.
     pub(super) certificates: Option<CertificateSource>,
-    pub(super) content_key: KeySource,
+    /// Absent where nothing is keyed.
+    pub(super) content_key: Option<KeySource>,
     pub(super) enabled: Enabled,
     pub(super) watch: WatchSettings,
     /// After this silence of a watch, other replicas know more than this one.
@@ -63,6 +64,9 @@ pub(super) struct Options {
     pub(super) sources_lease: LeaseSettings,
     /// The service account of the role sources, as kubectl takes it.
     pub(super) sources_account: String,
+    pub(super) analysis_lease: LeaseSettings,
+    /// The service account of the role analysis, as kubectl takes it.
+    pub(super) analysis_account: String,
     pub(super) hub: nudge_hub::Settings,
     pub(super) features: Overrides,
     pub(super) injection: InjectionSettings,
@@ -130,6 +134,8 @@ impl TryFrom<ServeSettings> for Options {
             hub_lease: lease(settings.hub_lease),
             sources_lease: lease(settings.sources_lease),
             sources_account: format!("{namespace}:{}", settings.sources_service_account),
+            analysis_lease: lease(settings.analysis_lease),
+            analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,
             features: overrides(&settings.injection),
             injection: injection(settings.injection, &namespace),
@@ -141,10 +147,13 @@ impl TryFrom<ServeSettings> for Options {
     }
 }
 
-fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<KeySource> {
+/// `None` after a fault; nothing where the roles need none.
+#[allow(clippy::option_option)]
+fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<Option<KeySource>> {
     match &settings.content_key_file {
-        Some(file) => Some(KeySource::File(file.clone())),
-        None if roles.certs => Some(KeySource::Secret(settings.content_key_secret.clone())),
+        _ if !roles.needs_content_key() => Some(None),
+        Some(file) => Some(Some(KeySource::File(file.clone()))),
+        None if roles.certs => Some(Some(KeySource::Secret(settings.content_key_secret.clone()))),
         None => {
             faults.push("--content-key-file: a process without the role certs needs it".to_owned());
             None
@@ -264,7 +273,7 @@ mod tests {
         let options = options(&["serve", "--roles=hub", "--certificate-dir=a", "--content-key-file=b/key"]).unwrap();
         assert_eq!((options.roles.to_string().as_str(), options.roles.serve()), ("hub", true));
         assert!(matches!(options.certificates, Some(CertificateSource::Folder(folder)) if folder == *"a"));
-        assert!(matches!(options.content_key, KeySource::File(file) if file == *"b/key"));
+        assert!(matches!(options.content_key, Some(KeySource::File(file)) if file == *"b/key"));
         for bad in ["--roles=", "--roles=all", "--roles=hub,"] {
             assert!(Line::try_parse_from(["serve", bad]).is_err(), "{bad}");
         }
@@ -278,6 +287,14 @@ mod tests {
         assert!(options.certificates.is_none() && !options.roles.serve() && options.roles.works_in_namespaces());
         assert!(options.watch.kinds.is_empty());
         assert_eq!(options.sources_account, "nudge-system:nudge-sources");
+    }
+
+    #[test]
+    fn the_role_analysis_serves_nobody_and_gets_no_key() {
+        let options = options(&["serve", "--roles=analysis"]).unwrap();
+        assert!(options.certificates.is_none() && options.content_key.is_none());
+        assert!(!options.roles.works_in_namespaces() && options.watch.kinds.is_empty());
+        assert_eq!(options.analysis_account, "nudge-system:nudge-analysis");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum Role {
     Certs,
     /// The sources of configs, in the replica that leads. It listens to nobody.
     Sources,
+    /// The numbers that versions are judged by, in the replica that leads. It listens to nobody.
+    Analysis,
 }
 
 /// The roles of this process, at least one.
@@ -26,12 +28,19 @@ pub(super) struct Roles {
     pub(super) hub: bool,
     pub(super) certs: bool,
     pub(super) sources: bool,
+    pub(super) analysis: bool,
 }
 
 impl Roles {
     pub(super) fn new(roles: &[Role]) -> Self {
         let has = |role| roles.contains(&role);
-        Self { control: has(Role::Control), hub: has(Role::Hub), certs: has(Role::Certs), sources: has(Role::Sources) }
+        Self {
+            control: has(Role::Control),
+            hub: has(Role::Hub),
+            certs: has(Role::Certs),
+            sources: has(Role::Sources),
+            analysis: has(Role::Analysis),
+        }
     }
 
     /// What is watched of enabled namespaces.
@@ -49,6 +58,11 @@ impl Roles {
         self.serve() || self.sources
     }
 
+    /// Whether it needs the content key: the certificates come with it.
+    pub(super) fn needs_content_key(self) -> bool {
+        self.works_in_namespaces() || self.certs
+    }
+
     /// Whether it serves others, with a certificate and by what is known of the cluster.
     pub(super) fn serve(self) -> bool {
         self.control || self.hub
@@ -57,7 +71,13 @@ impl Roles {
 
 impl fmt::Display for Roles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [(self.control, "control"), (self.hub, "hub"), (self.certs, "certs"), (self.sources, "sources")];
+        let all = [
+            (self.control, "control"),
+            (self.hub, "hub"),
+            (self.certs, "certs"),
+            (self.sources, "sources"),
+            (self.analysis, "analysis"),
+        ];
         let names: Vec<_> = all.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
         out.write_str(&names.join(","))
     }

@@ -24,7 +24,7 @@ use super::health::Health;
 use super::options::{Options, OptionsError};
 use super::probes::{Known, Probed, probes};
 use super::settings::ServeSettings;
-use super::{certificates, controllers, health, health_socket, hub, logging, open_files, sources, webhooks};
+use super::{analysis, certificates, controllers, health, health_socket, hub, logging, open_files, sources, webhooks};
 use crate::supervise::{Stage, Stopping, TaskError, Tasks};
 
 /// Why serving could not start, or ended.
@@ -173,6 +173,9 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
         certificates::publish(&client, certificates, &mut tasks);
     }
+    if roles.analysis {
+        analysis::start(&config, &options, &mut tasks)?;
+    }
     let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
     let (health, mut tasks) = if roles.works_in_namespaces() {
         let content_key = Arc::new(content_key::start(&client, &options).await?);
@@ -190,7 +193,9 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
             None => (probes(Probed { known: None, stopping }, plane.registry), plane.tasks),
         }
     } else {
-        tasks.spawn("content key", content_key::keep(client, options));
+        if roles.certs {
+            tasks.spawn("content key", content_key::keep(client, options));
+        }
         (probes(Probed { known: None, stopping }, Registry::default()), tasks)
     };
     let health = Arc::new(health);

@@ -78,6 +78,12 @@ pub struct ServeSettings {
     /// Service account of the role sources, for its messages about missing rights.
     #[arg(long, env = "NUDGE_SOURCES_SERVICE_ACCOUNT", default_value = "nudge-sources", value_name = "NAME")]
     pub sources_service_account: String,
+    /// Lease that decides which replica asks for the numbers that versions are judged by.
+    #[arg(long, env = "NUDGE_ANALYSIS_LEASE", default_value = "nudge-analysis", value_name = "NAME")]
+    pub analysis_lease: String,
+    /// Service account of the role analysis: only it may write what was measured.
+    #[arg(long, env = "NUDGE_ANALYSIS_SERVICE_ACCOUNT", default_value = "nudge-analysis", value_name = "NAME")]
+    pub analysis_service_account: String,
     /// How long a lease lasts without renewal, in seconds: how soon another replica takes over from a lost one.
     #[arg(long, env = "NUDGE_LEASE_SECONDS", default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(3..=300))]
     pub lease_seconds: u32,

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, KnownConfigs, KnownNamespaces, KnownPolicies,
-    KubeLookups, OnlyEnabled, Subscribers, Webhooks, guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownConfigs, KnownNamespaces,
+    KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks, guards,
 };
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -24,6 +24,9 @@ use crate::supervise::{Stage, Stopping, stopped};
 
 /// How often the authority for clients is read again.
 const CLIENTS_CHECK: Duration = Duration::from_secs(30);
+
+/// What names of users of service accounts begin with.
+const ACCOUNTS: &str = "system:serviceaccount:";
 
 /// Starts the admission server, and the reading of the features, for which the webhook of pods waits.
 pub(super) async fn start(
@@ -41,6 +44,10 @@ pub(super) async fn start(
         enabled: options.enabled.clone(),
         content_key: Arc::clone(content_key),
         injection: options.injection.clone(),
+        writers: AnalysisWriters {
+            questions: format!("{ACCOUNTS}{}", options.repair.account),
+            answers: format!("{ACCOUNTS}{}", options.analysis_account),
+        },
         known: Known { index: Arc::clone(index), features: features.clone(), hub_ca: certificates.ca_bundle() },
     };
     let config = config.clone();
@@ -76,6 +83,7 @@ struct Means {
     enabled: Enabled,
     content_key: Arc<hmac::Key>,
     injection: InjectionSettings,
+    writers: AnalysisWriters,
     known: Known,
 }
 
@@ -105,6 +113,7 @@ impl Means {
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
+        webhooks.push(Arc::new(ValidateAnalyses::new(self.writers)));
         Ok(webhooks)
     }
 }

@@ -41,6 +41,8 @@ pub const HUB_ACCOUNT: &str = "nudge-hub";
 pub const CERTS_ACCOUNT: &str = "nudge-certs";
 /// That of the role sources.
 pub const SOURCES_ACCOUNT: &str = "nudge-sources";
+/// That of the role analysis.
+pub const ANALYSIS_ACCOUNT: &str = "nudge-analysis";
 /// Selects the pods of the roles that others reach, each of two replicas.
 pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
 /// kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.

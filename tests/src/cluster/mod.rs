@@ -8,6 +8,7 @@
 //! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
 //! of any [`Authority`] in `caBundle`.
 
+pub mod analysis;
 pub mod assigned;
 mod audit;
 pub mod authority;

@@ -87,6 +87,7 @@ fn cases() -> Vec<(&'static str, Value)> {
         ),
         ("components/cluster-reads", json!({"clusterReads": true})),
         ("components/sources", json!({"sources": true})),
+        ("components/analysis", json!({"analysis": true})),
         ("components/monitoring", json!({"monitoring": true})),
     ]
 }

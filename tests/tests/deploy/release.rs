@@ -106,7 +106,13 @@ fn the_chart_lists_the_crds_as_they_are() -> Result<()> {
         documents(text).map(|mut all| all.remove(0))
     };
     let mut crds = vec![];
-    for file in ["base/crd.yaml", "base/crd-policies.yaml", "base/crd-approvals.yaml", "components/sources/crd.yaml"] {
+    for file in [
+        "base/crd.yaml",
+        "base/crd-policies.yaml",
+        "base/crd-approvals.yaml",
+        "components/sources/crd.yaml",
+        "components/analysis/crd.yaml",
+    ] {
         crds.extend(documents(&read(&deploy().join(file))?)?);
     }
     let listed = annotation("crds")?;

@@ -55,6 +55,7 @@ fn every_file_belongs_to_a_kustomization() -> Result<()> {
         "components/cluster-reads",
         "components/monitoring",
         "components/sources",
+        "components/analysis",
         "namespace",
         "namespace/secrets",
         "namespace/publish-secrets",

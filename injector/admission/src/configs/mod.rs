@@ -1,6 +1,7 @@
 //! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, who may weaken guards, and
 //! when a config may be deleted; and who asked for a version.
 
+mod analysis;
 mod authority;
 mod change;
 mod delete;
@@ -9,6 +10,7 @@ mod requester;
 mod selectors;
 mod windows;
 
+pub use analysis::{may_not_send, new_analyses, secrets};
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;

@@ -171,6 +171,7 @@ impl Judge for Engine {
                 waiting_for: None,
                 approvals: &[],
                 withheld: None,
+                measured: None,
                 published: Some(&self.published),
                 current_since: None,
                 restart: &Restarts::Done,

@@ -1,0 +1,117 @@
+//! The webhook of `RolloutAnalysis`: whoever could write one could make a bad version look good, so nobody can but the parts of Nudge, each
+//! its own half.
+
+use futures::future::BoxFuture;
+use kube::core::admission::Operation;
+use kube::core::dynamic::DynamicObject;
+
+use super::review::{Request, ReviewError};
+use super::verdict::{Denial, Verdict};
+use super::webhook::{Webhook, WebhookError};
+
+/// Who writes what, by the names of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnalysisWriters {
+    /// The controllers: whose numbers are wanted.
+    pub questions: String,
+    /// The role analysis: the answers.
+    pub answers: String,
+}
+
+/// Checks requests about analyses.
+#[derive(Clone, Debug)]
+pub struct ValidateAnalyses {
+    writers: AnalysisWriters,
+}
+
+impl ValidateAnalyses {
+    /// Refuses all but these.
+    pub fn new(writers: AnalysisWriters) -> Self {
+        Self { writers }
+    }
+
+    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        if request.kind.group != "nudge.dev" || request.kind.kind != "RolloutAnalysis" {
+            return Err(ReviewError::Request("it is not about a RolloutAnalysis").into());
+        }
+        if !matches!(request.operation, Operation::Create | Operation::Update) {
+            return Ok(Verdict::allow());
+        }
+        let (part, writer) = match request.sub_resource.as_deref() {
+            None => ("spec", &self.writers.questions),
+            _ => ("status", &self.writers.answers),
+        };
+        // The garbage collector takes owners away, for instance.
+        let of = |object: Option<&DynamicObject>| object.and_then(|object| object.data.get(part)).cloned();
+        let same =
+            request.operation == Operation::Update && of(request.old_object.as_ref()) == of(request.object.as_ref());
+        if same || request.user_info.username.as_ref() == Some(writer) {
+            return Ok(Verdict::allow());
+        }
+        tracing::warn!(
+            namespace = request.namespace,
+            analysis = request.name,
+            user = request.user(),
+            "a foreign {part} of an analysis was refused"
+        );
+        Ok(Verdict::Deny(Denial::forbidden(format!(
+            "RolloutAnalysis {}: versions are judged by it, so nobody may write it but Nudge itself ({writer})",
+            request.name
+        ))))
+    }
+}
+
+impl Webhook for ValidateAnalyses {
+    fn path(&self) -> &'static str {
+        "/validate/analyses"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move { self.verdict(request) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+
+    const CONTROL: &str = "system:serviceaccount:nudge-system:nudge-injector";
+    const ANALYSIS: &str = "system:serviceaccount:nudge-system:nudge-analysis";
+
+    fn object(round: &str, target: &str) -> Value {
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop", "namespace": "team"},
+            "spec": {"round": round}, "status": {"round": target}
+        })
+    }
+
+    fn allowed(user: &str, part: Option<&str>, (operation, old, new): (&str, Option<&Value>, &Value)) -> bool {
+        let mut request = fixtures::request("RolloutAnalysis", operation, old, Some(new));
+        request.user_info.username = Some(user.to_owned());
+        request.sub_resource = part.map(str::to_owned);
+        let writers = AnalysisWriters { questions: CONTROL.to_owned(), answers: ANALYSIS.to_owned() };
+        !ValidateAnalyses::new(writers).verdict(&request).unwrap().is_denied()
+    }
+
+    #[test]
+    fn each_part_of_nudge_writes_its_half_and_nobody_else_writes() {
+        let (one, other) = (object("a", "a"), object("b", "b"));
+        for (user, spec, status) in
+            [(CONTROL, true, false), (ANALYSIS, false, true), ("eve", false, false), ("system:admin", false, false)]
+        {
+            assert_eq!(allowed(user, None, ("CREATE", None, &one)), spec, "{user}");
+            assert_eq!(allowed(user, None, ("UPDATE", Some(&one), &other)), spec, "{user}");
+            assert_eq!(allowed(user, Some("status"), ("UPDATE", Some(&one), &other)), status, "{user}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_that_counts_passes() {
+        let mut labelled = object("a", "a");
+        labelled["metadata"]["labels"] = json!({"a": "b"});
+        assert!(allowed("eve", None, ("UPDATE", Some(&object("a", "a")), &labelled)));
+    }
+}

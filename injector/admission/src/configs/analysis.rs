@@ -1,0 +1,30 @@
+//! Changes of `spec.rollout.analysis`: what makes sense, and whose credentials it may send.
+
+use std::collections::BTreeSet;
+
+use nudge_api::{Analysis, VersionedConfigSpec};
+use nudge_core::analysis::check;
+use nudge_protocol::error_chain::chain;
+
+use crate::verdict::Denial;
+
+/// The analyses, where they are others than before.
+pub fn new_analyses<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a [Analysis]> {
+    let new = &new.rollout.analysis;
+    let same = old.map_or(new.is_empty(), |old| old.rollout.analysis == *new);
+    (!same).then_some(new)
+}
+
+/// Whether they can be asked. Returns the Secrets that are sent for them.
+pub fn secrets<'a>(name: &str, analyses: &'a [Analysis]) -> Result<BTreeSet<&'a str>, Denial> {
+    check(analyses).map_err(|fault| Denial::invalid(format!("VersionedConfig {name}: {}", chain(&fault))))?;
+    Ok(analyses.iter().filter_map(|one| one.prometheus.auth_ref.as_ref()).map(|secret| secret.name.as_str()).collect())
+}
+
+/// The denial for a user who may not get a Secret that would be sent.
+pub fn may_not_send(user: &str, namespace: &str, name: &str, secret: &str) -> Denial {
+    Denial::forbidden(format!(
+        "VersionedConfig {name}: user {user:?} may not change its spec.rollout.analysis, because it sends what Secret {secret} holds; this \
+         needs the right to get Secret {secret} in namespace {namespace}"
+    ))
+}

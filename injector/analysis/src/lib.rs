@@ -1,0 +1,19 @@
+//! Analysis: asks Prometheus for the numbers that versions are judged by, and writes them down. What is asked, and what follows, is decided in
+//! `nudge_core`.
+//!
+//! The addresses come from users, so this is the most exposed part of Nudge: it has a process of its own, whose account may write its answers
+//! and little more.
+
+mod ask;
+mod connect;
+mod credentials;
+mod guard;
+mod measure;
+mod run;
+mod series;
+mod shared;
+mod task;
+mod turns;
+
+pub use run::run;
+pub use shared::Analyses;

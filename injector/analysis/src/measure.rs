@@ -1,0 +1,72 @@
+//! One measurement: the query for both sides, at the same time.
+
+use nudge_api::{Analysis, RolloutAnalysisSpec};
+use nudge_core::analysis::{Address, AddressError, fill};
+use nudge_protocol::error_chain::chain;
+
+use crate::ask::{AskError, ask};
+use crate::credentials::{Credentials, CredentialsError, credentials};
+use crate::guard::Unguarded;
+use crate::shared::Analyses;
+
+/// The longest text of an error.
+const MOST: usize = 300;
+
+/// Both numbers: of the pods with the version, and of the others, if there are any.
+pub(crate) type Numbers = (String, Option<String>);
+
+/// Why there are no numbers.
+#[derive(Debug, thiserror::Error)]
+enum MeasureError {
+    #[error("prometheus.address can't be used")]
+    Address(#[from] AddressError),
+    #[error(transparent)]
+    Guard(#[from] Unguarded),
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    #[error("of the pods with the version")]
+    Target(#[source] AskError),
+    #[error("of the other pods")]
+    Control(#[source] AskError),
+}
+
+/// Measures, when it is this namespace's turn. An error is a text for people.
+pub(crate) async fn measure(
+    analyses: &Analyses,
+    namespace: &str,
+    analysis: &Analysis,
+    question: &RolloutAnalysisSpec,
+) -> Result<Numbers, String> {
+    let _turn = analyses.turns.take(namespace).await;
+    measured(analyses, namespace, analysis, question).await.map_err(|error| {
+        let text = chain(&error);
+        text.chars().filter(|it| !it.is_control()).take(MOST).collect()
+    })
+}
+
+async fn measured(
+    analyses: &Analyses,
+    namespace: &str,
+    analysis: &Analysis,
+    question: &RolloutAnalysisSpec,
+) -> Result<Numbers, MeasureError> {
+    let prometheus = &analysis.prometheus;
+    let address = Address::parse(&prometheus.address)?;
+    let guarded = analyses.guard.now().await?;
+    let credentials = match &prometheus.auth_ref {
+        Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
+        None => Credentials::default(),
+    };
+    let of = async |pods: &[String]| {
+        let query = fill(&prometheus.query, namespace, pods);
+        ask(&address, &query, &credentials, &guarded, &analyses.roots).await
+    };
+    let control = async {
+        if question.control.is_empty() {
+            return Ok(None);
+        }
+        of(&question.control).await.map(Some)
+    };
+    let (target, control) = tokio::join!(of(&question.pods), control);
+    Ok((target.map_err(MeasureError::Target)?, control.map_err(MeasureError::Control)?))
+}

@@ -1,0 +1,101 @@
+//! The answers of one round, and when each query is due.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Analysis, Answer, QueryAnswers, RolloutAnalysisStatus};
+use nudge_core::analysis::period;
+use tokio::time::Instant;
+
+use crate::measure::Numbers;
+
+/// One round.
+pub(crate) struct Series {
+    round: String,
+    began: Instant,
+    queries: BTreeMap<String, Query>,
+}
+
+struct Query {
+    answers: Vec<Answer>,
+    last: Instant,
+}
+
+impl Series {
+    /// A round that is seen first now. What was answered in it already, by the process before, stays.
+    pub(crate) fn new(round: &str, known: Option<&RolloutAnalysisStatus>, now: Instant) -> Self {
+        let known = known.filter(|known| known.round == round);
+        let query = |one: &QueryAnswers| (one.name.clone(), Query { answers: one.answers.clone(), last: now });
+        let queries = known.iter().flat_map(|known| &known.queries).map(query).collect();
+        Self { round: round.to_owned(), began: now, queries }
+    }
+
+    pub(crate) fn is(&self, round: &str) -> bool {
+        self.round == round
+    }
+
+    /// When this query is due: a whole period after the round began, so that all data are of it.
+    pub(crate) fn due(&self, analysis: &Analysis) -> Instant {
+        self.queries.get(&analysis.name).map_or(self.began, |query| query.last) + period(analysis)
+    }
+
+    /// Notes an answer to what was asked at this time.
+    pub(crate) fn note(&mut self, analysis: &Analysis, asked: Instant, at: Time, numbers: Result<Numbers, String>) {
+        let new = || Query { answers: Vec::new(), last: asked };
+        let query = self.queries.entry(analysis.name.clone()).or_insert_with(new);
+        query.last = asked;
+        let number = query.answers.last().map_or(1, |last| last.number + 1);
+        let answer = match numbers {
+            Ok((target, control)) => Answer { number, at, target: Some(target), control, error: None },
+            Err(error) => Answer { number, at, target: None, control: None, error: Some(error) },
+        };
+        query.answers.push(answer);
+        let surplus = query.answers.len().saturating_sub(QueryAnswers::MOST);
+        query.answers.drain(..surplus);
+    }
+
+    /// As it is written down, for these analyses.
+    pub(crate) fn status(&self, analyses: &[Analysis]) -> RolloutAnalysisStatus {
+        let of = |analysis: &Analysis| {
+            let answers = self.queries.get(&analysis.name)?.answers.clone();
+            Some(QueryAnswers { name: analysis.name.clone(), answers })
+        };
+        RolloutAnalysisStatus { round: self.round.clone(), queries: analyses.iter().filter_map(of).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn analysis() -> Analysis {
+        let prometheus = json!({"address": "http://a", "query": "rate(a{pod=~\"{{pods}}\"}[1m])"});
+        serde_json::from_value(json!({"name": "errors", "prometheus": prometheus, "max": "1"})).unwrap()
+    }
+
+    #[test]
+    fn the_first_answer_comes_a_period_after_the_round_began_and_twenty_are_kept() {
+        let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
+        let mut series = Series::new("a", None, began);
+        let minute = Duration::from_mins(1);
+        assert_eq!(series.due(&analysis()), began + minute);
+        for number in 1..=30 {
+            let asked = began + minute * number;
+            series.note(&analysis(), asked, at.clone(), Ok((number.to_string(), None)));
+            assert_eq!(series.due(&analysis()), asked + minute);
+        }
+        let status = series.status(&[analysis()]);
+        let answers = &status.queries[0].answers;
+        assert_eq!((answers.len(), answers[0].number, answers[19].number), (20, 11, 30));
+        // Another process goes on, and waits for a period: it does not know when the last one was asked.
+        let later = began + minute * 40;
+        let next = Series::new("a", Some(&status), later);
+        assert_eq!((next.status(&[analysis()]), next.due(&analysis())), (status.clone(), later + minute));
+        assert!(Series::new("b", Some(&status), later).status(&[analysis()]).queries.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! One config that is being moved: its numbers are asked for while the controller wants them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{Analysis, RolloutAnalysis, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
+use nudge_cluster::call::{CallError, call};
+use nudge_protocol::error_chain::chain;
+use serde_json::json;
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, sleep_until};
+
+use crate::measure::measure;
+use crate::series::Series;
+use crate::shared::Analyses;
+
+/// When to look again at a config that is not asked about, or could not be read.
+const AGAIN: Duration = Duration::from_secs(15);
+
+/// One config.
+pub(crate) struct Task {
+    pub(crate) analyses: Arc<Analyses>,
+    pub(crate) namespace: String,
+    pub(crate) receiver: Receiver<Arc<RolloutAnalysis>>,
+}
+
+impl Task {
+    /// Asks until dropped.
+    pub(crate) async fn run(mut self) {
+        let mut series: Option<Series> = None;
+        let mut next = Instant::now();
+        loop {
+            let object = Arc::clone(&self.receiver.borrow_and_update());
+            let now = Instant::now();
+            let current = match series.take().filter(|known| known.is(&object.spec.round)) {
+                Some(known) => series.insert(known),
+                None => {
+                    next = now;
+                    series.insert(Series::new(&object.spec.round, object.status.as_ref(), now))
+                }
+            };
+            if next <= now {
+                next = match self.look(&object, current).await {
+                    Ok(due) => due,
+                    Err(error) => {
+                        let (namespace, config) = (&self.namespace, object.name_any());
+                        tracing::warn!(namespace, config, error = chain(&error), "analysis interrupted; retrying");
+                        Instant::now() + AGAIN
+                    }
+                };
+            }
+            tokio::select! {
+                changed = self.receiver.changed() => if changed.is_err() {
+                    return;
+                },
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    /// Asks what is due. Returns when the next is.
+    async fn look(&self, object: &RolloutAnalysis, series: &mut Series) -> Result<Instant, CallError> {
+        let name = object.name_any();
+        let Some(analyses) = self.wanted(object, &name).await? else { return Ok(Instant::now() + AGAIN) };
+        let now = Instant::now();
+        let due: Vec<&Analysis> = analyses.iter().filter(|analysis| series.due(analysis) <= now).collect();
+        let asked = due.iter().map(async |analysis| {
+            let numbers = measure(&self.analyses, &self.namespace, analysis, &object.spec).await;
+            (*analysis, numbers, Time(Timestamp::now()))
+        });
+        for (analysis, numbers, at) in join_all(asked).await {
+            let (namespace, query) = (&self.namespace, &analysis.name);
+            match &numbers {
+                Ok((target, control)) => tracing::debug!(namespace, config = name, query, target, control, "measured"),
+                Err(error) => tracing::info!(namespace, config = name, query, error, "not measured"),
+            }
+            series.note(analysis, now, at, numbers);
+        }
+        if !due.is_empty() {
+            self.write(&name, &series.status(&analyses)).await?;
+        }
+        let next = analyses.iter().map(|analysis| series.due(analysis)).min();
+        Ok(next.unwrap_or_else(|| Instant::now() + AGAIN))
+    }
+
+    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one.
+    async fn wanted(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
+        let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
+        let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
+        let asked = &object.spec;
+        Ok(config
+            .filter(|config| moves(config, asked.generation, &asked.target))
+            .map(|config| config.spec.rollout.analysis))
+    }
+
+    async fn write(&self, name: &str, status: &RolloutAnalysisStatus) -> Result<(), CallError> {
+        let api = Api::<RolloutAnalysis>::namespaced(self.analyses.client.clone(), &self.namespace);
+        let what = || format!("writing the status of RolloutAnalysis {}/{name}", self.namespace);
+        let patch = Patch::Merge(json!({"status": status}));
+        match call(what, api.patch_status(name, &PatchParams::default(), &patch)).await {
+            // The rollout has ended.
+            Err(error) if error.code() == 404 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+/// Whether the config is being moved to this version by a spec of this generation.
+fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
+    config.metadata.generation == Some(generation)
+        && config.status.as_ref().is_some_and(|status| {
+            let stage = matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking));
+            stage && status.target.as_deref() == Some(target)
+        })
+}
