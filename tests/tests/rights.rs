@@ -10,9 +10,11 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod as PodObject, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_api::{ConfigSource, RolloutAnalysis, VersionedConfig};
+use nudge_tests::cluster::analysis::may_send;
 use nudge_tests::cluster::installation::{
-    ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy, hub_ca, injected_pod,
+    ACCOUNT, ANALYSIS_ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy,
+    hub_ca, injected_pod,
 };
 use nudge_tests::cluster::sources::may_read;
 use nudge_tests::cluster::{Options, Space, options};
@@ -48,6 +50,7 @@ fn given(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
             let account = match role["metadata"]["name"].as_str().context("no name")? {
                 "nudge-certs" => CERTS_ACCOUNT,
                 name if name.starts_with("nudge-sources") => SOURCES_ACCOUNT,
+                "nudge-analysis" | "nudge-analysis-cluster" => ANALYSIS_ACCOUNT,
                 name if name.ends_with("-hub") => HUB_ACCOUNT,
                 _ => ACCOUNT,
             };
@@ -357,5 +360,37 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
     own.extend(
         ["configmaps", "secrets"].iter().flat_map(|resource| ["list", "watch"].map(|verb| right(verb, "", resource))),
     );
+    agree(&cluster, given).await
+}
+
+#[tokio::test]
+async fn so_it_is_with_the_rights_of_analysis() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
+    installation.apply_analysis().await?;
+    let space = installation.enabled("rights").await?;
+    space.create_object::<Secret>(json!({"metadata": {"name": "metrics"}, "stringData": {"token": "a"}})).await?;
+    may_send(&space, "metrics").await?;
+    // What the role control writes.
+    let prometheus =
+        json!({"address": "http://127.0.0.1:1", "query": "up{pod=~\"{{pods}}\"}", "authRef": {"name": "metrics"}});
+    let analysis = json!([{"name": "errors", "max": "1", "interval": "5s", "prometheus": prometheus}]);
+    let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": {"analysis": analysis}}});
+    space.create_object::<VersionedConfig>(config).await?;
+    let status =
+        json!({"status": {"current": "1", "target": "2", "phase": "Progressing", "rollout": {"stage": "Moving"}}});
+    space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(status)).await?;
+    let wanted = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop"},
+        "spec": {"target": "2", "generation": 1, "round": "a", "pods": ["web"], "control": []}
+    });
+    space.create_object::<RolloutAnalysis>(wanted).await?;
+    let analysis = installation.analysis(&ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"])).await?;
+    let measured = |object: &RolloutAnalysis| object.status.as_ref().is_some_and(|status| !status.queries.is_empty());
+    let waited = space.object_until(SOON, "shop", "it was measured", measured).await;
+    waited.with_context(|| format!("its log:\n{}", analysis.log()))?;
+    let mut given = given("components/analysis")?;
+    given.retain(|account, _| *account == ANALYSIS_ACCOUNT);
+    given.get_mut(ANALYSIS_ACCOUNT).context("no rights")?.insert(right("get", "", "secrets"));
     agree(&cluster, given).await
 }

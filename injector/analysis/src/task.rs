@@ -115,6 +115,7 @@ fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
     config.metadata.generation == Some(generation)
         && config.status.as_ref().is_some_and(|status| {
             let stage = matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking));
-            stage && status.target.as_deref() == Some(target)
+            let failed = status.rollout.failure.as_ref().is_some_and(|failure| failure.version == target);
+            stage && !failed && status.target.as_deref() == Some(target)
         })
 }

@@ -90,7 +90,8 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     let config = json!({"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "patch"]});
     let map = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]});
     space.allow("dev", json!([config, map])).await?;
-    let identity = installation.cluster.user(&format!("system:serviceaccount:{}:dev", space.name), &[]).clone();
+    let user = format!("system:serviceaccount:{}:dev", space.name);
+    let identity = installation.cluster.user(&user, &[]);
     let dev = Api::<VersionedConfig>::namespaced(installation.cluster.client(&identity).await?, &space.name);
     let sends = json!({"prometheus": {"address": "http://evil.example.com", "query": "{{pods}}", "authRef": {"name": "metrics"}}});
     let said = denied(write(&dev, &sends).await)?;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use nudge_api::{Phase, RolloutAnalysis, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
@@ -144,10 +143,6 @@ impl Scene {
     /// What was measured.
     pub(crate) async fn measured(&self, what: &str, is: impl Fn(&RolloutAnalysis) -> bool) -> Result<RolloutAnalysis> {
         self.space.object_until(LONG, "shop", what, is).await
-    }
-
-    pub(crate) fn uid(config: &VersionedConfig) -> Option<String> {
-        config.uid()
     }
 }
 

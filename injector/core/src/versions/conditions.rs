@@ -51,7 +51,8 @@ impl Progress {
         };
         let moving = || Reason::Progressing.explained(format!("moving to version {target}"));
         let explanation = effects.waits_for.clone().unwrap_or_else(moving);
-        let stalled = effects.held && !effects.inconclusive && !is_planned(explanation.reason);
+        let goes_on_by_itself = effects.inconclusive || explanation.reason == Reason::AnalysisInconclusive;
+        let stalled = effects.held && !goes_on_by_itself && !is_planned(explanation.reason);
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling } }
     }
 

@@ -13,7 +13,7 @@ use nudge_core::pods::PodState;
 use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
-use super::rollout::{StepReport, said_of_evidence, said_of_watch, step};
+use super::rollout::{StepReport, said_of_analysis, said_of_evidence, said_of_watch, step};
 use crate::output::table::{or_none, table};
 use crate::output::visible;
 
@@ -299,7 +299,10 @@ impl Report {
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
         if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {
-            lines.push(("Evidence", said_of_evidence(evidence, target, or_none(self.current.as_deref()).as_str())));
+            let current = or_none(self.current.as_deref());
+            lines.push(("Evidence", said_of_evidence(evidence, target, &current)));
+            let analyses = evidence.analysis.iter();
+            lines.extend(analyses.map(|one| ("Analysis", said_of_analysis(one, target, &current))));
         }
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
@@ -509,18 +512,24 @@ mod tests {
             "stage": "Moving", "threshold": 1_u64 << 32, "step": 1,
             "watch": {"seconds": 36, "reason": "the readiness probe of container app needs 36 s", "weak": "pod web-2 has no readiness or liveness probe"},
             "evidence": {"assigned": 1, "harmed": 1, "unassigned": 3, "notWaitedFor": 2,
-                "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}}}});
+                "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12},
+                "analysis": [{"name": "errors", "verdict": "Pending", "target": "0.25", "control": "0.002", "at": "2026-11-25T08:00:00Z"},
+                    {"name": "latency", "verdict": "Inconclusive"}]}}});
         let ended = PodState { name: "web-0".into(), finished: true, ..pod(None) };
         let terminating = PodState { name: "web-2".into(), terminating: true, ..pod(None) };
         let report = report(&config(&status), &[pod(None), ended, terminating]);
         let text = report.text();
-        let lines: Vec<&str> =
-            text.lines().filter(|line| ["Step:", "Watch", "Evide"].contains(&&line[..5.min(line.len())])).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| ["Step:", "Watch", "Evide", "Analy"].contains(&&line[..5.min(line.len())]))
+            .collect();
         let expected = [
             "Step:      1 of 4, version 2 is assigned to 1 of 1 pods",
             "Watch:     36 s for each step, because the readiness probe of container app needs 36 s; weak evidence: pod web-2 has no readiness or \
              liveness probe",
             "Evidence:  1 of 1 pod on 2 restarted (first: web-1, 12 s after its notification); of 3 on 1 none; 2 not waited for",
+            "Analysis:  errors 0.25 on 2, 0.002 on 1: Pending, measured 2026-11-25T08:00:00Z",
+            "Analysis:  latency no number: Inconclusive, not measured yet",
         ];
         assert_eq!(lines, expected, "{text}");
         let document = serde_json::to_value(&report).unwrap();
@@ -531,7 +540,8 @@ mod tests {
                 &status["rollout"]["watch"],
                 &json!({
             "assigned": 1, "harmed": 1, "unassigned": 3, "unassignedHarmed": 0, "notWaitedFor": 2,
-            "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12}})
+            "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12},
+            "analysis": status["rollout"]["evidence"]["analysis"]})
             )
         );
     }
