@@ -41,8 +41,9 @@ fn texts(value: &Value) -> Vec<&str> {
 /// The rights of each account by its roles of the files, where those of a namespace are bound by their names.
 fn given(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
     let mut given = BTreeMap::<_, BTreeSet<_>>::new();
-    for file in ["rbac", "rbac-namespace"] {
-        let text = fs::read_to_string(deploy().join(format!("{folder}/{file}.yaml")))?;
+    let files = ["rbac", "rbac-namespace"].map(|file| deploy().join(format!("{folder}/{file}.yaml")));
+    for file in files.into_iter().filter(|file| file.exists()) {
+        let text = fs::read_to_string(file)?;
         for role in serde_saphyr::from_multiple::<Value>(&text)? {
             if !role["kind"].as_str().is_some_and(|kind| kind.ends_with("Role")) {
                 continue;
@@ -50,7 +51,8 @@ fn given(folder: &str) -> Result<BTreeMap<&'static str, BTreeSet<Right>>> {
             let account = match role["metadata"]["name"].as_str().context("no name")? {
                 "nudge-certs" => CERTS_ACCOUNT,
                 name if name.starts_with("nudge-sources") => SOURCES_ACCOUNT,
-                "nudge-analysis" | "nudge-analysis-cluster" => ANALYSIS_ACCOUNT,
+                "nudge-analysis-control" => ACCOUNT,
+                name if name.starts_with("nudge-analysis") => ANALYSIS_ACCOUNT,
                 name if name.ends_with("-hub") => HUB_ACCOUNT,
                 _ => ACCOUNT,
             };

@@ -379,6 +379,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
+        let with = |address: &str, interval: &str| {
+            let prometheus =
+                json!({"address": address, "query": "up{pod=~\"{{pods}}\"}", "authRef": {"name": "metrics"}});
+            let mut config = config("1");
+            config["spec"]["rollout"] =
+                json!({"analysis": [{"name": "errors", "max": "1", "interval": interval, "prometheus": prometheus}]});
+            config
+        };
+        let may = |may_read| FakeLookups { may_update: true, may_read, ..FakeLookups::default() };
+        let one = with("http://prometheus:9090", "5s");
+        for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", "5s"))] {
+            let changed = request("VersionedConfig", "UPDATE", Some(old), Some(new));
+            let (verdict, asked) = reviewed(may(vec![]), &changed).await;
+            let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+            assert!(denial.message.contains("needs the right to get Secret metrics"), "{}", denial.message);
+            assert_eq!(asked.last().map(String::as_str), Some("may eve get Secret metrics in team"));
+            assert!(!reviewed(may(vec!["metrics"]), &changed).await.0.is_denied());
+        }
+        // Who changes something else is not asked.
+        let mut paused = one.clone();
+        paused["spec"]["rollout"]["paused"] = json!(true);
+        let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&paused));
+        assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
+        let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", "2h")));
+        assert!(reviewed(may(vec!["metrics"]), &odd).await.0.is_denied());
+    }
+
+    #[tokio::test]
     async fn a_change_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
         let mut both = [config("1"), config("2")];
         for config in &mut both {

@@ -27,7 +27,7 @@ const SYSTEM: &str = "kube-system";
 /// They can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it is not known which addresses are the API server's and kube-system's: bind Role nudge-analysis in kube-system and default"
+    "it is not known which addresses are the API server's and kube-system's; apply the component analysis again, with its Roles in kube-system and default"
 )]
 pub(crate) struct Unguarded(#[source] pub(crate) CallError);
 

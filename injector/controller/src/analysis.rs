@@ -12,6 +12,7 @@ use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 
+use super::asked::Asked;
 use super::controller::{Controller, FIELD_MANAGER};
 use super::locked::locked;
 
@@ -19,14 +20,6 @@ use super::locked::locked;
 const READS: Duration = Duration::from_secs(1);
 /// Other pods of the same round are written no more often.
 const WRITES: Duration = Duration::from_secs(5);
-
-/// What is known of the object of one config.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    object: Option<Arc<RolloutAnalysis>>,
-    read: Option<Instant>,
-    written: Option<Instant>,
-}
 
 /// Whether a version is on trial that is judged by numbers.
 fn is_measured(config: &VersionedConfig) -> bool {

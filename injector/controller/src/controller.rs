@@ -23,8 +23,8 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::analysis::Asked;
 use super::approvals::Approvers;
+use super::asked::Asked;
 use super::counting::Counting;
 use super::gate::Gate;
 use super::listings::Listings;

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod approvals;
+mod asked;
 mod audit;
 mod baseline;
 #[cfg(test)]

@@ -17,6 +17,9 @@ use crate::load::Load;
 /// For a machine that has much else to do.
 pub(crate) const LONG: Duration = Duration::from_mins(2);
 
+/// The progress deadline, in seconds: what can't be measured holds for longer, and nothing goes back.
+pub(crate) const DEADLINE: u64 = 10;
+
 /// The control plane with its webhooks, and the role analysis.
 pub(crate) async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
     static SHARED: OnceCell<Replica> = OnceCell::const_new();
@@ -43,8 +46,7 @@ impl Scene {
         let space = installation.enabled("analysis").await?;
         let rollout = json!({
             "steps": [{"pods": 1}, {"pods": "50%"}], "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60,
-            // The least: what can't be measured holds for longer, and nothing goes back.
-            "progressDeadlineSeconds": 10,
+            "progressDeadlineSeconds": DEADLINE,
         });
         let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": rollout}});
         space.create_object::<VersionedConfig>(config).await?;
@@ -131,7 +133,7 @@ impl Scene {
         self.stands(&what, |status| status.phase == Phase::Current && status.current.as_deref() == Some(version)).await
     }
 
-    /// Waits until the analysis holds the version, and for longer than the progress deadline. What it says.
+    /// Waits until the analysis holds the version because of this. What it says.
     pub(crate) async fn is_held(&self, what: &str, says: &str) -> Result<String> {
         let held = |status: &VersionedConfigStatus| {
             ready(status).is_some_and(|(reason, message)| reason == "AnalysisInconclusive" && message.contains(says))
