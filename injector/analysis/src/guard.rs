@@ -81,9 +81,13 @@ impl Guard {
         let services = Api::<Service>::namespaced(self.client.clone(), "default");
         let endpoints = Api::<Endpoints>::namespaced(self.client.clone(), "default");
         let found = call(|| "reading Service default/kubernetes".to_owned(), services.get_opt("kubernetes")).await?;
-        found.iter().for_each(|service| add_service(service, &mut guarded));
+        if let Some(service) = found {
+            add_service(&service, &mut guarded);
+        }
         let found = call(|| "reading Endpoints default/kubernetes".to_owned(), endpoints.get_opt("kubernetes")).await?;
-        found.iter().for_each(|endpoints| add_endpoints(endpoints, &mut guarded));
+        if let Some(endpoints) = found {
+            add_endpoints(&endpoints, &mut guarded);
+        }
         Ok(guarded)
     }
 

@@ -37,13 +37,12 @@ impl Task {
         loop {
             let object = Arc::clone(&self.receiver.borrow_and_update());
             let now = Instant::now();
-            let current = match series.take().filter(|known| known.is(&object.spec.round)) {
-                Some(known) => series.insert(known),
-                None => {
-                    next = now;
-                    series.insert(Series::new(&object.spec.round, object.status.as_ref(), now))
-                }
-            };
+            if series.as_ref().is_none_or(|known| !known.is(&object.spec.round)) {
+                next = now;
+            }
+            let same = series.take().filter(|known| known.is(&object.spec.round));
+            let new = || Series::new(&object.spec.round, object.status.as_ref(), now);
+            let current = series.insert(same.unwrap_or_else(new));
             if next <= now {
                 next = match self.look(&object, current).await {
                     Ok(due) => due,

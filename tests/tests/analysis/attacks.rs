@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Endpoints;
+use kube::Api;
+use kube::api::PostParams;
 use nudge_api::RolloutAnalysis;
 use nudge_tests::cluster::analysis::{may_send, own_address};
 use nudge_tests::tools;
@@ -156,7 +159,30 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     let status =
         scene.stands("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive")).await?;
     ensure!(status.rollout.failure.is_none() && status.rollout.step == 1, "{status:#?}");
-    // The API server stands in kube-system's place here: what Services of kube-system have is refused by the same rule.
     ensure!(!format!("{object:?} {status:?}").contains("hunter2"));
+    stands_behind_a_service_of_the_system(&scene, &other).await
+}
+
+/// What a Service of kube-system has is refused, as soon as that is known.
+async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) -> Result<()> {
+    let system = Api::<Endpoints>::namespaced(scene.space.client.clone(), "kube-system");
+    let endpoints = json!({
+        "metadata": {"name": "metrics"},
+        "subsets": [{"addresses": [{"ip": server.address.ip()}], "ports": [{"port": server.address.port()}]}],
+    });
+    system.create(&PostParams::default(), &serde_json::from_value(endpoints)?).await?;
+    scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None)]}})).await?;
+    let refused = |object: &RolloutAnalysis| {
+        error(object, "system").is_ok_and(|error| error.contains("it is of the API server or of kube-system"))
+    };
+    scene.measured("it is refused", refused).await?;
+    let asked = server.count();
+    let answers = |object: &RolloutAnalysis| {
+        let query = object.status.as_ref().and_then(|status| status.queries.first());
+        query.and_then(|query| query.answers.last()).map_or(0, |last| last.number)
+    };
+    let known = answers(&scene.measured("it is there", |_| true).await?);
+    scene.measured("it is measured again", |object| answers(object) > known).await?;
+    ensure!(server.count() == asked, "nothing is sent there any more");
     Ok(())
 }

@@ -50,18 +50,14 @@ pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
 /// The IPv4 address that an IPv6 address carries, whatever gateway unpacks it.
 fn plain(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = ip else { return ip };
-    let [a, b, c, .., y, z] = six.segments();
-    let four = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-    };
+    let four = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));
     match six.segments() {
-        _ if six.to_ipv4_mapped().is_some() => four(y, z),
-        // IPv4-compatible, apart from :: and ::1.
-        [0, 0, 0, 0, 0, 0, ..] if six != Ipv6Addr::UNSPECIFIED && six != Ipv6Addr::LOCALHOST => four(y, z),
-        // NAT64, and 6to4.
-        [0x64, 0xff9b, ..] => four(y, z),
-        _ if a == 0x2002 => four(b, c),
+        // Of :: and ::1 the rules for IPv6 speak.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => ip,
+        // IPv4-compatible, IPv4-mapped, NAT64, and 6to4.
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, .., high, low] | [0x2002, high, low, ..] => {
+            four(high, low)
+        }
         _ => ip,
     }
 }

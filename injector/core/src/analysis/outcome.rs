@@ -31,8 +31,6 @@ pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
     }
     match (number(&answer.control), max, ratio) {
         (None, Some(_), _) => Outcome::HighAlone,
-        // There is nothing to compare with, and nothing else to go by.
-        (None, None, _) => Outcome::Good,
         (Some(control), _, Some(ratio)) if target > ratio * control => {
             if control <= 0.0 && max.is_none() {
                 let why =
@@ -43,7 +41,8 @@ pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
             }
         }
         (Some(_), Some(_), Some(_)) => Outcome::AllHigh,
-        (Some(_), None, _) => Outcome::Good,
+        // It keeps the ratio, or there is nothing to compare with and nothing else to go by.
+        (_, None, _) => Outcome::Good,
         (Some(control), Some(max), None) if control > max => Outcome::AllHigh,
         (Some(_), Some(_), None) => Outcome::High,
     }

@@ -7,6 +7,7 @@ use super::thresholds::Thresholds;
 
 /// A config's rollout.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant)] // there is one at a time
 pub enum Rollout {
     /// No version is current yet.
     Initial {
