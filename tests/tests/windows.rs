@@ -1,17 +1,18 @@
 //! Windows, freezes and policies on a real API server: what waits, why and until when; what goes on; and what does not wait.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{Phase, Reason, RolloutPolicy, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
+use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
@@ -243,6 +244,118 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     shop.waits(Reason::Frozen, "RolloutPolicy labelled freezes").await?;
     label("calm").await?;
     shop.is_current("3").await
+}
+
+#[tokio::test]
+async fn what_can_not_be_used_is_refused_or_closes() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "space").await?;
+    let window =
+        |from: &str, day: &str, zone: &str| json!([{"days": [day], "from": from, "to": "24:00", "timeZone": zone}]);
+    let refused = async |rollout: Value, says: &str| {
+        let error = shop.rules(rollout).await.err().context("it was taken")?;
+        ensure!(format!("{error:#}").contains(says), "{error:#}");
+        Ok(())
+    };
+    let says = "VersionedConfig shop can't have these windows: window 1: time zone \"Mars/Olympus\" is not known";
+    refused(json!({"windows": window("09:00", "Mon", "Mars/Olympus")}), says).await?;
+    refused(json!({"windows": window("9:00", "Mon", "UTC")}), "spec.rollout.windows").await?;
+    refused(json!({"windows": window("09:00", "Someday", "UTC")}), "spec.rollout.windows").await?;
+    refused(json!({"freeze": {"reason": ""}}), "spec.rollout.freeze.reason").await?;
+    refused(json!({"freeze": {"reason": "x", "until": "tomorrow"}}), "spec.rollout.freeze.until").await?;
+    let stored = async |spec: Value| Policy::new(installation.cluster, "space", "space", spec).await;
+    for bad in [
+        json!({"windows": window("24:00", "Mon", "UTC")}),
+        json!({"windows": window("09:00", "monday", "UTC")}),
+        json!({"windows": vec![window("09:00", "Mon", "UTC")[0].clone(); 17]}),
+        json!({"requireApproval": {"required": 0}}),
+        json!({"freeze": {}}),
+    ] {
+        ensure!(stored(bad.clone()).await.is_err(), "{bad}");
+    }
+    let policy = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await?;
+    shop.wants_paused("2").await?;
+    shop.rules(json!({"paused": false})).await?;
+    shop.waits(Reason::OutsideWindow, "a window of RolloutPolicy space can't be used, so no version goes on").await?;
+    policy.delete().await?;
+    shop.is_current("2").await
+}
+
+#[tokio::test]
+async fn the_plugin_freezes_warns_and_ends_the_freeze() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "plugin").await?;
+    let run = async |code: i32, arguments: &[&str]| {
+        let mut command = Command::new(binary::kubectl_nudge()?);
+        command.args(arguments).args(["--namespace", &shop.space.name]);
+        command.arg("--kubeconfig").arg(installation.cluster.kubeconfig());
+        let ended = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+        ensure!(ended.code == Some(code), "{arguments:?}: {ended:?}");
+        Ok::<_, anyhow::Error>(ended)
+    };
+    let frozen = run(0, &["freeze", "shop", "--reason=audit", "--for=2h"]).await?;
+    ensure!(frozen.stdout.starts_with("config shop frozen until 20"), "{frozen:?}");
+    let used = run(0, &["use", "shop", "2"]).await?;
+    ensure!(used.stdout == "config shop: spec.current is 2\n", "{used:?}");
+    ensure!(
+        used.stderr.starts_with("warning: version 2 of config shop waits: the config is frozen until 20"),
+        "{used:?}"
+    );
+    shop.waits(Reason::Frozen, "audit").await?;
+    let status = run(0, &["status", "shop"]).await?.stdout;
+    ensure!(status.contains("Frozen") && status.contains(": audit\n"), "{status}");
+    let late = run(124, &["use", "shop", "2", "--wait", "--timeout=1s"]).await?.stderr;
+    ensure!(late.contains("the config is frozen until 20") && late.contains(": audit\n"), "{late}");
+    let thawed = run(0, &["unfreeze", "shop"]).await?.stdout;
+    ensure!(thawed == "config shop unfrozen\n", "{thawed}");
+    shop.is_current("2").await?;
+    ensure!(run(0, &["unfreeze", "shop"]).await?.stdout == "config shop is not frozen by its spec\n");
+    Ok(())
+}
+
+/// Whoever has a namespace, with Kubernetes' own roles and those of Nudge.
+#[tokio::test]
+async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    installation.apply_file("base/user-roles.yaml").await?;
+    let shop = Shop::new(installation, "guarded").await?;
+    let policy = Policy::new(installation.cluster, "guarded", "guarded", json!({"freeze": {"reason": "all"}})).await?;
+    let of_namespace = ["admin", "edit", "view"].map(|role| format!("system:aggregate-to-{role}"));
+    let of_nudge = ["nudge-edit", "nudge-view", "nudge-namespace", "nudge-namespace-hub"].map(str::to_owned);
+    for role in of_namespace.iter().chain(&of_nudge) {
+        let binding = json!({
+            "metadata": {"name": format!("mallory-{}", role.replace(':', "-"))},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        shop.space.create_object::<RoleBinding>(binding).await?;
+    }
+    let mallory = installation.cluster.client(&installation.cluster.user("mallory", &[])).await?;
+    let configs: Api<VersionedConfig> = Api::namespaced(mallory.clone(), &shop.space.name);
+    let patch = |patch: Value| Patch::Merge(patch);
+    let allowed = async || configs.get("shop").await.ok().map(drop);
+    eventually(LONG, "the roles are bound", allowed).await?;
+    let policies: Api<RolloutPolicy> = Api::all(mallory.clone());
+    let namespaces: Api<Namespace> = Api::all(mallory);
+    let thawed = policies.patch(&policy.name, &PatchParams::default(), &patch(json!({"spec": {"freeze": null}}))).await;
+    let gone = policies.delete(&policy.name, &DeleteParams::default()).await;
+    let mut other = policy.api.get(&policy.name).await?;
+    other.metadata = kube::api::ObjectMeta { name: Some("mine".to_owned()), ..kube::api::ObjectMeta::default() };
+    let made = policies.create(&PostParams::default(), &other).await;
+    let relabelled = patch(json!({"metadata": {"labels": {"team": "free"}}}));
+    let relabelled = namespaces.patch(&shop.space.name, &PatchParams::default(), &relabelled).await;
+    let seen = policies.list(&ListParams::default()).await;
+    let codes = [thawed.err(), gone.err(), made.err(), relabelled.err(), seen.err()].map(|error| match error {
+        Some(kube::Error::Api(status)) => status.code,
+        _ => 0,
+    });
+    ensure!(codes == [403; 5], "{codes:?}");
+    // What they may do does not help: rules of the config are added to those of the policy.
+    shop.wants_paused("2").await?;
+    let spec = json!({"spec": {"rollout": {"paused": false, "windows": open(), "freeze": null}}});
+    configs.patch("shop", &PatchParams::default(), &patch(spec)).await?;
+    shop.waits(Reason::Frozen, "RolloutPolicy guarded freezes").await?;
+    policy.delete().await
 }
 
 #[tokio::test]
