@@ -313,7 +313,7 @@ async fn the_plugin_freezes_warns_and_ends_the_freeze() -> Result<()> {
     Ok(())
 }
 
-/// Whoever has a namespace, with Kubernetes' own roles and those of Nudge.
+/// A user who has a namespace, with Kubernetes' own roles and those of Nudge.
 #[tokio::test]
 async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };

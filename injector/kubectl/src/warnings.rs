@@ -35,7 +35,9 @@ mod tests {
     fn warnings_are_read_as_the_api_server_writes_them() {
         let of = |values: &[&str]| {
             let mut headers = HeaderMap::new();
-            values.iter().for_each(|value| drop(headers.append("warning", value.parse().unwrap())));
+            for value in values {
+                headers.append("warning", value.parse().unwrap());
+            }
             warnings(&headers)
         };
         assert_eq!(of(&[r#"299 - "version \"2\" waits: a\\b""#]), [r#"version "2" waits: a\b"#]);

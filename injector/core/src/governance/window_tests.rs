@@ -109,7 +109,7 @@ fn zones_with_odd_offsets_and_days_that_never_were() {
 }
 
 #[test]
-fn the_next_opening_is_told_in_its_zone_and_in_utc() {
+fn the_next_opening_is_written_in_its_zone_and_in_utc() {
     let berlin = windows(&[Day::Mon, Day::Tue], "09:00", "17:00", "Europe/Berlin");
     let next = |time: &str| berlin.next_opening(at(time)).unwrap().to_string();
     assert_eq!(next("2026-10-24T12:00:00Z"), "2026-10-26 09:00 Europe/Berlin (08:00 UTC)");
