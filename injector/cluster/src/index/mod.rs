@@ -23,4 +23,5 @@ pub use event::IndexEvent;
 pub use kind::Kind;
 pub use listed::{Namespaces, Scope};
 pub use pods::PodEntry;
+pub(crate) use policies::Unread;
 pub use state::{Index, Labels};

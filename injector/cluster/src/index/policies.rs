@@ -7,17 +7,40 @@ use std::time::{Duration, Instant};
 use nudge_api::RolloutPolicy;
 use nudge_core::governance::{MOST_POLICIES, Policies};
 use nudge_core::keys::ConfigKey;
-use nudge_protocol::error_chain::chain;
 
 use super::state::{Inner, Labels};
 use super::{Index, IndexEvent};
-use crate::watch::FollowError;
 use crate::watch_health::WatchHealth;
 
 /// So many failures in a row are worth saying; fewer are an everyday event.
 const FAILURES: u32 = 3;
 /// How often the API server is asked anew while configs wait, beside what the watch does by itself.
 const ASKS: Duration = Duration::from_secs(20);
+
+/// Why policies can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// The cluster does not have the kind.
+    Missing,
+    /// Nudge has no right.
+    Forbidden,
+    /// For another reason, which the log has.
+    Other,
+}
+
+impl Unread {
+    /// The message for users, who can't read the log.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Forbidden => {
+                "the control plane has no right to read RolloutPolicies; apply deploy/base of this release, whose ClusterRole nudge-injector has it"
+            }
+            Self::Missing | Self::Other => {
+                "the control plane can't read RolloutPolicies at the moment; its log says why"
+            }
+        }
+    }
+}
 
 /// One policy; `Err` for one that this release can't parse, with the reason.
 type Policy = Result<Arc<RolloutPolicy>, String>;
@@ -36,7 +59,7 @@ pub(super) struct KnownPolicies {
     /// The cluster does not have the kind, so there are none.
     absent: bool,
     /// Why they can't be read, after some failures in a row.
-    fault: Option<String>,
+    fault: Option<Unread>,
     /// When the API server was last asked because somebody waits.
     asked: Option<Instant>,
 }
@@ -64,7 +87,7 @@ impl KnownPolicies {
     /// Those of a namespace with these labels.
     fn of(&self, labels: &Labels) -> Policies {
         if !self.is_current() {
-            let why = self.fault.as_deref().unwrap_or("RolloutPolicies have not been read yet");
+            let why = self.fault.map_or("RolloutPolicies have not been read yet", Unread::message);
             return Policies::Unknown(why.to_owned());
         }
         if self.beyond {
@@ -174,28 +197,25 @@ impl Index {
         });
     }
 
-    /// They could not be read, so often in a row. A cluster without the kind has no policies.
-    pub(crate) fn policies_failed(&self, error: &FollowError, failures: u32) {
+    /// They could not be read, so often in a row. A cluster without the kind has no policies. Returns whether that is worth a line of the log.
+    pub(crate) fn policies_failed(&self, why: Unread, failures: u32) -> bool {
+        let mut news = false;
         if failures < FAILURES {
-            return;
+            return news;
         }
         self.change_policies(|policies| {
-            let known = (policies.absent, policies.fault.clone());
-            policies.absent = error.is_not_found();
+            let known = (policies.absent, policies.fault);
+            policies.absent = why == Unread::Missing;
             if policies.absent {
                 (policies.all, policies.beyond, policies.fault) = (None, false, None);
             } else {
-                policies.fault = Some(fault(error));
+                policies.fault = Some(why);
             }
-            let news = known != (policies.absent, policies.fault.clone());
-            if news && !policies.absent {
-                tracing::error!(
-                    error = chain(error),
-                    "RolloutPolicies can't be read; no version goes on until they can"
-                );
-            }
-            news
+            let changed = known != (policies.absent, policies.fault);
+            news = changed && !policies.absent;
+            changed
         });
+        news
     }
 
     /// Changes what is known; wakes everything where that matters.
@@ -211,13 +231,4 @@ impl Index {
             self.notify(&IndexEvent::Config(key));
         }
     }
-}
-
-/// The message for users, who can't read the log.
-fn fault(error: &FollowError) -> String {
-    if error.is_forbidden() {
-        return "the control plane has no right to read RolloutPolicies; apply deploy/base of this release, whose ClusterRole nudge-injector has it"
-            .to_owned();
-    }
-    "the control plane can't read RolloutPolicies at the moment; its log says why".to_owned()
 }

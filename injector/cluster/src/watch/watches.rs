@@ -24,7 +24,7 @@ use super::keep::{
 };
 use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
-use crate::index::{Index, Kind, Scope};
+use crate::index::{Index, Kind, Scope, Unread};
 
 /// How many refusals in a row mean that there is no right: a server that has just started refuses for a moment what it allows.
 const REFUSALS: u32 = 3;
@@ -220,8 +220,19 @@ impl Watches {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::erase::<RolloutPolicy>(&()));
         let (index, sink) = (Arc::clone(&self.index), policies(Arc::clone(&self.index)));
         let failed = move |error: &FollowError, failures: u32| {
-            index.policies_failed(error, failures);
-            log(None, error, failures);
+            let why = match error {
+                error if error.is_not_found() => Unread::Missing,
+                error if error.is_forbidden() => Unread::Forbidden,
+                _ => Unread::Other,
+            };
+            if index.policies_failed(why, failures) {
+                tracing::error!(
+                    error = chain(error),
+                    "RolloutPolicies can't be read; no version goes on until they can"
+                );
+            } else if why != Unread::Missing {
+                log(None, error, failures);
+            }
         };
         Box::pin(follow(self.following(Whole(api), "", POLICIES, health), sink, failed))
     }

@@ -123,17 +123,13 @@ impl<'a> Effective<'a> {
         let (origin, _) = all.iter().find(|(_, windows)| !windows.is_open(at))?;
         let several = if all.len() > 1 { "all windows are open together" } else { "the next window opens" };
         let lists: Vec<Windows> = all.iter().map(|(_, windows)| windows.clone()).collect();
-        match next_common_opening(&lists, at) {
-            Some(opening) => {
-                let message = format!("no version goes on outside of the windows of {origin}; {several} at {opening}");
-                closed(message, Some(opening.at))
-            }
-            None => {
-                let owners: Vec<String> = all.iter().map(|(origin, _)| origin.to_string()).collect();
-                let owners = owners.join(" and ");
-                closed(format!("the windows of {owners} are not open together within two months; change them"), None)
-            }
+        if let Some(opening) = next_common_opening(&lists, at) {
+            let message = format!("no version goes on outside of the windows of {origin}; {several} at {opening}");
+            return closed(message, Some(opening.at));
         }
+        let owners: Vec<String> = all.iter().map(|(origin, _)| origin.to_string()).collect();
+        let owners = owners.join(" and ");
+        closed(format!("the windows of {owners} are not open together within two months; change them"), None)
     }
 }
 
