@@ -1,11 +1,10 @@
 //! `kubectl nudge approve` and `deny`, as users type them.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use nudge_tests::{Installation, binary};
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::scene::{Shop, message};
 
@@ -22,7 +21,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
         std::fs::write(&file, installation.cluster.kubeconfig_of(&installation.cluster.user(user, groups)))?;
         let mut command = Command::new(binary::kubectl_nudge()?);
         command.args(words).args(["-n", &shop.space.name]).env("KUBECONFIG", &file).stdin(Stdio::null());
-        let output = command.output().await?;
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
         let said = [output.stdout, output.stderr].concat();
         Ok((output.status.success(), String::from_utf8(said)?))
     };

@@ -94,7 +94,7 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     allow(&shop.space, "accounts", crate::scene::group(&group)).await?;
     let token = shop.space.token("ci", "https://kubernetes.default.svc", None).await?;
     let client = installation.cluster.client(&nudge_tests::cluster::Identity::Token(&token)).await?;
-    let ci = User { name: "ci".to_owned(), client, namespace: shop.space.name.clone() };
+    let ci = User { client, namespace: shop.space.name.clone() };
     let approves = async || shop.decides(&ci, "2", "Approve").await.ok();
     nudge_tests::eventually(LONG, "the role holds", approves).await?;
     let release = shop.is_current("2").await?.releases.pop().context("no release")?;

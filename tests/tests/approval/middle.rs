@@ -10,8 +10,7 @@ use crate::scene::Shop;
 #[tokio::test]
 async fn a_rollout_stops_where_it_is_when_an_approval_is_withdrawn() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
-    let rollout =
-        json!({"steps": [{"pods": 1}], "minReadySeconds": 3600, "bakeSeconds": 0, "progressDeadlineSeconds": 1});
+    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 3600, "bakeSeconds": 0});
     let shop = Shop::with(installation, json!({}), rollout).await?;
     let [alice, bob] = [shop.user(installation.cluster, "alice").await?, shop.user(installation.cluster, "bob").await?];
     let mut pods = Vec::new();

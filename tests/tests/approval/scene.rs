@@ -73,7 +73,7 @@ impl Shop {
     pub(crate) async fn user(&self, cluster: &Cluster, name: &str) -> Result<User> {
         let groups: &[&str] = if name == "eve" { &["devs"] } else { &["devs", "reviewers"] };
         let client = cluster.client(&cluster.user(name, groups)).await?;
-        Ok(User { name: name.to_owned(), client, namespace: self.space.name.clone() })
+        Ok(User { client, namespace: self.space.name.clone() })
     }
 
     /// Makes a version of this content, as that user.
@@ -159,7 +159,6 @@ pub(crate) fn digest(version: &nudge_api::VersionStatus) -> Result<String> {
 
 /// A user of the namespace.
 pub(crate) struct User {
-    pub(crate) name: String,
     pub(crate) client: Client,
     pub(crate) namespace: String,
 }

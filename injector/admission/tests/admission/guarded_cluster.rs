@@ -15,7 +15,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
-use nudge_api::{VersionedConfig, crd};
+use nudge_api::{VersionApproval, VersionedConfig, approval_crd, crd};
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
@@ -146,8 +146,11 @@ pub(crate) fn tls(certified: &Certified) -> Result<Arc<ServerConfig>> {
 pub(crate) async fn install_crd(admin: &Client) -> Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(admin.clone());
     crds.create(&PostParams::default(), &crd()).await?;
+    crds.create(&PostParams::default(), &approval_crd()).await?;
     let configs = Api::<VersionedConfig>::all(admin.clone());
     eventually(SOON, "VersionedConfigs are served", async || configs.list(&ListParams::default()).await.ok()).await?;
+    let approvals = Api::<VersionApproval>::all(admin.clone());
+    eventually(SOON, "VersionApprovals are served", async || approvals.list(&ListParams::default()).await.ok()).await?;
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{VersionedConfig, VersionedConfigSpec};
+use nudge_api::{VersionApproval, VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
@@ -30,7 +30,8 @@ macro_rules! policy {
         ))
     };
 }
-const POLICIES: [&str; 7] = [
+const POLICIES: [&str; 8] = [
+    policy!("approvals"),
     policy!("versions-made"),
     policy!("versions-marked"),
     policy!("versions-unchanged"),
@@ -91,7 +92,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
         .map(|it| format!("nudge-versions-{it}"))
         .iter()
         .map(String::as_str)
-        .chain(["nudge-configs", "nudge-configs-deleted", "nudge-configs-guarded"])
+        .chain(["nudge-approvals", "nudge-configs", "nudge-configs-deleted", "nudge-configs-guarded"])
     {
         let checked = async || policies.get(name).await.ok()?.status?.type_checking;
         let checked = eventually(SOON, "the types are checked", checked).await?;
@@ -104,7 +105,8 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     eventually(SOON, "the policies are in force", async || space.api().create(&dry, &probe).await.err()).await?;
 
-    let resources = [("", "configmaps"), ("", "secrets"), ("nudge.dev", "versionedconfigs")];
+    let resources =
+        [("", "configmaps"), ("", "secrets"), ("nudge.dev", "versionedconfigs"), ("nudge.dev", "versionapprovals")];
     let recorder = RECORDER.get_or_try_init(|| Recorder::start("policies", &admin, &resources)).await?;
     versions_made(&space).await?;
     versions_unchanged(&space).await?;
@@ -112,6 +114,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     versions_marked(&cluster, &space).await?;
     configs(&cluster, &space).await?;
     configs_guarded(&cluster).await?;
+    approvals(&cluster).await?;
     let elsewhere = cluster.space("elsewhere").await?;
     made(&elsewhere, part("a")).await?;
     let own = space.api::<ConfigMap>().get("a").await?;
@@ -475,6 +478,69 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     }
     by_admin(json!({"rollout": null})).await?;
     Ok(deleted().await?)
+}
+
+/// What users decide about versions is theirs, and stays.
+async fn approvals(cluster: &Cluster) -> Result<()> {
+    const POLICY: &str = "nudge-approvals";
+    let space = &cluster.space_with("approvals", &[("nudge.dev/enabled", "true")]).await?;
+    let all = json!({"apiGroups": ["nudge.dev"], "resources": ["versionapprovals"], "verbs": ["*"]});
+    let approve = json!({
+        "apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]
+    });
+    allow_devs(space, "approvals", json!([all, approve])).await?;
+    let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
+    let decided = async |name: &str, config: &str, approver: &str| {
+        let spec = json!({
+            "config": config, "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Deny", "reason": "x",
+            "approver": approver
+        });
+        let object = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": name}, "spec": spec
+        });
+        let object: VersionApproval = serde_json::from_value(object).expect("a VersionApproval");
+        jane.api::<VersionApproval>().create(&PostParams::default(), &object).await
+    };
+    eventually(SOON, "the role holds", async || decided("hers", "shop", "jane").await.ok()).await?;
+    assert_eq!(
+        message(POLICY, decided("one", "shop", "bob").await),
+        "VersionApproval one: spec.approver is \"bob\", and you are \"jane\"; leave it out, and it is filled in"
+    );
+    assert_eq!(
+        message(POLICY, decided("one", "other", "jane").await),
+        format!(
+            "VersionApproval one: user \"jane\" may not approve or deny versions of config other; this needs the right to approve versions \
+             of VersionedConfig other in namespace {}",
+            space.name
+        )
+    );
+    let api = jane.api::<VersionApproval>();
+    let change = async |change: Value| api.patch("hers", &PatchParams::default(), &Patch::Merge(change)).await;
+    assert_eq!(
+        message(POLICY, change(json!({"spec": {"decision": "Approve"}})).await),
+        "VersionApproval hers: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide anew"
+    );
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
+    assert_eq!(
+        message(POLICY, change(json!({"metadata": {"ownerReferences": owner}})).await),
+        "VersionApproval hers: it can't be given an owner, because it would be deleted together with it"
+    );
+    change(json!({"metadata": {"labels": {"team": "a"}}})).await?;
+    let john = cluster.client(&cluster.user("john", &["devs"])).await?;
+    let withdrawn =
+        Api::<VersionApproval>::namespaced(john, &space.name).delete("hers", &DeleteParams::default()).await;
+    assert_eq!(
+        message(POLICY, withdrawn.map(drop)),
+        format!(
+            "VersionApproval hers: user \"john\" may not withdraw what user \"jane\" has decided; this needs the right to override \
+             VersionedConfig shop in namespace {}",
+            space.name
+        )
+    );
+    api.delete("hers", &DeleteParams::default()).await?;
+    decided("hers", "shop", "jane").await?;
+    space.api::<VersionApproval>().delete("hers", &DeleteParams::default()).await.context("an admin may")?;
+    Ok(())
 }
 
 /// A Secret that is published, or was, needs the right to update it too, which jane does not have.
