@@ -229,6 +229,12 @@ fn functions(context: &mut Context) -> Result<()> {
         Ok(Arc::new(texts.join(&between)))
     };
     context.add_function("join", join).map_err(|error| anyhow::anyhow!("join: {error:?}"))?;
+    let split = |This(text): This<Arc<String>>, between: Arc<String>, most: i64| -> Result<Cel, ExecutionError> {
+        let most = usize::try_from(most).map_err(|_| ExecutionError::function_error("split", "no number"))?;
+        let words = text.splitn(most, between.as_str()).map(|word| Cel::String(Arc::new(word.to_owned())));
+        Ok(Cel::List(Arc::new(words.collect())))
+    };
+    context.add_function("split", split).map_err(|error| anyhow::anyhow!("split: {error:?}"))?;
     // Two of them are compared, and nothing else is done with them.
     let duration = |text: Arc<String>| -> Result<i64, ExecutionError> {
         let parsed = text.parse::<SignedDuration>().ok().and_then(|it| i64::try_from(it.as_millis()).ok());

@@ -189,6 +189,19 @@ async fn versions_made(space: &Space) -> Result<()> {
         "Secret a, part of version 1.0.1 of config shop, is of type kubernetes.io/service-account-token, which the cluster itself fills \
          in and changes; use the type Opaque"
     );
+    for note in ["1 x bob", "1 x y admin", "admin", " admin", "1 x admin ", "1  admin"] {
+        let mut object = immutable("a");
+        object["metadata"]["annotations"] = json!({"nudge.dev/made-by": note});
+        assert_eq!(
+            message(POLICY, made(space, object).await),
+            "ConfigMap a, part of version 1.0.1 of config shop, must not say that another user has created it; take its annotation \
+             nudge.dev/made-by out",
+            "{note}"
+        );
+    }
+    let mut own = immutable("own");
+    own["metadata"]["annotations"] = json!({"nudge.dev/made-by": "1 x admin"});
+    made(space, own).await.context("as the webhook leaves it")?;
     made(space, immutable("a")).await?;
     made(space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;
     Ok(())

@@ -11,6 +11,10 @@ fn has_versions(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| !status.versions.is_empty())
 }
 
+fn awaits_approval(config: &VersionedConfig) -> bool {
+    config.spec.rollout.approval.is_some() && has_versions(config)
+}
+
 fn has_a_way_back(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let moves = status.current.is_some() && config.spec.current.is_some() && status.current != config.spec.current;
@@ -36,7 +40,7 @@ pub(super) const ACTS: &[Act] = &[
         flags: &["--now"],
         label: "Use now",
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
-        needs: &[PATCH, Need::Activate],
+        needs: &[PATCH, Need::Activate, Need::Config("override")],
         version: true,
         reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
@@ -51,6 +55,28 @@ pub(super) const ACTS: &[Act] = &[
         version: false,
         reason: None,
         applies: has_a_way_back,
+    },
+    Act {
+        name: "approve",
+        command: "approve",
+        flags: &[],
+        label: "Approve",
+        effect: "The version has your approval. It counts unless you have created a part of the version or asked for it.",
+        needs: &[Need::Config("approve")],
+        version: true,
+        reason: Some("Why"),
+        applies: awaits_approval,
+    },
+    Act {
+        name: "deny",
+        command: "deny",
+        flags: &[],
+        label: "Deny",
+        effect: "The version does not go on, whoever approves it, until you withdraw that.",
+        needs: &[Need::Config("approve")],
+        version: true,
+        reason: Some("Why"),
+        applies: awaits_approval,
     },
     Act {
         name: "pause",
@@ -119,6 +145,8 @@ mod tests {
             ["use", "use-now", "resume"]
         );
         assert_eq!(names(json!({"current": "2"}), current.clone())[2], "rollback");
+        let approval = json!({"current": "1", "rollout": {"approval": {}}});
+        assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "pause"]);
         let before = json!({"current": "2", "previous": "1", "versions": versions});
         assert_eq!(names(json!({"current": "2"}), before)[2], "rollback");
     }
