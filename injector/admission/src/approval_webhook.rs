@@ -118,7 +118,7 @@ impl<L: Lookups> ValidateApprovals<L> {
         is_about_approval(request)?;
         match request.operation {
             Operation::Create => self.create(request).await,
-            Operation::Update => self.update(request),
+            Operation::Update => Self::update(request),
             Operation::Delete => self.delete(request).await,
             Operation::Connect => Ok(Verdict::allow()),
         }
@@ -157,7 +157,7 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     /// What was decided stays, and so do those with which it is deleted.
-    fn update(&self, request: &Request) -> Result<Verdict, WebhookError> {
+    fn update(request: &Request) -> Result<Verdict, WebhookError> {
         let (old, new) = (object(request.old_object.as_ref())?, object(request.object.as_ref())?);
         let title = title(&approval(old)?, request);
         if old.data.get("spec") != new.data.get("spec") {

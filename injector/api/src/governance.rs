@@ -12,7 +12,7 @@ pub struct Approval {
     /// How many different users must approve the version.
     #[schemars(range(min = 1, max = 8))]
     pub required: u32,
-    /// The users who created an object of the version, or asked for it, do not count. Where that is not known, nobody counts.
+    /// Users who created an object of the version, or asked for it, do not count. Where these are not known, nobody counts.
     pub not_author: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct VersionApprovalSpec {
 pub enum ApprovalDecision {
     /// It may go on.
     Approve,
-    /// It may not, whoever approves it.
+    /// It may not, however many approve it.
     Deny,
 }
 

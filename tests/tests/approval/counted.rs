@@ -115,7 +115,7 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     shop.makes(&alice, "2", "two").await?;
     shop.decides(&bob, "2", "Approve").await?;
     let denial = shop.decides(&carol, "2", "Deny").await?;
-    // Whoever may delete approvals, and approve, can't take a denial away.
+    // Other users who may delete approvals, and approve, take no denial away.
     is_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
     let changed = json!({"spec": {"decision": "Approve"}});
     let patched = bob.api::<nudge_api::VersionApproval>();

@@ -17,6 +17,12 @@ const NAMED: usize = 4;
 /// How soon to count again where somebody has decided: a right that is given or taken away is not observed.
 const AGAIN: i64 = 30_000;
 
+/// What is said where nobody knows who made a version.
+const UNKNOWN_AUTHOR: &str =
+    "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs";
+/// What is said where nobody knows who asked for it.
+const UNKNOWN_ASKER: &str = "who asked for it is not known, so nobody's approval counts: set spec.current to another version, and then to this one";
+
 /// What a user has decided, as a `VersionApproval` that admission has seen says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
@@ -141,16 +147,12 @@ fn counted(
     }
     let unknown = match (authors, asker) {
         _ if !needed.not_author => None,
-        (Authors::Unknown, _) => Some(format!(
-            "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs"
-        )),
-        (_, Asker::Unknown) => Some(format!(
-            "who asked for it is not known, so nobody's approval counts: set spec.current to another version, and then to this one"
-        )),
+        (Authors::Unknown, _) => Some(UNKNOWN_AUTHOR.to_owned()),
+        (_, Asker::Unknown) => Some(UNKNOWN_ASKER.to_owned()),
         _ => None,
     };
     let by = counts.iter().map(|given| format!("{} approves it", shown(&given.user)));
-    let mut said: Vec<String> = unknown.clone().into_iter().chain(by).chain(others).collect();
+    let mut said: Vec<String> = unknown.into_iter().chain(by).chain(others).collect();
     if said.len() > NAMED {
         let more = said.len() - NAMED;
         said.truncate(NAMED);

@@ -60,6 +60,8 @@ mod tests {
 
     use super::*;
 
+    type Change = fn(&mut VersionApprovalSpec);
+
     fn key(byte: u8) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
     }
@@ -84,7 +86,6 @@ mod tests {
         assert_eq!(groups_of(&key(1), "team", &approval(), &none), Some(Vec::new()));
         assert_eq!(groups_of(&key(1), "other", &approval(), &written), None);
         assert_eq!(groups_of(&key(2), "team", &approval(), &written), None);
-        type Change = fn(&mut VersionApprovalSpec);
         let changes: [Change; 6] = [
             |it| it.config = "other".into(),
             |it| it.version = "3".into(),

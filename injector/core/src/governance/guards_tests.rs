@@ -196,8 +196,8 @@ fn open(windows: &[Value]) -> Vec<u32> {
             to += 24;
         }
         for day in window["days"].as_array().unwrap() {
-            let day = ["Mon", "Tue", "Wed"].iter().position(|name| day == name).unwrap() as u32;
-            hours.extend((from..to).map(|hour| day * 24 + hour));
+            let midnight = ["Mon", "Tue", "Wed"].iter().zip([0, 24, 48]).find(|(name, _)| day == *name).unwrap().1;
+            hours.extend((from..to).map(|hour| midnight + hour));
         }
     }
     hours

@@ -79,7 +79,7 @@ fn a_version_waits_and_what_runs_or_ran_before_does_not() {
     assert_eq!(status.current.as_deref(), Some("2"));
     let last = status.releases.last().unwrap();
     assert_eq!((last.approvals.len(), last.approvals[0].user.as_str()), (1, "bob"));
-    // Back, whoever withdraws or removes what.
+    // Back, although approvals are withdrawn.
     fixture.approvals.given.clear();
     fixture.wants("1");
     fixture.now += 100;

@@ -80,6 +80,7 @@ mod tests {
     use super::*;
 
     type Content = BTreeMap<String, String>;
+    type Change = fn(&mut ObjectMeta, &mut Content);
 
     const BORN: i64 = 1_790_000_000;
 
@@ -126,7 +127,6 @@ mod tests {
         for at in [BORN - SKEW - 1, BORN + SKEW + 1] {
             assert_eq!(says(at, &|_, _| ()), None, "it was got before, or is of a later part of that name");
         }
-        type Change = fn(&mut ObjectMeta, &mut Content);
         let changes: [Change; 7] = [
             |meta, _| meta.namespace = Some("other".into()),
             |meta, _| meta.name = Some("shop-3".into()),

@@ -72,7 +72,7 @@ pub(super) const ACTS: &[Act] = &[
         command: "deny",
         flags: &[],
         label: "Deny",
-        effect: "The version does not go on, whoever approves it, until you withdraw that.",
+        effect: "The version does not go on, however many approve it, until you withdraw that.",
         needs: &[Need::Config("approve")],
         version: true,
         reason: Some("Why"),

@@ -32,7 +32,7 @@ pub(crate) struct Approve {
   kubectl nudge deny game 1.0.2 --undo
 
 It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. A version that one user denies does not \
-go on, whoever approves it; what was assigned stays. If you have approved the version before, that is withdrawn.")]
+go on, however many approve it; what was assigned stays. If you have approved the version before, that is withdrawn.")]
 pub(crate) struct Deny {
     #[command(flatten)]
     pub(crate) decide: Decide,
