@@ -2,9 +2,9 @@
 //!
 //! A rollout waits for no answer. Where one is missing the version waits, and the answer brings the config back into the queue.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -17,53 +17,14 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels::APPROVER_GROUPS;
 use tokio::time::timeout;
 
+use super::approvers::Approver;
 use super::controller::Controller;
 use super::locked::locked;
 
-/// How long an answer counts before it is asked for again.
-const FRESH: Duration = Duration::from_secs(15);
-/// How long it counts at most, where the API server does not answer again.
-const OLDEST: Duration = Duration::from_mins(1);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Most users who are asked for, of one version. Where more have decided, none is counted.
 const MOST: usize = 64;
-/// Most answers that are kept.
-const KEPT: usize = 4096;
-
-/// A user who has decided about versions of a config.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Approver {
-    config: ConfigKey,
-    user: String,
-    groups: Vec<String>,
-}
-
-/// Whether users may approve, as the API server has said.
-#[derive(Debug, Default)]
-pub(super) struct Approvers {
-    answers: HashMap<Approver, (Instant, bool)>,
-    asking: BTreeSet<ConfigKey>,
-}
-
-impl Approvers {
-    fn may(&self, approver: &Approver) -> Option<bool> {
-        self.answers.get(approver).filter(|(at, _)| at.elapsed() < OLDEST).map(|(_, may)| *may)
-    }
-
-    fn is_fresh(&self, approver: &Approver) -> bool {
-        self.answers.get(approver).is_some_and(|(at, _)| at.elapsed() < FRESH)
-    }
-
-    fn keep(&mut self, approver: Approver, may: bool) {
-        if self.answers.len() >= KEPT {
-            self.answers.retain(|_, (at, _)| at.elapsed() < OLDEST);
-        }
-        if self.answers.len() < KEPT {
-            self.answers.insert(approver, (Instant::now(), may));
-        }
-    }
-}
 
 /// A decision that admission has seen, and its user.
 struct Seen {

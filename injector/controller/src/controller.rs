@@ -23,7 +23,7 @@ use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::approvals::Approvers;
+use super::approvers::Approvers;
 use super::asked::Asked;
 use super::counting::Counting;
 use super::gate::Gate;

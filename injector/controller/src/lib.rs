@@ -2,6 +2,7 @@
 
 mod analysis;
 mod approvals;
+mod approvers;
 mod asked;
 mod audit;
 mod baseline;

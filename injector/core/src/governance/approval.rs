@@ -15,7 +15,7 @@ const REASON_BYTES: usize = 128;
 /// So many users are named in a message.
 const NAMED: usize = 4;
 /// How soon to count again where somebody has decided: a right that is given or taken away is not observed.
-const AGAIN: i64 = 30_000;
+const AGAIN: i64 = 15_000;
 
 /// What is said where nobody knows who made a version.
 const UNKNOWN_AUTHOR: &str =
