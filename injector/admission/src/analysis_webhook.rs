@@ -1,4 +1,4 @@
-//! The webhook of `RolloutAnalysis`: whoever could write one could make a bad version look good, so nobody can but the parts of Nudge, each
+//! The webhook of `RolloutAnalysis`: a user who could write one could make a bad version look good, so nobody can but the parts of Nudge, each
 //! its own half.
 
 use futures::future::BoxFuture;

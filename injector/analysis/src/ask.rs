@@ -142,7 +142,7 @@ mod tests {
         format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
     }
 
-    async fn told(answer: String) -> Result<String, AskError> {
+    async fn answered_with(answer: String) -> Result<String, AskError> {
         asked(move |mut server: DuplexStream| async move {
             let mut request = vec![0; 8192];
             let read = server.read(&mut request).await.unwrap();
@@ -157,19 +157,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_number_is_read() {
-        assert_eq!(told(answer("200 OK", "", GOOD)).await.unwrap(), "0.25");
+        assert_eq!(answered_with(answer("200 OK", "", GOOD)).await.unwrap(), "0.25");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_else_is() {
         let elsewhere = answer("302 Found", "location: http://evil.example.com/\r\n", GOOD);
-        assert!(matches!(told(elsewhere).await, Err(AskError::Redirects(302))));
-        assert!(matches!(told(answer("401 Unauthorized", "", GOOD)).await, Err(AskError::Credentials(401))));
-        assert!(matches!(told(answer("500 Oh", "", GOOD)).await, Err(AskError::Status(500))));
-        assert!(matches!(told("SSH-2.0-OpenSSH\r\n".to_owned()).await, Err(AskError::Http(_))));
+        assert!(matches!(answered_with(elsewhere).await, Err(AskError::Redirects(302))));
+        assert!(matches!(answered_with(answer("401 Unauthorized", "", GOOD)).await, Err(AskError::Credentials(401))));
+        assert!(matches!(answered_with(answer("500 Oh", "", GOOD)).await, Err(AskError::Status(500))));
+        assert!(matches!(answered_with("SSH-2.0-OpenSSH\r\n".to_owned()).await, Err(AskError::Http(_))));
         let bad = answer("400 Bad", "", r#"{"status": "error", "errorType": "bad_data"}"#);
-        assert!(matches!(told(bad).await, Err(AskError::Answer(AnswerError::Refused("bad_data")))));
-        assert!(matches!(told(answer("200 OK", "", "<html>")).await, Err(AskError::Answer(AnswerError::Foreign))));
+        assert!(matches!(answered_with(bad).await, Err(AskError::Answer(AnswerError::Refused("bad_data")))));
+        assert!(matches!(
+            answered_with(answer("200 OK", "", "<html>")).await,
+            Err(AskError::Answer(AnswerError::Foreign))
+        ));
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,14 +65,14 @@ impl Task {
     /// Asks what is due. Returns when the next is.
     async fn look(&self, object: &RolloutAnalysis, series: &mut Series) -> Result<Instant, CallError> {
         let name = object.name_any();
-        let Some(analyses) = self.wanted(object, &name).await? else { return Ok(Instant::now() + AGAIN) };
+        let Some(analyses) = self.asked(object, &name).await? else { return Ok(Instant::now() + AGAIN) };
         let now = Instant::now();
         let due: Vec<&Analysis> = analyses.iter().filter(|analysis| series.due(analysis) <= now).collect();
-        let asked = due.iter().map(async |analysis| {
+        let measured = due.iter().map(async |analysis| {
             let numbers = measure(&self.analyses, &self.namespace, analysis, &object.spec).await;
             (*analysis, numbers, Time(Timestamp::now()))
         });
-        for (analysis, numbers, at) in join_all(asked).await {
+        for (analysis, numbers, at) in join_all(measured).await {
             let (namespace, query) = (&self.namespace, &analysis.name);
             match &numbers {
                 Ok((target, control)) => tracing::debug!(namespace, config = name, query, target, control, "measured"),
@@ -88,12 +88,12 @@ impl Task {
     }
 
     /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one.
-    async fn wanted(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
+    async fn asked(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
-        let asked = &object.spec;
+        let question = &object.spec;
         Ok(config
-            .filter(|config| moves(config, asked.generation, &asked.target))
+            .filter(|config| moves(config, question.generation, &question.target))
             .map(|config| config.spec.rollout.analysis))
     }
 

@@ -1,5 +1,5 @@
-//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and what Nudge's parts tell each other in a
-//! `RolloutAnalysis`; their status and conditions, and the CRDs generated from the types.
+//! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the `RolloutAnalysis` through which
+//! Nudge's parts work together; their status and conditions, and the CRDs generated from the types.
 
 mod archive;
 mod conditions;

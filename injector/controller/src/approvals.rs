@@ -50,7 +50,7 @@ impl Controller {
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
             self.begin_asking(key, stale);
         } else {
-            self.ask(stale).await;
+            self.ask_rights(stale).await;
         }
         self.known_approvals(key, config)
     }
@@ -122,14 +122,14 @@ impl Controller {
         }
         let (controller, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            controller.ask(stale).await;
+            controller.ask_rights(stale).await;
             locked(&controller.approvers).asking.remove(&key);
             controller.queue.add(key, Duration::ZERO);
         });
     }
 
     /// Asks the API server about these users. Those about whom it does not answer stay as they are known, for a while.
-    async fn ask(&self, users: BTreeSet<Approver>) {
+    async fn ask_rights(&self, users: BTreeSet<Approver>) {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let asked = users.into_iter().map(|approver| {
             let api = &api;

@@ -25,7 +25,7 @@ enum Nature {
     Endless,
     /// It writes a byte a second.
     Slow,
-    /// It sends whoever asks to this address.
+    /// It sends clients to this address.
     Elsewhere(SocketAddr),
     /// Its answer is one of Prometheus.
     Good,
@@ -61,13 +61,13 @@ impl Hostile {
 }
 
 async fn serve(mut stream: TcpStream, nature: Nature) {
-    let _ = stream.read(&mut [0; 65536]).await;
+    let _ = stream.read(&mut [0; 8192]).await;
     let good = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}"#;
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{good}", good.len());
     match nature {
         Nature::Endless => {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
-            while stream.write_all(&[b'1'; 65536]).await.is_ok() {}
+            while stream.write_all(&[b'1'; 8192]).await.is_ok() {}
         }
         Nature::Slow => {
             for byte in answer.bytes() {

@@ -29,7 +29,7 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let own = space.api::<RolloutAnalysis>();
     let said = denied(own.create(&PostParams::default(), &object).await)?;
     ensure!(said.contains("nobody may write it but Nudge itself"), "{said}");
-    // The controllers make it; whoever can write all of the namespace can't write its answers.
+    // The controllers make it; a user who can write all of the namespace can't write its answers.
     let control = installation
         .cluster
         .client(&nudge_tests::cluster::Identity::Token(&installation.token("nudge-injector").await?))

@@ -36,7 +36,7 @@ pub enum Fault {
          the version, and once for the others"
     )]
     NoPods(String),
-    /// It can't be told which data it is about.
+    /// It is not clear which data it is about.
     #[error("analysis {0}: the query can't be used")]
     Query(String, #[source] ReachError),
     /// The address.

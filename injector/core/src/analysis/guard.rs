@@ -1,4 +1,4 @@
-//! Addresses that no query is sent to, after the name was resolved: those of the node and of the cluster itself, which trust whoever comes
+//! Addresses that no query is sent to, after the name was resolved: those of the node and of the cluster itself, which trust what comes
 //! from there.
 
 use std::collections::HashSet;

@@ -187,13 +187,13 @@ fn short(text: &str) -> String {
     if text.len() <= 6 || number == 0.0 {
         return text.to_owned();
     }
-    let places = match number.abs() {
+    let digits = match number.abs() {
         1000.0.. => 0,
         1.0.. => 2,
         0.001.. => 5,
         _ => return format!("{number:.2e}"),
     };
-    let text = format!("{number:.places$}");
+    let text = format!("{number:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The farthest that a query may look back.
 pub const LONGEST_REACH: Duration = Duration::from_hours(1);
 
-/// A query whose data can't be told to be of the version.
+/// A query of whose data it is not clear from when they are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReachError {
     /// A range is not one.
@@ -49,12 +49,12 @@ pub fn reach(query: &str) -> Result<Duration, ReachError> {
                 &after[end + 1..]
             }
             _ if first.is_ascii_alphabetic() || first == '_' => {
-                let word = |text: &str| text.find(|it: char| !it.is_ascii_alphanumeric() && !"_:.".contains(it));
-                let end = word(rest).unwrap_or(rest.len());
+                let name_end = |text: &str| text.find(|it: char| !it.is_ascii_alphanumeric() && !"_:.".contains(it));
+                let end = name_end(rest).unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
                 if name.eq_ignore_ascii_case("offset") && after.starts_with(char::is_whitespace) {
                     let text = after.trim_start().trim_start_matches('-').trim_start();
-                    let text = &text[..word(text).unwrap_or(text.len())];
+                    let text = &text[..name_end(text).unwrap_or(text.len())];
                     more = more.saturating_add(duration(text).ok_or_else(|| ReachError::Offset(text.to_owned()))?);
                 }
                 after
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_told_is_refused() {
+    fn what_is_not_clear_is_refused() {
         for (query, said) in [
             ("rate(a[1x])", "[1x] is no range such as [1m]"),
             ("rate(a[])", "[] is no range such as [1m]"),
