@@ -244,7 +244,7 @@ async fn parts_of_users_who_may_publish_are_marked_and_stay_marked() -> Result<(
     let stolen: ConfigMap = serde_json::from_value(stolen)?;
     let hers = async || maps.create(&PostParams::default(), &stolen).await.ok();
     let hers = eventually(SOON, "the role holds", hers).await?;
-    assert_eq!(hers.annotations().keys().collect::<Vec<_>>(), ["note"]);
+    assert_eq!(hers.annotations().keys().collect::<Vec<_>>(), ["note", "nudge.dev/made-by"]);
 
     // A text that lacks the mark, as `kubectl replace` sends, keeps it; another mark is refused.
     let mut text: ConfigMap = serde_json::from_value(part("own"))?;
