@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Options;
 use nudge_tests::{Cluster, Installation, ReplicaOptions};
@@ -40,7 +40,7 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
         let meta =
             json!({"name": format!("shop-{version}"), "labels": labels, "annotations": {"nudge.dev/made-by": author}});
         let part = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
-        bob.api::<ConfigMap>().create(&Default::default(), &serde_json::from_value(part)?).await?;
+        bob.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(part)?).await?;
     }
     let options = ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::quick() };
     let back = installation.replica(&options).await?;

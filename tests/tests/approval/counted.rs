@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PatchParams, PostParams};
 use nudge_tests::Installation;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
         let annotations = json!({"nudge.dev/parts": "2", "nudge.dev/made-by": "1 x bob"});
         let meta = json!({"name": format!("shop-2-{number}"), "labels": labels, "annotations": annotations});
         let object = json!({"metadata": meta, "immutable": true, "data": {format!("number-{number}"): "2"}});
-        user.api::<ConfigMap>().create(&Default::default(), &serde_json::from_value(object)?).await?;
+        user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     }
     dora.change(json!({"current": "2"})).await?;
     let said = shop.awaits("has 0 of 1 approval that it needs").await?;
@@ -119,7 +119,7 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     is_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
     let changed = json!({"spec": {"decision": "Approve"}});
     let patched = bob.api::<nudge_api::VersionApproval>();
-    let patched = patched.patch(&denial, &Default::default(), &kube::api::Patch::Merge(changed)).await;
+    let patched = patched.patch(&denial, &PatchParams::default(), &kube::api::Patch::Merge(changed)).await;
     is_refused(patched, "its spec can't be changed")?;
     alice.change(json!({"current": "2"})).await?;
     shop.awaits("carol denies version 2 (read it)").await?;
@@ -148,7 +148,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     let all = DeleteParams::default();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
     let configs = shop.space.api::<nudge_api::VersionedConfig>();
-    configs.patch("shop", &Default::default(), &kube::api::Patch::Merge(force)).await?;
+    configs.patch("shop", &PatchParams::default(), &kube::api::Patch::Merge(force)).await?;
     configs.delete("shop", &all).await?;
     let gone = async || shop.space.api::<ConfigMap>().get_opt("shop-2").await.ok()?.is_none().then_some(());
     nudge_tests::eventually(LONG, "its versions are gone", gone).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{Phase, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_tests::cluster::{Cluster, Space};
@@ -81,7 +81,7 @@ impl Shop {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
         let meta = json!({"name": format!("shop-{version}"), "labels": labels});
         let object = json!({"metadata": meta, "immutable": true, "data": {"number": content}});
-        user.api::<ConfigMap>().create(&Default::default(), &serde_json::from_value(object)?).await?;
+        user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
         self.stands("it is sealed", |config| config.status.as_ref().is_some_and(|it| it.version(version).is_some()))
             .await?;
         Ok(())
@@ -153,8 +153,7 @@ pub(crate) fn digest(version: &nudge_api::VersionStatus) -> Result<String> {
         sum.update(&u64::try_from(text.len())?.to_be_bytes());
         sum.update(text.as_bytes());
     }
-    let hex: String = sum.finish().as_ref()[..24].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("sha256:{hex}"))
+    Ok(format!("sha256:{}", nudge_protocol::hex::hex(&sum.finish().as_ref()[..24])))
 }
 
 /// A user of the namespace.
@@ -194,7 +193,7 @@ impl User {
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"generateName": "one-"}, "spec": spec
         });
         let object: VersionApproval = serde_json::from_value(object).expect("a VersionApproval");
-        let made = self.api::<VersionApproval>().create(&Default::default(), &object).await?;
+        let made = self.api::<VersionApproval>().create(&PostParams::default(), &object).await?;
         Ok(made.metadata.name.unwrap_or_default())
     }
 
