@@ -45,6 +45,13 @@ impl Unread {
 /// One policy; `Err` for one that this release can't parse, with the reason.
 type Policy = Result<Arc<RolloutPolicy>, String>;
 
+/// What a list that has begun has shown.
+#[derive(Default)]
+struct Listing {
+    all: BTreeMap<String, Policy>,
+    beyond: bool,
+}
+
 /// What is known of them.
 pub(super) struct KnownPolicies {
     health: WatchHealth,
@@ -53,9 +60,7 @@ pub(super) struct KnownPolicies {
     /// There are more than are kept.
     beyond: bool,
     /// What a list that has begun has shown.
-    listing: BTreeMap<String, Policy>,
-    listing_beyond: bool,
-    lists: bool,
+    listing: Option<Listing>,
     /// The cluster does not have the kind, so there are none.
     absent: bool,
     /// Why they can't be read, after some failures in a row.
@@ -66,17 +71,7 @@ pub(super) struct KnownPolicies {
 
 impl KnownPolicies {
     fn new(health: WatchHealth) -> Self {
-        Self {
-            health,
-            all: None,
-            beyond: false,
-            listing: BTreeMap::new(),
-            listing_beyond: false,
-            lists: false,
-            absent: false,
-            fault: None,
-            asked: None,
-        }
+        Self { health, all: None, beyond: false, listing: None, absent: false, fault: None, asked: None }
     }
 
     /// Whether all is known, as far as the API server has said.
@@ -137,7 +132,7 @@ impl Index {
     /// A list of policies begins.
     pub(crate) fn list_policies(&self) {
         self.change_policies(|policies| {
-            (policies.listing, policies.listing_beyond, policies.lists) = (BTreeMap::new(), false, true);
+            policies.listing = Some(Listing::default());
             false
         });
     }
@@ -145,10 +140,11 @@ impl Index {
     /// The list has this.
     pub(crate) fn found_policy(&self, name: String, policy: Policy) {
         self.change_policies(|policies| {
-            if policies.listing.len() < MOST_POLICIES {
-                policies.listing.insert(name, policy);
+            let listing = policies.listing.get_or_insert_default();
+            if listing.all.len() < MOST_POLICIES {
+                listing.all.insert(name, policy);
             } else {
-                policies.listing_beyond = true;
+                listing.beyond = true;
             }
             false
         });
@@ -156,15 +152,15 @@ impl Index {
 
     /// One is on the list, new or changed, and can't be parsed.
     pub(crate) fn unparsed_policy(&self, name: String, reason: String) {
-        let lists = self.lock().policies.as_ref().is_some_and(|policies| policies.lists);
+        let lists = self.lock().policies.as_ref().is_some_and(|policies| policies.listing.is_some());
         if lists { self.found_policy(name, Err(reason)) } else { self.put_policy(name, Err(reason)) }
     }
 
     /// The list is complete.
     pub(crate) fn listed_policies(&self) {
         self.change_policies(|policies| {
-            (policies.beyond, policies.absent, policies.lists) = (policies.listing_beyond, false, false);
-            policies.all = Some(std::mem::take(&mut policies.listing));
+            let Listing { all, beyond } = policies.listing.take().unwrap_or_default();
+            (policies.all, policies.beyond, policies.absent) = (Some(all), beyond, false);
             if policies.fault.take().is_some() {
                 tracing::info!("RolloutPolicies can be read now");
             }

@@ -6,15 +6,15 @@ use super::Withheld;
 use super::test_scene::{BAD, Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
 
-fn withheld(reason: Reason) -> Option<Withheld> {
-    Some(Withheld { why: reason.explained("it may not go on"), until: None })
+fn withheld(reason: Reason) -> Withheld {
+    Withheld { why: reason.explained("it may not go on"), until: None }
 }
 
 #[test]
 fn nothing_begins_and_it_begins_when_it_may() {
     for reason_ in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen] {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
-        scene.rollout.withheld = withheld(reason_);
+        scene.rollout.withheld = Some(withheld(reason_));
         for _ in 0..2_000 {
             let effects = scene.second();
             assert_eq!((reason(&effects), effects.yields()), (Some(reason_), true));
@@ -33,7 +33,7 @@ fn a_step_a_bake_and_the_publication_wait_for_days() {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         scene.watch(at);
         let assigned = scene.rollout.assigned("2");
-        scene.rollout.withheld = withheld(Reason::OutsideWindow);
+        scene.rollout.withheld = Some(withheld(Reason::OutsideWindow));
         scene.watch(3 * 3_600);
         assert_eq!((scene.rollout.assigned("2"), scene.is_current()), (assigned, false), "{at}");
         assert_eq!(failure(&scene.rollout), None, "{at}: the deadline does not count");
@@ -49,7 +49,7 @@ fn what_is_assigned_already_is_judged_and_goes_back() {
     for nature in BAD {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         scene.watch(20);
-        scene.rollout.withheld = withheld(Reason::OutsideWindow);
+        scene.rollout.withheld = Some(withheld(Reason::OutsideWindow));
         scene.watch(3_600);
         scene.nature = nature;
         scene.is_stopped(900);
@@ -61,13 +61,13 @@ fn what_is_assigned_already_is_judged_and_goes_back() {
 fn the_way_back_and_an_override_do_not_wait() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.passes(USUAL);
-    scene.rollout.withheld = withheld(Reason::Frozen);
+    scene.rollout.withheld = Some(withheld(Reason::Frozen));
     scene.requested = "1";
     scene.second();
     assert_eq!((scene.rollout.assigned("2"), scene.rollout.status.current.as_deref()), (0, Some("1")));
 
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
-    scene.rollout.withheld = withheld(Reason::AwaitingApproval);
+    scene.rollout.withheld = Some(withheld(Reason::AwaitingApproval));
     scene.watch(30);
     scene.rollout.at_once = Some("outage");
     scene.second();
@@ -80,7 +80,7 @@ fn a_version_that_failed_stays_failed() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
     scene.rollout.spec.on_failure = OnFailure::Rollback;
     scene.is_stopped(100);
-    scene.rollout.withheld = withheld(Reason::Frozen);
+    scene.rollout.withheld = Some(withheld(Reason::Frozen));
     scene.watch(700);
     assert_eq!(scene.rollout.status.phase, Phase::Failed);
 }
@@ -90,7 +90,7 @@ fn the_first_version_waits_for_approval_and_for_nothing_else() {
     for (why, waits) in [(Reason::AwaitingApproval, true), (Reason::OutsideWindow, false), (Reason::Frozen, false)] {
         let mut rollout = TestRollout::new(&[("web", 2)]);
         rollout.status = nudge_api::VersionedConfigStatus::default();
-        rollout.withheld = withheld(why);
+        rollout.withheld = Some(withheld(why));
         let effects = rollout.rest("1");
         assert_eq!((rollout.status.current.is_none(), reason(&effects) == Some(why)), (waits, waits), "{why}");
         rollout.withheld = None;
