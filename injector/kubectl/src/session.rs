@@ -73,7 +73,9 @@ impl Session {
         let client = ClientBuilder::try_from(config)
             .map_err(|error| Failure::new(format!("connecting to the API server: {}", no_client(&error))))?
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
-                warnings(response.headers()).iter().for_each(|text| warned.warn(text));
+                for text in warnings(response.headers()) {
+                    warned.warn(&text);
+                }
                 response
             }))
             .build();

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::fixtures::message;
 
-    fn config(spec: Value, status: Value) -> VersionedConfig {
+    fn config(spec: &Value, status: &Value) -> VersionedConfig {
         let object = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
             "spec": spec, "status": status,
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_zone_that_does_not_exist_is_refused() {
-        let spec = |zones: &[&str]| config(json!({"rollout": {"windows": windows_in(zones)}}), json!({})).spec;
+        let spec = |zones: &[&str]| config(&json!({"rollout": {"windows": windows_in(zones)}}), &json!({})).spec;
         assert_eq!(windows("shop", None, &spec(&["UTC", "Europe/Berlin"])), Ok(()));
         let bad = spec(&["UTC", "Europe/Berln"]);
         assert_eq!(
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_version_that_has_to_wait_is_a_warning() {
-        let waits = |spec: Value, status: Value, policies: &Policies| {
+        let waits = |spec: &Value, status: &Value, policies: &Policies| {
             let mut config = config(spec, status);
             config.spec.rollout = serde_json::from_value(json!({"windows": windows_in(&["UTC"])})).unwrap();
             super::waits(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
@@ -82,18 +82,18 @@ mod tests {
         let known = Policies::default();
         let (spec, status) = (json!({"current": "3"}), json!({"current": "2", "previous": "1"}));
         assert_eq!(
-            waits(spec.clone(), status.clone(), &known).as_deref(),
+            waits(&spec, &status, &known).as_deref(),
             Some(
                 "version 3 of config shop waits: no version goes on outside of the windows of spec.rollout; the next window opens at 2026-11-27 09:00 UTC"
             )
         );
         let unknown = Policies::Unknown("nobody knows".to_owned());
-        assert!(waits(spec.clone(), status.clone(), &unknown).unwrap().ends_with("because nobody knows"));
+        assert!(waits(&spec, &status, &unknown).unwrap().ends_with("because nobody knows"));
         for current in ["1", "2"] {
-            assert_eq!(waits(json!({"current": current}), status.clone(), &known), None, "{current}");
+            assert_eq!(waits(&json!({"current": current}), &status, &known), None, "{current}");
         }
         let now = json!({"current": "3", "now": {"version": "3", "reason": "r"}});
-        assert_eq!(waits(now, status, &known), None);
-        assert_eq!(waits(spec, json!({}), &known), None, "the first version");
+        assert_eq!(waits(&now, &status, &known), None);
+        assert_eq!(waits(&spec, &json!({}), &known), None, "the first version");
     }
 }
