@@ -19,6 +19,7 @@ use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
 };
 use nudge_api::VersionedConfig;
+use nudge_core::governance::Policies;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
 use nudge_server::tls::server_config;
@@ -60,6 +61,10 @@ impl Lookups for Allowing {
 
     fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
         None
+    }
+
+    fn policies(&self, _: &str) -> Policies {
+        Policies::default()
     }
 
     async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
