@@ -120,12 +120,12 @@ fn default_failures() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Prometheus {
-    /// The URL of the server, such as https://prometheus.monitoring.svc:9090. Addresses of the node, of the API server and of kube-system are
+    /// The URL of the server, such as `https://prometheus.monitoring.svc:9090`. Addresses of the node, of the API server and of kube-system are
     /// refused.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#@]+$"))]
     pub address: String,
     /// The query, in PromQL, whose answer is one number. {{pods}} stands for a regular expression of the names of pods, and {{namespace}}
-    /// for their namespace: sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m])).
+    /// for their namespace: `sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m]))`.
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
     /// A Secret of the namespace with the key `token`, or `username` and `password`, and perhaps `ca.crt`. Its annotation
