@@ -38,7 +38,7 @@ fn config(stage: Option<&str>, current: &str, now: bool) -> Value {
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
         "metadata": {"name": "shop", "namespace": "ns", "uid": "uid", "resourceVersion": "1", "generation": 1},
-        "spec": {"current": current, "now": now},
+        "spec": {"current": current, "rollout": {"override": now}},
         "status": {
             "current": "2", "previous": "1", "target": moved, "phase": phase,
             "versions": [version("1"), version("2"), version("3")],

@@ -76,7 +76,7 @@ mod tests {
     fn a_version_that_has_to_wait_is_a_warning() {
         let waits = |spec: &Value, status: &Value, policies: &Policies| {
             let mut config = config(spec, status);
-            config.spec.rollout = serde_json::from_value(json!({"windows": windows_in(&["UTC"])})).unwrap();
+            config.spec.rollout.windows = serde_json::from_value(windows_in(&["UTC"])).unwrap();
             super::waits(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
         };
         let known = Policies::default();
@@ -92,7 +92,7 @@ mod tests {
         for current in ["1", "2"] {
             assert_eq!(waits(&json!({"current": current}), &status, &known), None, "{current}");
         }
-        let now = json!({"current": "3", "now": {"version": "3", "reason": "r"}});
+        let now = json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "r"}}});
         assert_eq!(waits(&now, &status, &known), None);
         assert_eq!(waits(&spec, &json!({}), &known), None, "the first version");
     }
