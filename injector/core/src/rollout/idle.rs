@@ -11,9 +11,11 @@ use super::watch::watch;
 use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 
-/// The first version of a config is current at once, unless it has to be approved.
+/// The first version of a config is current at once, unless it has to be approved. Where pods run a version already, the config was there
+/// before and is made again: for them it is not the first one.
 pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if let Some(effects) = seen.withheld.filter(|one| one.holds_first()).and_then(|_| seen.withheld()) {
+    let runs = seen.pods.iter().any(|pod| pod.runs.is_some());
+    if let Some(effects) = seen.withheld.filter(|one| runs || one.holds_first()).and_then(|_| seen.withheld()) {
         return (Rollout::Initial { revision }, effects);
     }
     let current = seen.requested.to_owned();

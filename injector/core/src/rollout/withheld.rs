@@ -18,7 +18,7 @@ pub struct Withheld {
 }
 
 impl Withheld {
-    /// Whether the first version of a config waits too. Nothing runs that it could break, so the time of it does not matter. Policies that are
+    /// Whether the first version of a config waits too where no pod runs any. Nothing runs that it could break, so the time of it does not matter. Policies that are
     /// not known may ask for approval.
     pub(super) fn holds_first(&self) -> bool {
         matches!(self.why.reason, Reason::AwaitingApproval | Reason::PoliciesUnknown)

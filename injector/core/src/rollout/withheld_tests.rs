@@ -90,11 +90,27 @@ fn the_first_version_waits_for_approval_and_for_nothing_else() {
     for (why, waits) in [(Reason::AwaitingApproval, true), (Reason::OutsideWindow, false), (Reason::Frozen, false)] {
         let mut rollout = TestRollout::new(&[("web", 2)]);
         rollout.status = nudge_api::VersionedConfigStatus::default();
+        rollout.pods.iter_mut().for_each(|pod| pod.runs = None);
         rollout.withheld = Some(withheld(why));
         let effects = rollout.rest("1");
         assert_eq!((rollout.status.current.is_none(), reason(&effects) == Some(why)), (waits, waits), "{why}");
         rollout.withheld = None;
         rollout.rest("1");
         assert_eq!(rollout.status.current.as_deref(), Some("1"));
+    }
+}
+
+#[test]
+fn a_config_that_is_deleted_and_made_again_has_no_first_version_for_its_pods() {
+    for why in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen, Reason::PoliciesUnknown] {
+        let mut rollout = TestRollout::new(&[("web", 2)]);
+        rollout.rest("1");
+        rollout.status = nudge_api::VersionedConfigStatus::default();
+        rollout.pods[0].runs = Some("1".to_owned());
+        rollout.withheld = Some(withheld(why));
+        assert_eq!((reason(&rollout.rest("2")), rollout.assigned("2")), (Some(why), 0), "{why}");
+        rollout.at_once = Some("outage");
+        rollout.rest("2");
+        assert_eq!(rollout.status.current.as_deref(), Some("2"), "{why}");
     }
 }
