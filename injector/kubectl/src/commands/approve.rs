@@ -118,7 +118,8 @@ fn words(decision: ApprovalDecision) -> (&'static str, &'static str) {
     }
 }
 
-/// What is created. It goes with the objects of the version.
+/// What is created. An approval goes with the objects of the version. A denial stays: who may delete these objects and create them again as
+/// they were must not get rid of it.
 fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, reason: String) -> VersionApproval {
     let owners = version.parts.iter().map(|part| OwnerReference {
         api_version: "v1".to_owned(),
@@ -130,7 +131,7 @@ fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, rea
     let metadata = ObjectMeta {
         // Names of versions may have capitals.
         generate_name: Some(format!("{config}-{}-", version.version.to_ascii_lowercase().replace('_', "-"))),
-        owner_references: Some(owners.collect()),
+        owner_references: (decision == ApprovalDecision::Approve).then(|| owners.collect()),
         ..ObjectMeta::default()
     };
     let spec = VersionApprovalSpec {
@@ -195,14 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_goes_with_the_version_and_names_nobody() {
+    fn an_approval_goes_with_the_version_and_a_denial_stays_and_neither_names_anybody() {
         let part = json!({"kind": "Secret", "name": "game-keys", "uid": "u", "digest": "seal:00"});
         let version = json!({"version": "1.0_RC", "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
         let version: VersionStatus = serde_json::from_value(version).unwrap();
-        let made = object("game", &version, ApprovalDecision::Deny, "x".to_owned());
-        assert_eq!(made.metadata.generate_name.as_deref(), Some("game-1.0-rc-"));
-        let owner = &made.metadata.owner_references.unwrap()[0];
+        let made = |decision| object("game", &version, decision, "x".to_owned());
+        let approval = made(ApprovalDecision::Approve);
+        assert_eq!(approval.metadata.generate_name.as_deref(), Some("game-1.0-rc-"));
+        let owner = &approval.metadata.owner_references.unwrap()[0];
         assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Secret", "u"));
-        assert_eq!((made.spec.approver.as_str(), made.spec.digest), ("", sealed_digest(&version)));
+        assert_eq!((approval.spec.approver.as_str(), approval.spec.digest), ("", sealed_digest(&version)));
+        // Who deletes the objects and creates them again as they were has the same version, and the same digest.
+        assert_eq!(made(ApprovalDecision::Deny).metadata.owner_references, None);
     }
 }
