@@ -89,14 +89,12 @@ fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     let name = &old.name;
     match new.iter().find(|new| new.name == *name) {
         None => Some(format!("removes {name} from spec.rollout.analysis")),
-        Some(new) => (!is_as_strict(new, old)).then(|| {
-            format!(
-                "changes {name} in spec.rollout.analysis by more than a lower max or maxRatio, fewer failures or a shorter interval"
-            )
-        }),
+        Some(new) => (!is_as_strict(new, old))
+            .then(|| format!("changes {name} in spec.rollout.analysis by more than a lower max or maxRatio")),
     }
 }
 
+/// `failures` and `interval` say how soon a version is bad, and for how long the first step is measured at least: neither direction is stricter.
 fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {
@@ -105,10 +103,10 @@ fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     };
     let period = |text: &str| text.parse::<SignedDuration>().ok();
     let as_often = new.interval == old.interval
-        || period(&new.interval).zip(period(&old.interval)).is_some_and(|(new, old)| new <= old);
+        || period(&new.interval).zip(period(&old.interval)).is_some_and(|(new, old)| new == old);
     new.prometheus == old.prometheus
         && limit(&new.max, &old.max)
         && limit(&new.max_ratio, &old.max_ratio)
-        && new.failures <= old.failures
+        && new.failures == old.failures
         && as_often
 }
