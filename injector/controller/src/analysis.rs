@@ -28,59 +28,75 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// The answers so far.
-    pub(super) async fn measured(
-        &self,
-        key: &ConfigKey,
-        config: &VersionedConfig,
-    ) -> Result<Option<RolloutAnalysisStatus>, CallError> {
+    /// The answers so far. Where they can't be read those count that were read last: a rollout, and above all its way back, waits for nobody.
+    pub(super) async fn measured(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
         if !is_measured(config) {
-            return Ok(None);
+            return None;
         }
         let asked = locked(&self.asked).get(key).cloned().unwrap_or_default();
         if asked.read.is_some_and(|read| read.elapsed() < READS) {
-            return Ok(status(asked.object.as_deref()));
+            return status(asked.object.as_deref());
         }
         let read = Instant::now();
         let api = self.analyses(key);
         let found = call(|| format!("reading RolloutAnalysis {key}"), api.get_opt(key.name.as_str())).await;
-        let object = found.or_else(|error| if_allowed(key, error))?.map(Arc::new);
+        let object = match found.or_else(|error| if_allowed(key, error)) {
+            Ok(object) => object.map(Arc::new),
+            Err(error) => {
+                tracing::warn!(config = %key, error = chain(&error), "answers of an analysis not read; retrying");
+                asked.object.clone()
+            }
+        };
         let answers = status(object.as_deref());
         locked(&self.asked).insert(key.clone(), Asked { object, read: Some(read), ..asked });
-        Ok(answers)
+        answers
     }
 
-    /// Writes whose numbers are wanted, or that none are any more. Returns when to write what had to wait.
+    /// Writes whose numbers are wanted, or that none are any more. Returns when to write what had to wait, or could not be written: what is not
+    /// measured holds the version, and nothing else.
     pub(super) async fn ask(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
         question: Option<RolloutAnalysisSpec>,
-    ) -> Result<Option<Duration>, CallError> {
+    ) -> Option<Duration> {
         let known = locked(&self.asked).get(key).cloned();
+        let failed = known.as_ref().and_then(|known| known.failed);
+        let rests = failed.map(|failed| WRITES.saturating_sub(failed.elapsed())).filter(|rests| !rests.is_zero());
         let Some(question) = question else {
             // While pods prove the version again, the object stays as it is.
             let may_be_there =
                 known.as_ref().map_or(!config.spec.rollout.analysis.is_empty(), |known| known.object.is_some());
-            if may_be_there && !is_measured(config) {
-                let api = self.analyses(key);
-                let parameters = DeleteParams::default();
-                let deleting = api.delete(key.name.as_str(), &parameters);
-                let deleted = call(|| format!("deleting RolloutAnalysis {key}"), deleting).await;
-                deleted.map(|_| None).or_else(|error| if_allowed(key, error))?;
-                locked(&self.asked).insert(key.clone(), Asked::default());
+            if !may_be_there || is_measured(config) {
+                return None;
             }
-            return Ok(None);
+            if rests.is_some() {
+                return rests;
+            }
+            let api = self.analyses(key);
+            let parameters = DeleteParams::default();
+            let deleting = api.delete(key.name.as_str(), &parameters);
+            let deleted = call(|| format!("deleting RolloutAnalysis {key}"), deleting).await;
+            return match deleted.map(|_| None).or_else(|error| if_allowed(key, error)) {
+                Ok(_) => {
+                    locked(&self.asked).insert(key.clone(), Asked::default());
+                    None
+                }
+                Err(error) => Some(self.not_asked(key, known.unwrap_or_default(), &error)),
+            };
         };
         let known = known.unwrap_or_default();
         let before = known.object.as_ref().map(|object| &object.spec);
         if before == Some(&question) {
-            return Ok(None);
+            return None;
+        }
+        if rests.is_some() {
+            return rests;
         }
         let same_round = before.is_some_and(|before| before.round == question.round);
         let early = known.written.map(|written| WRITES.saturating_sub(written.elapsed())).filter(|_| same_round);
         if let Some(early) = early.filter(|early| !early.is_zero()) {
-            return Ok(Some(early));
+            return Some(early);
         }
         let owner = config.owner_ref(&());
         let object = json!({
@@ -92,10 +108,23 @@ impl Controller {
         let patch = Patch::Apply(object);
         let writing = api.patch(key.name.as_str(), &parameters, &patch);
         let written = call(|| format!("writing RolloutAnalysis {key}"), writing).await.map(Some);
-        let object = written.or_else(|error| if_allowed(key, error))?.map(Arc::new);
-        let now = Some(Instant::now());
-        locked(&self.asked).insert(key.clone(), Asked { object, read: now, written: now });
-        Ok(None)
+        match written.or_else(|error| if_allowed(key, error)) {
+            Ok(object) => {
+                let now = Some(Instant::now());
+                let failed = now.filter(|_| object.is_none());
+                let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed };
+                locked(&self.asked).insert(key.clone(), asked);
+                failed.map(|_| WRITES)
+            }
+            Err(error) => Some(self.not_asked(key, known, &error)),
+        }
+    }
+
+    /// Remembers that the object could not be written. Returns when to try again.
+    fn not_asked(&self, key: &ConfigKey, known: Asked, error: &CallError) -> Duration {
+        tracing::warn!(config = %key, error = chain(error), "question of an analysis not written; retrying");
+        locked(&self.asked).insert(key.clone(), Asked { failed: Some(Instant::now()), ..known });
+        WRITES
     }
 
     fn analyses(&self, key: &ConfigKey) -> Api<RolloutAnalysis> {
@@ -117,5 +146,86 @@ fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysi
             Ok(None)
         }
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use hyper::http::{Method, Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_cluster::index::Index;
+    use ring::hmac;
+    use serde_json::Value;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::metrics::RolloutMetrics;
+
+    fn config(stage: &str) -> Value {
+        let version = |name: &str| {
+            let part = json!({"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": "seal:00"});
+            json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
+        };
+        let failure = (stage == "RollingBack")
+            .then(|| json!({"version": "3", "generation": 1, "reason": "PodNotReady", "message": "m"}));
+        let phase = if failure.is_some() { "RollingBack" } else { "Progressing" };
+        let prometheus = json!({"address": "http://prometheus:9090", "query": "errors{pod=~\"{{pods}}\"}"});
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "uid", "resourceVersion": "1", "generation": 1},
+            "spec": {"current": "3", "rollout": {"analysis": [{"name": "errors", "prometheus": prometheus, "max": "1"}]}},
+            "status": {
+                "current": "2", "target": "3", "phase": phase, "versions": [version("2"), version("3")],
+                "rollout": {"revision": 5, "stage": stage, "step": 1, "failure": failure},
+            },
+        })
+    }
+
+    /// A controller whose requests about analyses fail, and how many of them there were.
+    fn controller(config: Value) -> (Arc<Controller>, Arc<Mutex<usize>>) {
+        let failed: Arc<Mutex<usize>> = Arc::default();
+        let count = Arc::clone(&failed);
+        let service = service_fn(move |request: Request<Body>| {
+            let count = Arc::clone(&count);
+            async move {
+                let answer = |code: u16| {
+                    let reason = if code == 404 { "NotFound" } else { "InternalError" };
+                    let text = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code});
+                    Response::builder().status(code).body(Body::from(text.to_string().into_bytes())).unwrap()
+                };
+                if request.uri().path().contains("/rolloutanalyses/") {
+                    *count.lock().unwrap() += 1;
+                    return Ok::<_, Infallible>(answer(500));
+                }
+                if request.method() != Method::PUT {
+                    return Ok(answer(404));
+                }
+                let body = request.into_body().collect_bytes().await.unwrap();
+                Ok(Response::new(Body::from(body.to_vec())))
+            }
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        index.put_config(serde_json::from_value(config).unwrap());
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        (Arc::new(Controller::new(client, index, key, "a", silence, RolloutMetrics::default())), failed)
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_version_waits_for_what_cannot_be_measured() {
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        for stage in ["Moving", "Baking", "Restarting", "RollingBack"] {
+            let (controller, failed) = controller(config(stage));
+            for _ in 0..3 {
+                Box::pin(controller.reconcile(&key)).await.unwrap_or_else(|error| panic!("{stage}: {error}"));
+            }
+            // It is not tried again at once.
+            assert_eq!(*failed.lock().unwrap(), 1, "{stage}");
+        }
     }
 }

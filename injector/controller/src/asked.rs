@@ -11,4 +11,6 @@ pub(super) struct Asked {
     pub(super) object: Option<Arc<RolloutAnalysis>>,
     pub(super) read: Option<Instant>,
     pub(super) written: Option<Instant>,
+    /// When it could not be written; absent since it could.
+    pub(super) failed: Option<Instant>,
 }

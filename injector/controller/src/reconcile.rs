@@ -193,7 +193,7 @@ impl Controller {
             return Ok(None);
         }
         let restarting = self.restart(key, &config).await?;
-        let measured = self.measured(key, &config).await?;
+        let measured = self.measured(key, &config).await;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
         let nodes_away = self.nodes_away(&config, &pods).await?;
@@ -243,7 +243,7 @@ impl Controller {
         if let Some(other) = &seen.waiting_for {
             self.waits_for(key, other);
         }
-        let asks = self.ask(key, &config, decision.question).await?;
+        let asks = self.ask(key, &config, decision.question).await;
         Ok(Some((config, more.by(later).by(asks))))
     }
 
