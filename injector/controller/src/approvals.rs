@@ -15,7 +15,7 @@ use nudge_core::governance::{Approvals, Effective, Given, groups_of};
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels::APPROVER_GROUPS;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::approvers::Approver;
 use super::controller::Controller;
@@ -23,6 +23,8 @@ use super::locked::locked;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// When to ask again where there was no answer, while something moves.
+const REST: Duration = Duration::from_secs(5);
 /// Most users who are asked for, of one version. Where more have decided, none is counted.
 const MOST: usize = 64;
 
@@ -50,7 +52,7 @@ impl Controller {
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
             self.begin_asking(key, stale);
         } else {
-            self.ask_rights(stale).await;
+            let _ = self.ask_rights(stale).await;
         }
         self.known_approvals(key, config)
     }
@@ -122,14 +124,18 @@ impl Controller {
         }
         let (controller, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            controller.ask_rights(stale).await;
+            if !controller.ask_rights(stale).await {
+                // An API server that refuses at once must not be asked all the time.
+                sleep(REST).await;
+            }
             locked(&controller.approvers).asking.remove(&key);
             controller.queue.add(key, Duration::ZERO);
         });
     }
 
-    /// Asks the API server about these users. Those about whom it does not answer stay as they are known, for a while.
-    async fn ask_rights(&self, users: BTreeSet<Approver>) {
+    /// Asks the API server about these users. Those about whom it does not answer stay as they are known, for a while. Returns whether all is
+    /// known now.
+    async fn ask_rights(&self, users: BTreeSet<Approver>) -> bool {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let asked = users.into_iter().map(|approver| {
             let api = &api;
@@ -151,7 +157,10 @@ impl Controller {
         });
         let answers = join_all(asked).await;
         let mut approvers = locked(&self.approvers);
-        answers.into_iter().flatten().for_each(|(approver, may)| approvers.keep(approver, may));
+        answers.into_iter().fold(true, |all, answer| match answer {
+            Some((approver, may)) => approvers.keep(approver, may) && all,
+            None => false,
+        })
     }
 }
 
@@ -172,5 +181,62 @@ fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
             ..SubjectAccessReviewSpec::default()
         },
         ..SubjectAccessReview::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use hyper::http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_cluster::index::Index;
+    use nudge_core::governance::approver_groups;
+    use ring::hmac;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::metrics::RolloutMetrics;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_refuses_is_not_asked_all_the_time() {
+        let asked: Arc<Mutex<usize>> = Arc::default();
+        let count = Arc::clone(&asked);
+        let service = service_fn(move |_: Request<Body>| {
+            let count = Arc::clone(&count);
+            async move {
+                *count.lock().unwrap() += 1;
+                let text = br#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403}"#;
+                Ok::<_, Infallible>(Response::builder().status(403).body(Body::from(text.to_vec())).unwrap())
+            }
+        });
+        let hmac_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let spec = json!({"config": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
+        let note = approver_groups(&hmac_key, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[]);
+        let approval = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
+            "metadata": {"name": "one", "namespace": "ns", "annotations": {APPROVER_GROUPS: note}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": spec,
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        index.put_approval(serde_json::from_value(approval).unwrap());
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let controller = Arc::new(Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default()));
+        let config: Value = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "ns"},
+            "spec": {"current": "3", "rollout": {"approval": {}}},
+            "status": {"current": "2", "target": "3", "phase": "Progressing", "rollout": {"revision": 1, "stage": "Moving"}},
+        });
+        let (key, config) = (ConfigKey::parse("ns", "shop").unwrap(), serde_json::from_value(config).unwrap());
+        for _ in 0..100 {
+            let approvals = controller.approvals(&key, &config).await;
+            assert_eq!(approvals.given[0].may, None);
+            sleep(REST / 50).await;
+        }
+        assert!((1..=3).contains(&*asked.lock().unwrap()), "{asked:?}");
     }
 }

@@ -39,14 +39,16 @@ impl Approvers {
         self.answers.get(approver).is_some_and(|(at, _)| at.elapsed() < FRESH)
     }
 
-    /// Keeps an answer.
-    pub(super) fn keep(&mut self, approver: Approver, may: bool) {
+    /// Keeps an answer, where there is room. Returns whether there was.
+    pub(super) fn keep(&mut self, approver: Approver, may: bool) -> bool {
         if self.answers.len() >= KEPT {
             self.answers.retain(|_, (at, _)| at.elapsed() < OLDEST);
         }
-        if self.answers.len() < KEPT || self.answers.contains_key(&approver) {
+        let keeps = self.answers.len() < KEPT || self.answers.contains_key(&approver);
+        if keeps {
             self.answers.insert(approver, (Instant::now(), may));
         }
+        keeps
     }
 }
 
@@ -82,7 +84,8 @@ mod tests {
     #[test]
     fn so_many_are_kept() {
         let mut approvers = Approvers::default();
-        (0..=KEPT).for_each(|number| approvers.keep(bob(&[&number.to_string()]), true));
+        assert!((0..KEPT).all(|number| approvers.keep(bob(&[&number.to_string()]), true)));
+        assert!(!approvers.keep(bob(&["one more"]), true));
         assert_eq!(approvers.answers.len(), KEPT);
         approvers.keep(bob(&["0"]), false);
         assert_eq!(approvers.may(&bob(&["0"])), Some(false), "one that is known is replaced");
