@@ -96,8 +96,7 @@ impl Controller {
 
     /// What admission has seen users decide about the version that is asked for; about all of them where none is.
     fn seen_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Vec<Seen>, String> {
-        let all =
-            self.index.approvals(key).ok_or("the namespace has more VersionApprovals than Nudge keeps; delete some")?;
+        let all = self.index.approvals(key)?;
         let version = config.spec.current.as_deref().or_else(|| config.status.as_ref()?.current.as_deref());
         let about = all.into_iter().filter(|one| version.is_none_or(|version| one.spec.version == version));
         let seen = about.filter_map(|approval| {

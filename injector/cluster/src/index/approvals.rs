@@ -10,13 +10,19 @@ use nudge_protocol::labels;
 use super::{Index, IndexEvent, Kind};
 
 impl Index {
-    /// What was decided about versions of the config; `None` where more was decided in its namespace than is kept.
-    pub fn approvals(&self, key: &ConfigKey) -> Option<Vec<Arc<VersionApproval>>> {
+    /// What was decided about versions of the config; a message where that is not known whole.
+    pub fn approvals(&self, key: &ConfigKey) -> Result<Vec<Arc<VersionApproval>>, &'static str> {
         let inner = self.lock();
-        let Some(space) = inner.spaces.get(&key.namespace) else { return Some(Vec::new()) };
+        let Some(space) = inner.spaces.get(&key.namespace) else { return Ok(Vec::new()) };
+        if space.hides_approvals() {
+            return Err("the control plane can't read VersionApprovals; apply deploy/base of this release");
+        }
         let own =
             space.approvals.values().filter(|(config, _)| config == key).map(|(_, approval)| Arc::clone(approval));
-        (space.beyond.count(Kind::Approvals) == 0).then(|| own.collect())
+        if space.beyond.count(Kind::Approvals) > 0 {
+            return Err("the namespace has more VersionApprovals than Nudge keeps; delete some");
+        }
+        Ok(own.collect())
     }
 
     /// Adds an approval, or replaces it. One that is being deleted is gone: it was withdrawn.

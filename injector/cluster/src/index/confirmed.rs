@@ -51,8 +51,8 @@ impl Index {
     pub fn last_blind(&self, namespace: &str) -> Option<Instant> {
         let inner = self.lock();
         let space = inner.spaces.get(namespace)?;
-        // No pod is hidden by a Secret that can't be read.
-        let own = space.watches.iter().filter(|(kind, _)| *kind != Kind::Secrets).map(|(_, health)| health);
+        // No pod is hidden by a Secret or an approval that can't be read.
+        let own = space.watches.iter().filter(|(kind, _)| kind.is_needed()).map(|(_, health)| health);
         let blind = own.chain(&inner.healths).filter_map(WatchHealth::last_blind).max();
         // What happened before the namespace was enabled was not seen either.
         blind.max(space.completed)

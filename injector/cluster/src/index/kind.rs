@@ -46,6 +46,12 @@ impl Kind {
         }
     }
 
+    /// Whether nothing can be done in a namespace without it. Without Secrets their versions are missing, and without approvals no version goes on
+    /// that needs them.
+    pub(super) fn is_needed(self) -> bool {
+        !matches!(self, Self::Secrets | Self::Approvals)
+    }
+
     /// Most objects that are kept of a namespace.
     pub fn most(self) -> usize {
         match self {

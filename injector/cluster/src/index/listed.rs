@@ -46,7 +46,10 @@ impl Index {
     /// Adds the health of a watch that all namespaces share.
     pub(crate) fn add_shared_health(&self, kind: Kind, health: &WatchHealth) {
         let mut inner = self.lock();
-        inner.healths.push(health.clone());
+        // What is not needed makes no replica useless.
+        if kind.is_needed() {
+            inner.healths.push(health.clone());
+        }
         inner.shared.push((kind, health.clone()));
         for space in inner.spaces.values_mut() {
             space.watches.push((kind, health.clone()));
@@ -120,6 +123,22 @@ impl Index {
             news = !std::mem::replace(&mut space.reported_forbidden, true);
         }
         news
+    }
+
+    /// The API server has refused to show what users have decided, or does not have the kind. Nothing waits for that but versions that need
+    /// approval.
+    pub(crate) fn refused_approvals(&self, scope: &Scope) {
+        let namespaces: Vec<String> = self.lock().spaces.keys().filter(|name| scope.holds(name)).cloned().collect();
+        for namespace in namespaces {
+            let mut completed = false;
+            self.touch(&namespace, |space| {
+                completed = space.settle(Kind::Approvals);
+                completed
+            });
+            if completed {
+                self.pod_added.send_replace(());
+            }
+        }
     }
 
     /// Has the API server asked anew for what it refuses to show.

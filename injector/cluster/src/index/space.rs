@@ -98,8 +98,13 @@ impl Space {
 
     /// What Nudge has no right to read, which it needs.
     pub(super) fn forbidden(&self) -> Option<Kind> {
-        let needed = self.watches.iter().filter(|(kind, _)| *kind != Kind::Secrets);
+        let needed = self.watches.iter().filter(|(kind, _)| kind.is_needed());
         needed.filter(|(_, health)| health.is_forbidden()).map(|(kind, _)| *kind).next()
+    }
+
+    /// The API server refuses to show what users have decided.
+    pub(super) fn hides_approvals(&self) -> bool {
+        self.watches.iter().any(|(kind, health)| *kind == Kind::Approvals && health.is_forbidden())
     }
 
     /// Something of it can't be listed, again and again.
@@ -108,9 +113,9 @@ impl Space {
         waiting.into_iter().any(|(_, health)| health.is_hopeless())
     }
 
-    /// The watches that should work: Secrets only where the namespace allows it.
+    /// The watches that should work: those of what is not needed only where it may be read.
     pub(super) fn allowed_watches(&self) -> impl Iterator<Item = &WatchHealth> {
-        let all = self.watches.iter().filter(|(kind, health)| *kind != Kind::Secrets || !health.is_forbidden());
+        let all = self.watches.iter().filter(|(kind, health)| kind.is_needed() || !health.is_forbidden());
         all.map(|(_, health)| health)
     }
 

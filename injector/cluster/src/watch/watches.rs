@@ -330,7 +330,17 @@ impl Watches {
                 sink(change);
             }
         };
-        Box::pin(follow(following, sink, move |error, failures| failed(&index, &scope, kind, error, failures)))
+        let health = following.health.clone();
+        let failed = move |error: &FollowError, failures: u32| {
+            if kind == Kind::Approvals && error.is_refusal() {
+                health.forbid();
+                index.refused_approvals(&scope);
+                let Scope::Namespace(namespace) = &scope else { return log(None, error, failures) };
+                return log(Some(namespace), error, failures);
+            }
+            failed(&index, &scope, kind, error, failures);
+        };
+        Box::pin(follow(following, sink, failed))
     }
 }
 

@@ -139,6 +139,32 @@ fn secrets_that_may_not_be_read_hold_nothing() {
     assert!(index.is_synced() && index.silent(LONG).is_none() && index.silent_in("a", LONG).is_none());
 }
 
+#[test]
+fn approvals_that_may_not_be_read_hold_nothing_but_versions_that_need_them() {
+    let (index, healths) = watched(&["a"]);
+    let (scope, shop) = (Scope::Namespace("a".to_owned()), ConfigKey::parse("a", "shop").unwrap());
+    let list = |kind: Kind, health: &WatchHealth| {
+        health.allow();
+        index.listed(&scope, kind, Instant::now(), &HashSet::new());
+        health.beat();
+        health.confirm(Instant::now());
+    };
+    let approvals = Kind::ALL.iter().position(|kind| *kind == Kind::Approvals).unwrap();
+    for (at, kind) in Kind::ALL.into_iter().enumerate().filter(|(at, _)| *at != approvals) {
+        list(kind, &healths[0][at]);
+    }
+    assert!(!index.is_complete("a"));
+    healths[0][approvals].doubt();
+    healths[0][approvals].forbid();
+    index.refused_approvals(&scope);
+    assert!(index.is_complete("a") && index.doubted("a").is_none() && index.forbidden("a").is_none());
+    assert!(index.is_synced() && index.silent(LONG).is_none() && index.silent_in("a", LONG).is_none());
+    // A denial may be among them.
+    assert!(index.approvals(&shop).unwrap_err().contains("can't read VersionApprovals"));
+    list(Kind::Approvals, &healths[0][approvals]);
+    assert_eq!(index.approvals(&shop), Ok(Vec::new()));
+}
+
 #[tokio::test]
 async fn one_silent_namespace_is_no_fault_of_the_replica_and_all_are() {
     let (index, healths) = watched(&["a", "b"]);
