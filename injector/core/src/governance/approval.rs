@@ -126,9 +126,11 @@ fn counted(
         return Err(format!("version {version} waits for its approvals to be counted: its parts are being read"));
     }
     let mut users: BTreeMap<&str, &Given> = BTreeMap::new();
+    // The right may be that of a group that the user has left, and has another one for what was decided later.
+    let rank = |given: &Given| (given.may != Some(true), given.may.is_some(), given.at.0);
     for &given in about.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
         let first = users.entry(&given.user).or_insert(given);
-        if given.at.0 < first.at.0 {
+        if rank(given) < rank(first) {
             *first = given;
         }
     }

@@ -83,6 +83,11 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].at.0.as_second()), (1, 5), "since the first time");
+    // The right of a group that the user has left does not hide that of another one.
+    for gone in [Some(false), None] {
+        let again = [Given { may: gone, ..given("bob", 1) }, given("bob", 2)];
+        assert_eq!(by_alice(1, &again), Ok(vec!["bob".to_owned()]));
+    }
     let two = [given("carol", 3), given("bob", 4)];
     assert_eq!(by_alice(2, &two), Ok(vec!["carol".to_owned(), "bob".to_owned()]));
 }
