@@ -2,6 +2,7 @@
 
 use nudge_api::VersionedConfig;
 
+use crate::output::status::needs_approval;
 use crate::page::act::Act;
 use crate::page::rights::Need;
 
@@ -12,7 +13,7 @@ fn has_versions(config: &VersionedConfig) -> bool {
 }
 
 fn awaits_approval(config: &VersionedConfig) -> bool {
-    config.spec.rollout.approval.is_some() && has_versions(config)
+    needs_approval(config) && has_versions(config)
 }
 
 fn has_a_way_back(config: &VersionedConfig) -> bool {
@@ -62,7 +63,7 @@ pub(super) const ACTS: &[Act] = &[
         flags: &[],
         label: "Approve",
         effect: "The version has your approval. It counts unless you have created a part of the version or asked for it.",
-        needs: &[Need::Config("approve")],
+        needs: &[Need::Config("approve"), Need::Decide],
         version: true,
         reason: Some("Why"),
         applies: awaits_approval,
@@ -73,7 +74,7 @@ pub(super) const ACTS: &[Act] = &[
         flags: &[],
         label: "Deny",
         effect: "The version does not go on, however many approve it, until you withdraw that.",
-        needs: &[Need::Config("approve")],
+        needs: &[Need::Config("approve"), Need::Decide],
         version: true,
         reason: Some("Why"),
         applies: awaits_approval,
@@ -99,6 +100,28 @@ pub(super) const ACTS: &[Act] = &[
         version: false,
         reason: None,
         applies: |config| config.spec.rollout.paused,
+    },
+    Act {
+        name: "freeze",
+        command: "freeze",
+        flags: &[],
+        label: "Freeze",
+        effect: "No version of the config goes on until somebody ends that, who then needs the right to override. Roll-backs do not wait.",
+        needs: &[PATCH],
+        version: false,
+        reason: Some("Why"),
+        applies: |config| config.spec.rollout.freeze.is_none(),
+    },
+    Act {
+        name: "unfreeze",
+        command: "unfreeze",
+        flags: &[],
+        label: "Unfreeze",
+        effect: "Versions of the config go on, unless a policy of the cluster freezes them too.",
+        needs: &[PATCH, Need::Config("override")],
+        version: false,
+        reason: None,
+        applies: |config| config.spec.rollout.freeze.is_some(),
     },
 ];
 
@@ -137,16 +160,17 @@ mod tests {
             .unwrap();
             ACTS.iter().filter(|act| (act.applies)(&config)).map(|act| act.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(json!({}), json!({})), ["pause"]);
+        assert_eq!(names(json!({}), json!({})), ["pause", "freeze"]);
+        assert_eq!(names(json!({"rollout": {"freeze": {"reason": "x"}}}), json!({})), ["pause", "unfreeze"]);
         let versions = json!([{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1}]);
         let current = json!({"current": "1", "versions": versions});
         assert_eq!(
             names(json!({"current": "1", "rollout": {"paused": true}}), current.clone()),
-            ["use", "use-now", "resume"]
+            ["use", "use-now", "resume", "freeze"]
         );
         assert_eq!(names(json!({"current": "2"}), current.clone())[2], "rollback");
         let approval = json!({"current": "1", "rollout": {"approval": {}}});
-        assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "pause"]);
+        assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "pause", "freeze"]);
         let before = json!({"current": "2", "previous": "1", "versions": versions});
         assert_eq!(names(json!({"current": "2"}), before)[2], "rollback");
     }

@@ -7,6 +7,7 @@ use nudge_protocol::ConfigName;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::changes::changes;
+use crate::output::rollout::said_of_override;
 use crate::output::table::table;
 use crate::output::visible;
 use crate::session::Session;
@@ -71,10 +72,7 @@ fn message(release: &Release) -> String {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_string(),
     });
-    let at_once = release.overridden.as_ref().map(|it| {
-        let by = it.requested_by.as_deref().unwrap_or("<unknown>");
-        format!("at once for {by}: {}", it.reason)
-    });
+    let at_once = release.overridden.as_ref().map(said_of_override);
     let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
     let approved = (!users.is_empty()).then(|| format!("approved by {}", users.join(", ")));
     why.into_iter().chain(at_once).chain(approved).collect::<Vec<_>>().join("; ")

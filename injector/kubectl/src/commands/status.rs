@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, doing};
 use crate::output::Format;
-use crate::output::status::{ApprovalReport, Report, SourceReport, list, report};
+use crate::output::status::{ApprovalReport, Report, SourceReport, list, needs_approval, report};
 use crate::session::Session;
 
 #[derive(Clone, Debug, Args)]
@@ -56,7 +56,7 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     if let (Some(name), [one]) = (&command.config, &mut reports[..]) {
         one.sources = sources(session, name).await?.iter().map(SourceReport::of).collect();
         if let [config] = &configs[..]
-            && config.spec.rollout.approval.is_some()
+            && needs_approval(config)
         {
             one.approvals = ApprovalReport::all(config, &approvals(session).await?);
         }

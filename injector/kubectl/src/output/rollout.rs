@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nudge_api::{AnalysisStatus, EvidenceStatus, Pods, VersionedConfig, Watch};
+use nudge_api::{AnalysisStatus, EvidenceStatus, Pods, ReleaseOverride, VersionedConfig, Watch};
 use nudge_core::rollout::{ALL, said};
 use serde::Serialize;
 
@@ -87,13 +87,19 @@ pub(super) fn said_of_watch(Watch { seconds, reason, weak }: &Watch) -> String {
 }
 
 /// The last numbers of an analysis, such as: errors 0.25 on 1.0.2, 0.002 on 1.0.1: Bad, measured 2026-11-25T08:00:00Z.
-pub(super) fn said_of_analysis(analysis: &AnalysisStatus, target: &str, current: &str) -> String {
+pub(crate) fn said_of_analysis(analysis: &AnalysisStatus, target: &str, current: &str) -> String {
     let AnalysisStatus { name, verdict, target: number, control, at } = analysis;
     let control = control.as_ref().map_or_else(String::new, |control| format!(", {control} on {current}"));
     let numbers =
         number.as_ref().map_or_else(|| "no number".to_owned(), |number| format!("{number} on {target}{control}"));
     let measured = at.as_ref().map_or_else(|| "not measured yet".to_owned(), |at| format!("measured {}", at.0));
     format!("{name} {numbers}: {verdict:?}, {measured}")
+}
+
+/// Who had a version assigned to all pods at once, and why.
+pub(crate) fn said_of_override(it: &ReleaseOverride) -> String {
+    let by = it.requested_by.as_deref().unwrap_or("<unknown>");
+    format!("at once for {by}: {}", it.reason)
 }
 
 /// The evidence in numbers.

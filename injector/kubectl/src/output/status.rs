@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ApprovalDecision, ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionApproval,
-    VersionedConfig, VersionedConfigStatus, Watch, find_condition,
+    VersionStatus, VersionedConfig, VersionedConfigStatus, Watch, find_condition,
 };
 use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
@@ -61,6 +61,19 @@ pub(crate) struct Report {
     pods: Vec<PodReport>,
 }
 
+/// The version that is asked for, if it is complete.
+pub(crate) fn asked_for(config: &VersionedConfig) -> Option<&VersionStatus> {
+    let status = config.status.as_ref()?;
+    status.version(config.spec.current.as_deref().or(status.current.as_deref())?)
+}
+
+/// Whether its versions need approval, by its spec or by a policy.
+pub(crate) fn needs_approval(config: &VersionedConfig) -> bool {
+    let conditions = config.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = find_condition(conditions, ConditionType::Ready);
+    config.spec.rollout.approval.is_some() || ready.is_some_and(|it| it.reason == Reason::AwaitingApproval.as_str())
+}
+
 /// What a user has decided about a version. Whether it counts, the condition Ready says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -73,16 +86,19 @@ pub(crate) struct ApprovalReport {
 }
 
 impl ApprovalReport {
-    /// Of these, those about the version that is asked for, as it is.
-    pub(crate) fn all(config: &VersionedConfig, approvals: &[VersionApproval]) -> Vec<Self> {
-        let status = config.status.as_ref();
-        let asked = config.spec.current.as_deref().or_else(|| status?.current.as_deref());
-        let sealed = asked.and_then(|version| status?.version(version));
-        let Some(sealed) = sealed else { return Vec::new() };
+    /// How many are said of a version: those who deny it first.
+    const MOST: usize = 32;
+
+    /// Of these, those about the version that is asked for, as it is: of each user the first, those who deny it before those who approve it.
+    pub(crate) fn all<'a>(
+        config: &VersionedConfig,
+        approvals: impl IntoIterator<Item = &'a VersionApproval>,
+    ) -> Vec<Self> {
+        let Some(sealed) = asked_for(config) else { return Vec::new() };
         let digest = sealed_digest(sealed);
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let about = approvals
-            .iter()
+            .into_iter()
             .filter(|one| one.spec.config == name && one.spec.version == sealed.version && one.spec.digest == digest);
         let one = |approval: &VersionApproval| Self {
             approver: approval.spec.approver.clone(),
@@ -90,7 +106,13 @@ impl ApprovalReport {
             reason: approval.spec.reason.clone(),
             at: approval.metadata.creation_timestamp.clone(),
         };
-        about.map(one).collect()
+        let mut all: Vec<Self> = about.map(one).collect();
+        let order = |one: &Self| (one.decision == ApprovalDecision::Approve, one.at.as_ref().map(|at| at.0));
+        all.sort_by(|one, other| (order(one), &one.approver).cmp(&(order(other), &other.approver)));
+        let mut seen = BTreeSet::new();
+        all.retain(|one| seen.insert((one.decision.as_str(), one.approver.clone())));
+        all.truncate(Self::MOST);
+        all
     }
 
     fn text(&self) -> String {

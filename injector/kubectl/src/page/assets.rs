@@ -29,6 +29,7 @@ assets! {
     "/format.js" SCRIPT, "format.js";
     "/overview.js" SCRIPT, "overview.js";
     "/config.js" SCRIPT, "config.js";
+    "/guarded.js" SCRIPT, "guarded.js";
     "/rollout.js" SCRIPT, "rollout.js";
     "/cells.js" SCRIPT, "cells.js";
     "/pods.js" SCRIPT, "pods.js";

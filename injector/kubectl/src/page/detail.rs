@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
-    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionState, VersionedConfig,
+    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval, VersionState,
+    VersionedConfig,
 };
 use serde::Serialize;
 
 use super::cell::Cells;
+use super::guarded::{AnalysisDetail, ApprovalDetail, analyses, approval, opens};
 use super::row::{Attention, Row, attention_to};
-use crate::output::rollout::said_of_evidence;
+use crate::output::rollout::{said_of_analysis, said_of_evidence, said_of_override};
 use crate::output::status::without_pods;
 
 /// One config.
@@ -27,6 +29,15 @@ pub(crate) struct Detail {
     /// How many of them went out.
     step: u32,
     clock: Option<Clock>,
+    /// Who has approved and denied the version that is asked for; absent where versions need no approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalDetail>,
+    /// The spec freezes it.
+    frozen: bool,
+    /// When versions may go on again, where that is what they wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    opens: Option<i64>,
+    analyses: Vec<AnalysisDetail>,
     versions: Vec<VersionDetail>,
     releases: Vec<ReleaseDetail>,
     conditions: Vec<ConditionDetail>,
@@ -102,10 +113,16 @@ struct ReleaseDetail {
     /// The numbers of the verdict, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     evidence: Option<String>,
+    /// The last numbers of each analysis, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    analyses: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
+    /// Who had approved it, and when.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    approvals: Vec<(String, i64)>,
 }
 
 /// A condition in words.
@@ -130,10 +147,16 @@ fn second(time: &Time) -> i64 {
 }
 
 impl Detail {
-    pub(crate) fn of(config: &VersionedConfig, cells: &Cells) -> Self {
+    pub(crate) fn of<'a>(
+        config: &VersionedConfig,
+        cells: &Cells,
+        approvals: impl IntoIterator<Item = &'a VersionApproval>,
+    ) -> Self {
         let status = config.status.clone().unwrap_or_default();
+        let approval = approval(config, approvals);
         // Of pods that may not be listed nothing is said.
-        let report = without_pods(config, (cells.assigned, cells.total));
+        let mut report = without_pods(config, (cells.assigned, cells.total));
+        report.approvals = approval.as_ref().map(|it| it.given.clone()).unwrap_or_default();
         let last = |version: &str| status.releases.iter().rev().find(|release| release.version == version);
         let sealed = status.versions.iter().map(|version| VersionDetail {
             version: version.version.clone(),
@@ -166,6 +189,10 @@ impl Detail {
             steps: steps(config, went, status.rollout.step),
             step: status.rollout.step,
             clock: clock(config),
+            approval,
+            frozen: config.spec.rollout.freeze.is_some(),
+            opens: opens(&status.conditions),
+            analyses: analyses(config),
             versions: sealed.chain(invalid).collect(),
             releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),
             conditions: status.conditions.iter().map(ConditionDetail::of).collect(),
@@ -236,6 +263,7 @@ impl ReleaseDetail {
     fn of(release: &Release) -> Self {
         let from = release.from.as_deref().unwrap_or("none");
         let said = |evidence: &EvidenceStatus| said_of_evidence(evidence, &release.version, from);
+        let analyses = release.evidence.iter().flat_map(|evidence| &evidence.analysis);
         Self {
             version: release.version.clone(),
             from: release.from.clone(),
@@ -244,12 +272,14 @@ impl ReleaseDetail {
             began_at: second(&release.began_at),
             ended_at: release.ended_at.as_ref().map(second),
             steps: release.steps.iter().map(|step| (second(&step.at), step.pods)).collect(),
+            analyses: analyses.map(|one| said_of_analysis(one, &release.version, from)).collect(),
+            approvals: release.approvals.iter().map(|one| (one.user.clone(), second(&one.at))).collect(),
             evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(said),
             why: release.reason.map(|reason| match &release.message {
                 Some(message) => format!("{reason}: {message}"),
                 None => reason.to_string(),
             }),
-            at_once: release.overridden.as_ref().map(|it| it.reason.clone()),
+            at_once: release.overridden.as_ref().map(said_of_override),
         }
     }
 }
@@ -283,7 +313,7 @@ mod tests {
             "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": spec, "status": status,
         }));
         let cells = Cells { assigned: 1, total: 4, ..Cells::default() };
-        serde_json::to_value(Detail::of(&config.unwrap(), &cells)).unwrap()
+        serde_json::to_value(Detail::of(&config.unwrap(), &cells, [])).unwrap()
     }
 
     #[test]

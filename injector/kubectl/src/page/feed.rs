@@ -8,8 +8,8 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, ResourceExt as _};
-use nudge_api::VersionedConfig;
+use kube::{Api, Resource, ResourceExt as _};
+use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_protocol::labels;
 use tokio::sync::watch;
 
@@ -28,34 +28,52 @@ pub(crate) struct Seen {
     pub(crate) configs: Option<BTreeMap<Key, VersionedConfig>>,
     /// The configs of the list that the watch is receiving.
     listed: BTreeMap<Key, VersionedConfig>,
+    /// What users have decided about versions.
+    approvals: Option<BTreeMap<Key, VersionApproval>>,
+    /// Those of the list that the watch is receiving.
+    listed_approvals: BTreeMap<Key, VersionApproval>,
     /// The pods with an agent.
     pub(crate) pods: Pods,
     /// Why the configs may be out of date, as the watch says.
     configs_fault: Option<String>,
     /// Why they may be, as the API server says, or because it says nothing.
     contact_fault: Option<String>,
+    /// Why what users have decided may be.
+    approvals_fault: Option<String>,
     /// Why the pods are not known, or may be out of date.
     pub(crate) pods_fault: Option<String>,
 }
 
-fn key(config: &VersionedConfig) -> Key {
-    (config.namespace().unwrap_or_default(), config.name_any())
+fn key(object: &impl Resource) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// What is known after an event; absent until the first list is complete.
+fn apply<K: Resource>(known: &mut Option<BTreeMap<Key, K>>, listed: &mut BTreeMap<Key, K>, event: Event<K>) {
+    match event {
+        Event::Init => listed.clear(),
+        Event::InitApply(object) => drop(listed.insert(key(&object), object)),
+        Event::InitDone => *known = Some(std::mem::take(listed)),
+        Event::Apply(object) => drop(known.get_or_insert_default().insert(key(&object), object)),
+        Event::Delete(object) => drop(known.get_or_insert_default().remove(&key(&object))),
+    }
 }
 
 impl Seen {
     /// Why all that is shown may be out of date.
     pub(crate) fn fault(&self) -> Option<&str> {
-        self.configs_fault.as_deref().or(self.contact_fault.as_deref())
+        let faults = [&self.configs_fault, &self.contact_fault, &self.approvals_fault];
+        faults.into_iter().find_map(Option::as_deref)
+    }
+
+    /// What users have decided about versions of the namespace, as far as that may be read.
+    pub(crate) fn approvals(&self, namespace: &str) -> impl Iterator<Item = &VersionApproval> {
+        let known = self.approvals.iter().flatten();
+        known.filter(move |(key, _)| key.0 == namespace).map(|(_, approval)| approval)
     }
 
     fn apply(&mut self, event: Event<VersionedConfig>) {
-        match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(config) => drop(self.listed.insert(key(&config), config)),
-            Event::InitDone => self.configs = Some(std::mem::take(&mut self.listed)),
-            Event::Apply(config) => drop(self.configs.get_or_insert_default().insert(key(&config), config)),
-            Event::Delete(config) => drop(self.configs.get_or_insert_default().remove(&key(&config))),
-        }
+        apply(&mut self.configs, &mut self.listed, event);
     }
 }
 
@@ -111,6 +129,24 @@ impl Feed {
                 Err(error) => {
                     let fault = fault("watching configs", &error);
                     self.change(|seen| seen.configs_fault = Some(fault));
+                }
+            }
+        }
+    }
+
+    /// Watches what users decide about versions for as long as it is polled.
+    pub(crate) async fn watch_approvals(&self, session: &Session, scope: &Scope) {
+        let Some(api) = api(session, scope) else { return };
+        let mut events = pin!(watcher::<VersionApproval>(api, settings()).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.change(|seen| {
+                    seen.approvals_fault = None;
+                    apply(&mut seen.approvals, &mut seen.listed_approvals, event);
+                }),
+                Err(error) => {
+                    let fault = fault("watching VersionApprovals", &error);
+                    self.change(|seen| seen.approvals_fault = Some(fault));
                 }
             }
         }

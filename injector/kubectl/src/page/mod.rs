@@ -16,6 +16,7 @@ mod contact;
 mod detail;
 mod feed;
 mod guard;
+mod guarded;
 mod of_config;
 mod origin;
 mod reply;
@@ -34,7 +35,7 @@ use std::time::Instant;
 
 use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -81,6 +82,7 @@ struct Page {
     feed: Feed,
     configs: Scope,
     pods: Scope,
+    approvals: Scope,
     windows: Arc<Semaphore>,
     /// One act at a time.
     acting: Semaphore,
@@ -93,6 +95,7 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         return Err(Failure::new(why));
     }
     let pods = scope::<Pod>(&session, options.extent, "listing pods").await?;
+    let approvals = approvals(&session, options.extent).await?;
     let listener = TcpListener::bind(("127.0.0.1", options.port)).await;
     let failed =
         |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
@@ -120,12 +123,14 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         port,
         configs,
         pods,
+        approvals,
     });
     let watches = async {
         let page = &page;
         futures::join!(
             page.feed.watch_configs(&page.session, &page.configs),
             page.feed.watch_pods(&page.session, &page.pods),
+            page.feed.watch_approvals(&page.session, &page.approvals),
             contact::ask(&page.feed, &page.session, &page.configs)
         );
         // Of watches that can't be, nothing is left to do.
@@ -137,6 +142,14 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         ended = unopened(&page, door) => ended,
         // Without signal handling, Ctrl-C ends the process.
         Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// What users have decided; none where the cluster has no such kind.
+async fn approvals(session: &Session, extent: Extent) -> Result<Scope, Failure> {
+    match scope::<VersionApproval>(session, extent, "listing VersionApprovals").await {
+        Err(failure) if failure.status == 404 => Ok(Scope::Nothing(failure.message)),
+        other => other,
     }
 }
 

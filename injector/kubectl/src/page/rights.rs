@@ -14,6 +14,8 @@ use crate::session::Session;
 pub(crate) enum Need {
     /// On the `VersionedConfig`.
     Config(&'static str),
+    /// To make a `VersionApproval`, and to take back another of the user's own.
+    Decide,
     /// To activate a version, as admission asks for it: to update what is published.
     Activate,
 }
@@ -21,11 +23,15 @@ pub(crate) enum Need {
 /// Verb, group and resource.
 type Right = (&'static str, &'static str, &'static str);
 
+/// Its objects have names of their own.
+const APPROVALS: &str = "versionapprovals";
+
 impl Need {
     /// The rights that it is, for this config.
     fn rights(self, config: &VersionedConfig) -> Vec<Right> {
         match self {
             Self::Config(verb) => vec![(verb, "nudge.dev", "versionedconfigs")],
+            Self::Decide => ["create", "list", "delete"].map(|verb| (verb, "nudge.dev", APPROVALS)).into(),
             Self::Activate => {
                 let secret = config.spec.publishes(PartKind::Secret).then_some(("update", "", "secrets"));
                 [("update", "", "configmaps")].into_iter().chain(secret).collect()
@@ -63,7 +69,7 @@ async fn may(session: &Session, config: &VersionedConfig, (verb, group, resource
         group: Some(group.to_owned()),
         resource: Some(resource.to_owned()),
         namespace: config.metadata.namespace.clone(),
-        name: config.metadata.name.clone(),
+        name: config.metadata.name.clone().filter(|_| resource != APPROVALS),
         ..ResourceAttributes::default()
     };
     let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };

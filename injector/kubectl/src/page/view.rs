@@ -66,7 +66,7 @@ impl View for ConfigView {
                     let known = seen.pods.all();
                     let listed = known.is_some();
                     let cells = known.map(|pods| cells(config, pods, &mut self.plan)).unwrap_or_default();
-                    self.config.put(&mut line, "config", &Detail::of(config, &cells));
+                    self.config.put(&mut line, "config", &Detail::of(config, &cells, seen.approvals(&self.key.0)));
                     if listed {
                         self.pods(&mut line, cells);
                     }

@@ -51,8 +51,10 @@ function confirm(of, act, version, said) {
   preview();
 }
 
-export function actions(into, said, of) {
-  let acts = [], asked = "", known = "";
+const DECISIONS = ["approve", "deny"];
+
+export function actions(into, deciding, said, of) {
+  let acts = [], asked = "", known = "", awaits = "";
   function button(act, version) {
     const named = { "data-act": act.name, "data-key": `${act.name}-${version ?? ""}` };
     const hidden = version ? element("span", { class: "hidden" }, ` ${version}`) : "";
@@ -63,9 +65,13 @@ export function actions(into, said, of) {
     changed() {},
     known: () => known,
     forVersion: (version, without) => acts.filter((act) => act.version && !without.includes(act.name)).map((act) => button(act, version)),
+    // The version that awaits approval is decided about where it says so.
+    decide() { swap(deciding, awaits ? acts.filter((act) => DECISIONS.includes(act.name)).map((act) => button(act, awaits)) : ""); },
     // What may be done is asked again where it may be something else.
     show(shown) {
-      const now = JSON.stringify([shown.current, shown.desired, shown.target, shown.previous, shown.paused, shown.versions.length]);
+      const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? it.version : "";
+      if (waits !== awaits) { awaits = waits; doing.decide(); }
+      const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.paused, is.frozen, Boolean(it), is.versions.length]);
       if (now === asked) return;
       asked = now;
       ask("/api/acts", { namespace: of.namespace, config: of.name }).then((answer) => {
@@ -74,6 +80,7 @@ export function actions(into, said, of) {
         known = JSON.stringify(acts);
         const none = answer.length && !acts.length ? element("p", { class: "soft" }, "You may look at the config, and not change it.") : "";
         swap(into, acts.filter((act) => !act.version).map((act) => button(act)), none);
+        doing.decide();
         doing.changed();
       }, (error) => { asked = ""; say(said, error.message); });
     },

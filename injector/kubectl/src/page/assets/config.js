@@ -2,6 +2,7 @@ import { follow } from "./api.js";
 import { actions } from "./acts.js";
 import { element, link, say, swap } from "./dom.js";
 import { SHAPES, age, heard, moves, outdated } from "./format.js";
+import { analyses, approvals, opens } from "./guarded.js";
 import { conditions, releases, why } from "./past.js";
 import { pods } from "./pods.js";
 import { clock, facts, seen, steps } from "./rollout.js";
@@ -32,23 +33,28 @@ export function config(main, signal, state, of) {
   const phase = element("span", { role: "status" }), since = element("span");
   const head = element("p", { class: "head" }, phase, since);
   const live = element("div"), reasons = element("ul", { class: "why", id: "why", "aria-label": "Why", role: "status" });
+  const time = element("div", { id: "opens" }), given = element("div"), deciding = element("div", { class: "acts" });
+  const decided = element("section", { id: "approvals", "aria-label": "Approvals" }, given, deciding);
   const buttons = element("div", { class: "acts", id: "acts" });
   const said = element("p", { role: "status", id: "said" });
   const [now, rollout, all, past, conditional] = [section("now", "Now"), section("rollout", "Pods"), section("versions", "Versions"),
     section("releases", "Releases"), section("conditions", "Conditions")];
-  const watched = element("div", { id: "clock" }), judged = element("div", { id: "seen" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
-  rollout.body.append(stepped, watched, judged, shownPods);
-  live.append(reasons, buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
+  const watched = element("div", { id: "clock" }), judged = element("div", { id: "seen" }), measured = element("div", { id: "analyses" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
+  rollout.body.append(stepped, watched, judged, measured, shownPods);
+  live.append(reasons, time, decided, buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
   main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${of.namespace} / ${of.name}`),
     element("h1", {}, of.name), head, fault, live);
 
-  const doing = actions(buttons, said, of);
+  const doing = actions(buttons, deciding, said, of);
   const listed = versions(all.body, of, doing);
   const crowd = pods(shownPods, signal);
   const parts = [
     part(phase, (shown) => [shown.attention, shown.phase, shown.stage, shown.paused, moves(shown)], badge),
     part(since, (shown) => shown.since ?? 0, (shown) => shown.since ? age(shown.since, " since ", "") : ""),
     part(reasons, (shown) => shown.conditions, why),
+    part(time, (shown) => shown.opens ?? 0, opens),
+    part(given, (shown) => [shown.approval, shown.current], approvals),
+    part(measured, (shown) => [shown.analyses, shown.target], analyses),
     part(now.body, (shown) => shown.facts, facts),
     part(watched, (shown) => shown.clock, clock),
     part(judged, (shown) => shown.facts, seen),

@@ -1,9 +1,9 @@
 import { element } from "./dom.js";
 
 // The clock of the machine that runs the command, as its lines say it.
-let ahead = 0;
-export const heard = (now) => { ahead = now - Date.now(); };
-export const now = () => Date.now() + ahead;
+let fast = 0;
+export const heard = (now) => { fast = now - Date.now(); };
+export const now = () => Date.now() + fast;
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 
@@ -22,6 +22,17 @@ export function age(seconds, before = "", after = " ago") {
   return element("time", { datetime, title: moment(seconds), ...kept }, `${before}${period(now() / 1000 - seconds)}${after}`);
 }
 
+// What is left until a time, and keeps being so.
+const left = (until, before, after, over) => {
+  const rest = Number(until) - now() / 1000;
+  return rest > 0 ? `${before}${period(rest)}${after}` : over;
+};
+
+export function ahead(until, before, after, over) {
+  const kept = { "data-until": until, "data-before": before, "data-after": after, "data-over": over };
+  return element("time", { datetime: new Date(until * 1000).toISOString(), title: moment(until), ...kept }, left(until, before, after, over));
+}
+
 // How far a time that is watched has come, and the words beside it.
 export function passed(from, seconds) {
   const gone = now() / 1000 - from;
@@ -32,6 +43,11 @@ function tick() {
   for (const time of document.querySelectorAll("[data-since]")) {
     const { since, before, after } = time.dataset;
     const text = `${before}${period(now() / 1000 - Number(since))}${after}`;
+    if (time.textContent !== text) time.textContent = text;
+  }
+  for (const time of document.querySelectorAll("[data-until]")) {
+    const { until, before, after, over } = time.dataset;
+    const text = left(until, before, after, over);
     if (time.textContent !== text) time.textContent = text;
   }
   for (const clock of document.querySelectorAll("progress[data-from]")) {

@@ -15,9 +15,10 @@ function table(heads, rows) {
 }
 
 // Why it ended so, and what was counted for and against it.
-function verdict({ why, evidence, atOnce, steps, beganAt }) {
+function verdict({ why, evidence, analyses = [], atOnce, approvals = [], steps, beganAt }) {
   const out = steps.map(([at, pods]) => `${many(pods, "pod")} after ${period(at - beganAt)}`).join(", ");
-  const texts = [why, evidence, atOnce && `at once: ${atOnce}`, out && `steps: ${out}`];
+  const approved = approvals.map(([user, at]) => `${user} ${moment(at)}`).join(", ");
+  const texts = [why, atOnce, evidence, ...analyses, approved && `approved by ${approved}`, out && `steps: ${out}`];
   return texts.filter((text) => text).map((text) => element("div", {}, text));
 }
 

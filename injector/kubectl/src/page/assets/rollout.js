@@ -14,9 +14,8 @@ export function clock({ clock: watch }) {
     soft(left), element("span", { class: "soft wide" }, `because ${watch.why}`));
 }
 
-// The numbers for and against the version: what is seen of its pods, and what is measured.
-const NUMBERS = ["Evidence", "Analysis"];
-export const seen = ({ facts: all, target }) => target ? all.filter(([name]) => NUMBERS.includes(name))
+// The numbers for and against the version: what is seen of its pods.
+export const seen = ({ facts: all, target }) => target ? all.filter(([name]) => name === "Evidence")
   .map(([name, text]) => element("p", {}, soft(`${name}: `), text)) : [];
 
 // A number of pods, or a share of them, and which.

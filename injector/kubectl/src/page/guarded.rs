@@ -1,0 +1,194 @@
+//! What keeps a version from pods, or judges it, besides the pods themselves: approvals, times and metrics.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use nudge_api::{AnalysisStatus, ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
+use serde::Serialize;
+
+use crate::output::status::{ApprovalReport, asked_for, needs_approval};
+
+/// What users have decided about the version that is asked for. Whether that is enough, the condition Ready says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApprovalDetail {
+    version: String,
+    /// How many must approve it, by the spec; policies of the cluster can ask for more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    required: Option<u32>,
+    pub(crate) given: Vec<ApprovalReport>,
+}
+
+/// One number that the target is judged by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AnalysisDetail {
+    name: String,
+    /// Of the pods with the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    /// Of the pods without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control: Option<String>,
+    /// How high it may be.
+    limit: String,
+    verdict: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<i64>,
+}
+
+/// Absent where versions need no approval.
+pub(crate) fn approval<'a>(
+    config: &VersionedConfig,
+    approvals: impl IntoIterator<Item = &'a VersionApproval>,
+) -> Option<ApprovalDetail> {
+    let version = asked_for(config).filter(|_| needs_approval(config))?.version.clone();
+    let required = config.spec.rollout.approval.as_ref().map(|approval| approval.required);
+    Some(ApprovalDetail { version, required, given: ApprovalReport::all(config, approvals) })
+}
+
+/// What the target is judged by, while there is one.
+pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
+    let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else { return Vec::new() };
+    let measured = status.rollout.evidence.iter().flat_map(|evidence| &evidence.analysis);
+    let one = |it: &AnalysisStatus| AnalysisDetail {
+        name: it.name.clone(),
+        target: it.target.clone(),
+        control: it.control.clone(),
+        limit: limit(config, &it.name),
+        verdict: format!("{:?}", it.verdict),
+        at: it.at.as_ref().map(|at| at.0.as_second()),
+    };
+    measured.map(one).collect()
+}
+
+/// How high the number may be, as the spec says now.
+fn limit(config: &VersionedConfig, name: &str) -> String {
+    let Some(analysis) = config.spec.rollout.analysis.iter().find(|it| it.name == name) else { return String::new() };
+    let ratio = analysis.max_ratio.as_ref().map(|ratio| format!("{ratio} times the other pods"));
+    analysis.max.iter().cloned().chain(ratio).collect::<Vec<_>>().join(", or ")
+}
+
+/// When versions may go on again, as the condition Ready says, if it is time that they wait for.
+pub(crate) fn opens(conditions: &[Condition]) -> Option<i64> {
+    let ready = find_condition(conditions, ConditionType::Ready).filter(|ready| ready.status != "True")?;
+    let time = match Reason::named(&ready.reason) {
+        // The reason of a freeze stands behind its time, and can be any text.
+        Reason::Frozen => ready.message.split_once(" until ")?.1.split(' ').next()?.trim_end_matches(':').to_owned(),
+        Reason::OutsideWindow => utc(ready.message.rsplit_once(" at ")?.1)?,
+        _ => return None,
+    };
+    time.parse().ok().map(Timestamp::as_second)
+}
+
+/// The time of an opening, such as 2026-11-26 00:30 Europe/Berlin (2026-11-25 23:30 UTC): what differs in UTC stands in parentheses.
+fn utc(opening: &str) -> Option<String> {
+    let mut words = opening.split(' ');
+    let (mut date, mut time) = (words.next()?, words.next()?);
+    if let Some((_, rest)) = opening.split_once(" (") {
+        match rest.strip_suffix(" UTC)")?.split_once(' ') {
+            Some((other, there)) => (date, time) = (other, there),
+            None => time = rest.strip_suffix(" UTC)")?,
+        }
+    }
+    Some(format!("{date}T{time}Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(spec: &Value, status: &Value) -> VersionedConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "team"}, "spec": spec, "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn ready(reason: &str, message: &str) -> Value {
+        json!({"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_condition_and_not_of_a_reason() {
+        let of = |reason: &str, message: &str| {
+            opens(&[serde_json::from_value::<Condition>(ready(reason, message)).unwrap()])
+        };
+        let at = Some(1_767_225_600);
+        assert_eq!(
+            of("Frozen", "the config is frozen until 2026-01-01T00:00:00Z: audit until 2027-01-01T00:00:00Z"),
+            at
+        );
+        let open = "the config is frozen until spec.rollout.freeze is removed (kubectl nudge unfreeze): until 2026-01-01T00:00:00Z";
+        assert_eq!(of("Frozen", open), None);
+        let window = |time: &str| {
+            of(
+                "OutsideWindow",
+                &format!("no version goes on outside of the windows of the spec; the next window opens at {time}"),
+            )
+        };
+        assert_eq!(window("2026-01-01 00:00 UTC"), at);
+        assert_eq!(window("2026-01-01 01:00 Europe/Berlin (00:00 UTC)"), at);
+        assert_eq!(window("2025-12-31 19:00 America/New_York (2026-01-01 00:00 UTC)"), at);
+        assert_eq!(window("2026-01-01 00:00:07 UTC"), Some(1_767_225_607));
+        assert_eq!(window("noon"), None);
+        assert_eq!(of("Paused", "until 2026-01-01T00:00:00Z"), None);
+    }
+
+    #[test]
+    fn numbers_stand_beside_their_limit() {
+        let query = |name: &str, more: Value| {
+            let mut query = json!({"name": name, "prometheus": {"address": "http://p", "query": "x"}});
+            query.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            query
+        };
+        let spec = json!({"rollout": {"analysis": [query("errors", json!({"max": "0.01", "maxRatio": "1.5"}))]}});
+        let mut status = json!({"target": "2", "rollout": {"evidence": {"analysis": [
+            {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "at": "2026-01-01T00:00:00Z"},
+            {"name": "gone", "verdict": "Pending"}]}}});
+        let shown = serde_json::to_value(analyses(&config(&spec, &status))).unwrap();
+        let first = json!({"name": "errors", "target": "0.25", "control": "0.002", "limit": "0.01, or 1.5 times the other pods",
+            "verdict": "Bad", "at": 1_767_225_600});
+        assert_eq!(shown, json!([first, {"name": "gone", "limit": "", "verdict": "Pending"}]));
+        status["target"] = Value::Null;
+        assert_eq!(analyses(&config(&spec, &status)), []);
+    }
+
+    #[test]
+    fn decisions_are_about_the_version_that_is_asked_for() {
+        let part =
+            json!({"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": format!("sha256:{}", "0".repeat(64))});
+        let versions = json!([{"version": "2", "state": "Target", "keys": 1, "bytes": 1, "parts": [part]}]);
+        let mut status = json!({"current": "1", "versions": versions});
+        let asks = config(&json!({"current": "2", "rollout": {"approval": {"required": 2}}}), &status);
+        let digest = nudge_core::governance::sealed_digest(asked_for(&asks).unwrap());
+        let one = |approver: &str, decision: &str, digest: &str, second: u32| -> VersionApproval {
+            serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
+                "metadata": {"name": approver, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
+                "spec": {"config": "shop", "version": "2", "digest": digest, "decision": decision, "reason": "why", "approver": approver},
+            }))
+            .unwrap()
+        };
+        let all = [
+            one("bob", "Approve", &digest, 2),
+            one("bob", "Approve", &digest, 1),
+            one("eve", "Approve", "sha256:other", 1),
+            one("dora", "Deny", &digest, 3),
+        ];
+        let shown = serde_json::to_value(approval(&asks, &all)).unwrap();
+        let names: Vec<_> =
+            shown["given"].as_array().unwrap().iter().map(|it| (it["approver"].clone(), it["at"].clone())).collect();
+        assert_eq!(
+            names,
+            [(json!("dora"), json!("2026-01-01T00:00:03Z")), (json!("bob"), json!("2026-01-01T00:00:01Z"))]
+        );
+        assert_eq!((&shown["version"], &shown["required"]), (&json!("2"), &json!(2)));
+        assert_eq!(approval(&config(&json!({"current": "2"}), &status), &all), None);
+        // A policy of the cluster asks for it.
+        status["conditions"] = json!([ready("AwaitingApproval", "x")]);
+        assert_eq!(approval(&config(&json!({"current": "2"}), &status), &all).unwrap().required, None);
+    }
+}
