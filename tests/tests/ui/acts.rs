@@ -10,7 +10,7 @@ use crate::scene::{opened, shop, shows, stage, until};
 use crate::tab::Tab;
 
 /// Presses the button of an act, and returns the command that the confirmation shows.
-async fn asks(tab: &Tab, button: &str, reason: Option<&str>) -> Result<String> {
+pub(crate) async fn asks(tab: &Tab, button: &str, reason: Option<&str>) -> Result<String> {
     tab.click(button).await?;
     if let Some(reason) = reason {
         tab.says("#command", "Give a reason first.").await?;
@@ -92,6 +92,21 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     tab.click("#go").await?;
     tab.says("#said", "config shop is not paused").await?;
     tab.until("document.querySelector('[data-act=pause]') && !document.querySelector('[data-act=resume]')").await?;
+
+    let command = asks(&tab, "[data-act=freeze]", Some("audit")).await?;
+    ensure!(command == format!("kubectl nudge freeze shop --reason=audit {flags}"), "{command}");
+    tab.click("#go").await?;
+    tab.says("#said", "config shop frozen until kubectl nudge unfreeze").await?;
+    ensure!(spec().await?.rollout.freeze.is_some_and(|freeze| freeze.reason == "audit" && freeze.until.is_none()));
+    tab.until("document.querySelector('[data-act=unfreeze]') && !document.querySelector('[data-act=freeze]')").await?;
+    asks(&tab, "[data-act=unfreeze]", None).await?;
+    tab.click("#go").await?;
+    tab.says("#said", "config shop unfrozen").await?;
+    ensure!(spec().await?.rollout.freeze.is_none());
+    // Who had all pods get it at once, and why, stands in the past as history says it.
+    let history = crate::scene::nudge(installation, &space, &["history", "shop"]).await?;
+    ensure!(history.contains("at once for admin: it's \"urgent\""), "{history}");
+    tab.says("#releases", "at once for admin: it's \"urgent\" $(id); --wait, می\\u{200c}شود").await?;
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())
 }

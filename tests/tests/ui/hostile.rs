@@ -1,7 +1,9 @@
 //! Texts of the cluster are texts: names, keys, values and messages that look like markup, or hide something.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_core::governance::sealed_digest;
 use nudge_tests::cluster::installation::create_part;
 use serde_json::{Value, json};
 
@@ -28,13 +30,21 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
     let conditions: Vec<Value> = [("Ready", "False", "Paused"), ("Suspect", "True", "Suspect")]
         .map(|(kind, is, reason)| json!({"type": kind, "status": is, "reason": reason, "message": EVIL, "lastTransitionTime": at}))
         .into();
+    let numbers = json!({"name": EVIL, "verdict": "Bad", "target": EVIL, "control": EVIL});
     let release = json!({"version": "2", "from": "1", "requestedBy": EVIL, "requestedAt": at, "beganAt": at, "reason": "PodNotReady", "message": EVIL,
-        "override": {"reason": EVIL}, "outcome": "RolledBack", "endedAt": at,
-        "evidence": {"assigned": 2, "harmed": 1, "first": {"name": EVIL, "reason": "PodNotReady"}}});
-    let status = json!({"phase": "Progressing", "current": "1", "target": "2", "conditions": conditions, "releases": [release],
+        "override": {"reason": EVIL, "requestedBy": EVIL}, "approvals": [{"user": EVIL, "at": at}], "outcome": "RolledBack", "endedAt": at,
+        "evidence": {"assigned": 2, "harmed": 1, "first": {"name": EVIL, "reason": "PodNotReady"}, "analysis": [numbers]}});
+    let part =
+        json!({"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": format!("sha256:{}", "0".repeat(64))});
+    let version = json!({"version": "2", "state": "Target", "keys": 1, "bytes": 1, "parts": [part]});
+    let status = json!({"phase": "Progressing", "current": "1", "target": "2", "conditions": conditions, "releases": [release], "versions": [version],
         "pods": {"total": 1, "summary": EVIL}, "invalid": [{"version": "3", "reason": "Invalid", "message": EVIL, "rules": "a".repeat(24), "content": "b".repeat(24)}],
-        "rollout": {"stage": "Moving", "step": 1, "threshold": 1, "steppedAt": at, "watch": {"seconds": 9, "reason": EVIL, "weak": EVIL}}});
-    let space = painted(installation, "shop", json!({}), status).await?;
+        "rollout": {"stage": "Moving", "step": 1, "threshold": 1, "steppedAt": at, "watch": {"seconds": 9, "reason": EVIL, "weak": EVIL}, "evidence": {"analysis": [numbers]}}});
+    let space = painted(installation, "shop", json!({"current": "2", "rollout": {"approval": {}}}), status).await?;
+    let painted = space.api::<VersionedConfig>().get("shop").await?.status.context("it has one")?;
+    let digest = sealed_digest(painted.version("2").context("it is there")?);
+    let approval = json!({"config": "shop", "version": "2", "digest": digest, "decision": "Deny", "reason": EVIL, "approver": EVIL});
+    space.create_object::<VersionApproval>(json!({"metadata": {"name": "denial"}, "spec": approval})).await?;
     space.service_account("app").await?;
     space.create_object::<Pod>(pod("web-0", "shop", EVIL)).await?;
     report(&space, "web-0", pod_status(true, "False", "NoHandler", &format!("shop=1; {EVIL}"))).await?;
@@ -44,7 +54,17 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
     shows(&tab, &space, "shop").await?;
     tab.says("#pod-summary", "1 pod: 1 harmed").await?;
     tab.run("document.querySelector('details').open = true").await?;
-    for place in ["#now", "#clock", "#pods h3", "details tbody", "#versions", "#releases", "#conditions"] {
+    for place in [
+        "#now",
+        "#approvals",
+        "#analyses",
+        "#clock",
+        "#pods h3",
+        "details tbody",
+        "#versions",
+        "#releases",
+        "#conditions",
+    ] {
         tab.says(place, SHOWN).await?;
     }
     harmless(&tab).await?;

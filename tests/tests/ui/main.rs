@@ -1,6 +1,7 @@
 //! `kubectl nudge ui` in a real browser, on a real API server.
 
 mod acts;
+mod approvals;
 mod attacks;
 mod away;
 mod bounds;

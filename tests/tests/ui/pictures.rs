@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
 use nudge_core::rollout::pod_number;
 use nudge_tests::Installation;
@@ -23,8 +24,20 @@ const NARROW: (u32, u32) = (360, 740);
 const LOOKS: [(&str, (u32, u32), &str); 3] =
     [("light", WIDE, "light"), ("dark", WIDE, "dark"), ("light", NARROW, "narrow")];
 /// The last one leaves its tab without a session.
-const VIEWS: [&str; 10] =
-    ["overview", "none", "config", "pods", "failed", "waiting", "absent", "diff", "confirmation", "ended"];
+const VIEWS: [&str; 12] = [
+    "overview",
+    "none",
+    "config",
+    "pods",
+    "failed",
+    "waiting",
+    "window",
+    "analysis",
+    "absent",
+    "diff",
+    "confirmation",
+    "ended",
+];
 
 /// Pictures of what the tab shows now, where they are asked for.
 pub(crate) async fn taken(tab: &Tab, view: &str) -> Result<()> {
@@ -213,16 +226,85 @@ async fn others(space: &Space) -> Result<()> {
         ),
         condition("Published", true, "Published", "ConfigMap news holds version 12", 80_000),
     ];
+    let versions = [made("12", "Current"), made("13", "Available")];
     paint(
         space,
         "news",
-        json!({"current": "13"}),
-        json!({"phase": "Current", "current": "12", "pods": counts(8, 8), "conditions": waits}),
+        json!({"current": "13", "rollout": {"approval": {"required": 2}}}),
+        json!({"phase": "Current", "current": "12", "pods": counts(8, 8), "conditions": waits, "versions": versions}),
     )
     .await?;
+    guarded(space).await?;
     let paused =
         [condition("Ready", false, "Paused", "spec.rollout.paused holds the rollout; run kubectl nudge resume", 4000)];
     paint(space, "edge", json!({"current": "12", "rollout": {"paused": true}}), json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": paused})).await
+}
+
+/// A version as it stands in the status, without its objects.
+fn made(name: &str, state: &str) -> Value {
+    let part = json!({"kind": "ConfigMap", "name": name, "uid": name, "digest": format!("sha256:{}", "0".repeat(64))});
+    json!({"version": name, "state": state, "keys": 4, "bytes": 900, "parts": [part], "sealedAt": ago(4000)})
+}
+
+/// One config that is outside of its windows, and one that is judged by metrics.
+async fn guarded(space: &Space) -> Result<()> {
+    let counts = |updated: u32, total: u32| json!({"total": total, "updated": updated, "ready": updated, "summary": format!("{updated}/{total}")});
+    let opens = ago(-50_000);
+    let message = format!(
+        "version 2.3.0 of config orders waits: no version goes on outside of the windows of spec.rollout; the next window opens at {} {} UTC",
+        &opens[..10],
+        &opens[11..16]
+    );
+    let window = json!({"days": ["Mon", "Tue", "Wed", "Thu"], "from": "09:00", "to": "16:00", "timeZone": "UTC"});
+    paint(
+        space,
+        "orders",
+        json!({"current": "2.3.0", "rollout": {"windows": [window]}}),
+        json!({"phase": "Progressing", "current": "2.2.9", "target": "2.3.0", "pods": counts(10, 10),
+            "versions": [made("2.2.9", "Current"), made("2.3.0", "Target")], "rollout": {"stage": "Moving"},
+            "conditions": [condition("Ready", false, "OutsideWindow", &message, 600), condition("Reconciling", true, "OutsideWindow", &message, 600)]}),
+    )
+    .await?;
+    let numbers = json!([
+        {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "at": ago(12)},
+        {"name": "latency-p99", "verdict": "Clear", "target": "0.31", "control": "0.3", "at": ago(9)},
+        {"name": "queue", "verdict": "Inconclusive", "target": "18", "control": "17.5", "at": ago(4)},
+        {"name": "refunds", "verdict": "Pending"},
+    ]);
+    let query = |name: &str, more: Value| {
+        let mut query =
+            json!({"name": name, "prometheus": {"address": "https://prometheus.monitoring.svc:9090", "query": "x"}});
+        if let (Some(query), Some(more)) = (query.as_object_mut(), more.as_object()) {
+            query.extend(more.clone());
+        }
+        query
+    };
+    let analysis = [
+        query("errors", json!({"max": "0.01", "maxRatio": "1.5"})),
+        query("latency-p99", json!({"maxRatio": "1.2"})),
+        query("queue", json!({"max": "12"})),
+        query("refunds", json!({"max": "3"})),
+    ];
+    let evidence = json!({"assigned": 5, "unassigned": 15, "analysis": numbers});
+    let past = json!({"evidence": {"assigned": 20, "analysis": [{"name": "errors", "verdict": "Clear", "target": "0.002", "control": "0.003", "at": ago(90_000)}]},
+        "approvals": [{"user": "anna@example.com", "at": ago(91_000)}, {"user": "system:serviceaccount:ci:release", "at": ago(90_500)}]});
+    let now = json!({"override": {"reason": "the key has leaked", "requestedBy": "jane@example.com"}});
+    let releases = [
+        release("5.0.0", "4.9.9", "jane@example.com", (190_000, 5), Some("Current"), &now),
+        release("5.0.1", "5.0.0", "joe@example.com", (90_000, 190), Some("Current"), &past),
+        release("5.1.0", "5.0.1", "joe@example.com", (70, 65), None, &json!({"evidence": evidence})),
+    ];
+    let said = "version 5.1.0 is assigned to 5 of 20 pods";
+    paint(
+        space,
+        "checkout",
+        json!({"current": "5.1.0", "rollout": {"analysis": analysis}}),
+        json!({"phase": "Progressing", "current": "5.0.1", "target": "5.1.0", "previous": "5.0.0", "pods": counts(20, 20), "releases": releases,
+            "versions": [made("5.0.0", "Available"), made("5.0.1", "Current"), made("5.1.0", "Target")],
+            "rollout": {"stage": "Moving", "step": 1, "steppedAt": ago(40), "beganAt": ago(70), "watch": {"seconds": 96, "reason": "spec.rollout.minReadySeconds says so"}, "evidence": evidence},
+            "conditions": [condition("Ready", false, "Progressing", said, 70), condition("Reconciling", true, "Progressing", said, 70)]}),
+    )
+    .await
 }
 
 /// Assigns the target to the pods of the first two steps, as the plan of the page has them, and makes most of them run it.
@@ -253,11 +335,26 @@ async fn moved(space: &Space, tab: &Tab) -> Result<()> {
     tab.run("document.querySelector('details').open = false").await
 }
 
+/// A user approves what another denies.
+async fn approved(space: &Space) -> Result<()> {
+    let status = space.api::<VersionedConfig>().get("news").await?.status.context("it was painted")?;
+    let digest = sealed_digest(status.version("13").context("it was painted")?);
+    for (name, decision, reason) in [
+        ("anna@example.com", "Approve", "read it, and it runs on staging"),
+        ("joe@example.com", "Deny", "the limit of the second feed is too low for the evening"),
+    ] {
+        let spec = json!({"config": "news", "version": "13", "digest": digest, "decision": decision, "reason": reason, "approver": name});
+        space.create_object::<VersionApproval>(json!({"metadata": {"generateName": "news-13-"}, "spec": spec})).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
     let folder = std::env::var_os(FOLDER).map(PathBuf::from);
     let space = scene(installation).await?;
+    approved(&space).await?;
     let (_page, tab) = opened(installation, browser).await?;
     shows(&tab, &space, "shop").await?;
     tab.says("#pod-summary", "36 pods").await?;
@@ -277,7 +374,7 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
                     tab.run("location.hash = '#/'").await?;
                     tab.says("#summary", "configs").await?;
                     tab.run(&format!("const filter = document.querySelector('#filter'); filter.value = {}; filter.dispatchEvent(new Event('input'))", json!(space.name))).await?;
-                    tab.says("#summary", "7 of").await?;
+                    tab.says("#summary", "9 of").await?;
                 }
                 "none" => {
                     tab.run("location.hash = '#/'").await?;
@@ -293,6 +390,20 @@ async fn no_view_is_wider_than_the_window_and_pictures_are_made() -> Result<()> 
                     shows(&tab, &space, "news").await?;
                     tab.says("#why", "AwaitingApproval: version 13 has 1 of 2 approvals").await?;
                     ensure!(tab.count("#why li").await? == 1, "a text is said once");
+                    tab.says("#approvals", "approved by anna@example.com").await?;
+                    tab.until("document.querySelector('#approvals [data-act=deny]')").await?;
+                }
+                "window" => {
+                    shows(&tab, &space, "orders").await?;
+                    tab.says("#opens", "May go on in 13 h at ").await?;
+                    tab.until("document.querySelector('[data-act=use-now]')").await?;
+                }
+                "analysis" => {
+                    shows(&tab, &space, "checkout").await?;
+                    tab.says("#analyses", "■ Bad").await?;
+                    tab.says("#releases", "errors 0.002 on 5.0.1, 0.003 on 5.0.0: Clear, measured").await?;
+                    tab.says("#releases", "at once for jane@example.com: the key has leaked").await?;
+                    tab.until("document.querySelector('[data-act=use-now]')").await?;
                 }
                 "pods" => {
                     shows(&tab, &space, "shop").await?;

@@ -83,7 +83,7 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
 }
 
 /// Waits until the page says each line that the command printed about the config as a whole, and each condition.
-async fn agrees(tab: &crate::tab::Tab, status: &str) -> Result<()> {
+pub(crate) async fn agrees(tab: &crate::tab::Tab, status: &str) -> Result<()> {
     let mut blocks = status.split("\n\n");
     for line in blocks.next().unwrap_or_default().lines() {
         let (name, text) = line.split_once(':').unwrap_or((line, ""));
