@@ -62,6 +62,7 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
     let named: Vec<String> =
         tab.value("[...new Set([...document.querySelectorAll('[data-act]')].map((one) => one.dataset.act))]").await?;
     ensure!(named == ["approve", "deny"], "{named:?}");
+    ensure!(tab.count("[data-version=\"1.0.1\"] [data-act]").await? == 0, "each is there once");
     let command = asks(&tab, "#approvals [data-act=approve]", Some("read it")).await?;
     let wanted = "kubectl nudge approve shop 1.0.1 '--reason=read it'";
     ensure!(command.starts_with(wanted), "{command}");

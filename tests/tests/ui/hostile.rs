@@ -68,6 +68,10 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
         tab.says(place, SHOWN).await?;
     }
     harmless(&tab).await?;
+    // Times are written again and again, with what stands before them.
+    tab.run("for (const time of document.querySelectorAll('[data-since]')) time.textContent = ''").await?;
+    tab.says("#versions time[data-before*=img]", SHOWN).await?;
+    harmless(&tab).await?;
     // What the address says is no markup either.
     shows(&tab, &space, "%3Cimg%20src=x%20onerror=pwned=1%3E/diff/%3Cb%3E/%3Ci%3E").await?;
     tab.says("h1", "<img src=x onerror=pwned=1>: <b> → <i>").await?;

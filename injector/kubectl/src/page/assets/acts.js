@@ -64,13 +64,16 @@ export function actions(into, deciding, said, of) {
   const doing = {
     changed() {},
     known: () => known,
-    forVersion: (version, without) => acts.filter((act) => act.version && !without.includes(act.name)).map((act) => button(act, version)),
+    forVersion(version, without) {
+      const left = version === awaits ? [...without, ...DECISIONS] : without;
+      return acts.filter((act) => act.version && !left.includes(act.name)).map((act) => button(act, version));
+    },
     // The version that awaits approval is decided about where it says so.
     decide() { swap(deciding, awaits ? acts.filter((act) => DECISIONS.includes(act.name)).map((act) => button(act, awaits)) : ""); },
     // What may be done is asked again where it may be something else.
     show(shown) {
       const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? it.version : "";
-      if (waits !== awaits) { awaits = waits; doing.decide(); }
+      if (waits !== awaits) { awaits = waits; doing.decide(); doing.changed(); }
       const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.paused, is.frozen, Boolean(it), is.versions.length]);
       if (now === asked) return;
       asked = now;

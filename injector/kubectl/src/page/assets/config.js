@@ -41,7 +41,7 @@ export function config(main, signal, state, of) {
     section("releases", "Releases"), section("conditions", "Conditions")];
   const watched = element("div", { id: "clock" }), judged = element("div", { id: "seen" }), measured = element("div", { id: "analyses" }), stepped = element("div", { id: "steps" }), shownPods = element("div", { id: "pods" });
   rollout.body.append(stepped, watched, judged, measured, shownPods);
-  live.append(reasons, time, decided, buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
+  live.append(time, reasons, decided, buttons, said, rollout.whole, now.whole, all.whole, past.whole, conditional.whole);
   main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${of.namespace} / ${of.name}`),
     element("h1", {}, of.name), head, fault, live);
 

@@ -1,4 +1,4 @@
-import { element } from "./dom.js";
+import { element, say } from "./dom.js";
 
 // The clock of the machine that runs the command, as its lines say it.
 let fast = 0;
@@ -43,12 +43,12 @@ function tick() {
   for (const time of document.querySelectorAll("[data-since]")) {
     const { since, before, after } = time.dataset;
     const text = `${before}${period(now() / 1000 - Number(since))}${after}`;
-    if (time.textContent !== text) time.textContent = text;
+    say(time, text);
   }
   for (const time of document.querySelectorAll("[data-until]")) {
     const { until, before, after, over } = time.dataset;
     const text = left(until, before, after, over);
-    if (time.textContent !== text) time.textContent = text;
+    say(time, text);
   }
   for (const clock of document.querySelectorAll("progress[data-from]")) {
     const [value, text] = passed(Number(clock.dataset.from), clock.max);

@@ -26,12 +26,12 @@ export const opens = ({ opens: at }) => at === undefined ? [] : element("p", { c
 // What follows from the numbers of an analysis.
 const VERDICTS = { Clear: ["●", "none"], Pending: ["▶", "moving"], Inconclusive: ["▲", "look"], Bad: ["■", "act"] };
 
-function analysis(one) {
+function analysis(one, on) {
   const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
   const [mark, color] = VERDICTS[one.verdict] ?? ["○", ""];
   return element("tr", {},
     element("td", {}, element("strong", {}, one.name)),
-    cell("With it", one.target ?? "no number"), cell("Without it", one.control ?? "no number"), cell("Limit", one.limit || "unknown"),
+    cell(on, one.target ?? "no number"), cell("Other pods", one.control ?? "no number"), cell("Limit", one.limit || "unknown"),
     cell("Verdict", element("span", { class: color }, `${mark} ${one.verdict}`)),
     cell("Measured", one.at ? age(one.at) : "not yet"));
 }
@@ -39,6 +39,7 @@ function analysis(one) {
 // The numbers that the version is judged by: of the pods with it, and of those without it.
 export function analyses({ analyses: all, target }) {
   if (!all.length) return [];
-  const head = ["Analysis", `Pods on ${target}`, "Other pods", "Limit", "Verdict", "Measured"].map((text) => element("th", { scope: "col" }, text));
-  return element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, head)), element("tbody", {}, all.map(analysis)));
+  const on = `Pods on ${target}`;
+  const head = ["Analysis", on, "Other pods", "Limit", "Verdict", "Measured"].map((text) => element("th", { scope: "col" }, text));
+  return element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, head)), element("tbody", {}, all.map((one) => analysis(one, on))));
 }
