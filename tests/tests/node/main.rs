@@ -4,12 +4,14 @@
 //! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards, however this run ends.
 //! See [`place`] for running the same against a cluster that is there.
 
+mod component;
 mod images;
 mod install;
 mod leftovers;
 mod log;
 mod node;
 mod objects;
+mod person;
 mod place;
 mod readme;
 mod report;
@@ -26,9 +28,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, handlers, in_place, jobs,
-    long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout, secrets,
-    starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, guarded, handlers, in_place,
+    jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout,
+    secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -56,6 +58,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("forged", |suite| Box::pin(forged::run(suite))),
+    ("guarded", |suite| Box::pin(guarded::run(suite))),
     ("takeover", |suite| Box::pin(takeover::run(suite))),
     ("starving", |suite| Box::pin(starving::run(suite))),
     ("attackers", |suite| Box::pin(attackers::run(suite))),

@@ -1,54 +1,19 @@
-//! The component sources on the cluster, and sources in the namespace of a scenario.
+//! Sources in the namespace of a scenario, with the component that reads them.
 
-use std::fs;
-use std::io::Write as _;
-use std::process::Stdio;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nudge_api::{ConfigSource, ConfigSourceStatus};
-use nudge_tests::cluster::installation::deploy;
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::component::Component;
 use crate::space::{Home, LONG};
 use crate::suite::Suite;
 
-/// The role's Deployment.
-pub(crate) const DEPLOYMENT: &str = "nudge-sources";
-
-/// The objects of `deploy/components/sources`, with the cluster's names for their images. kubectl of Kubernetes 1.20 knows no components.
-fn objects(place: &Place) -> Result<String> {
-    let folder = deploy().join("components/sources");
-    let list: Value = serde_saphyr::from_str(&fs::read_to_string(folder.join("kustomization.yaml"))?)?;
-    let files = list["resources"].as_array().context("no resources")?.iter().filter_map(Value::as_str);
-    let texts = files.map(|file| fs::read_to_string(folder.join(file))).collect::<Result<Vec<_>, _>>()?;
-    Ok(texts.join("\n---\n").replace("image: nudge-", &format!("image: {}nudge-", place.images())))
-}
-
-fn kubectl(place: &Place, arguments: &[&str]) -> Result<()> {
-    let mut command = place.command("kubectl");
-    command.args(arguments).args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    child.stdin.take().context("no input")?.write_all(objects(place)?.as_bytes())?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
-}
-
-/// Installs the component.
-pub(crate) fn install(place: &Place) -> Result<()> {
-    kubectl(place, &["apply", "--server-side"])
-}
-
-/// Removes it, with all sources.
-pub(crate) fn remove(place: &Place) -> Result<()> {
-    kubectl(place, &["delete", "--ignore-not-found"])
-}
+const SOURCES: Component = Component { folder: "sources", deployment: "nudge-sources" };
 
 impl<'a> Home<'a> {
     /// A namespace that is enabled, also for sources that are Secrets.
     pub(crate) async fn sourced(suite: &'a Suite, purpose: &str) -> Result<Self> {
-        suite.sources().await?;
+        suite.with(&SOURCES).await?;
         let home = Self::enabled(suite, purpose).await?;
         for part in ["secrets", "sources", "sources/secrets"] {
             home.kubectl(&["apply", "-k", &format!("deploy/namespace/{part}")])?;

@@ -13,9 +13,10 @@ use nudge_tests::eventually;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
+use crate::component::Component;
 use crate::place::{Place, succeed};
 use crate::report::{Report, seconds};
-use crate::{install, sourced, space};
+use crate::{install, space};
 
 /// A scenario as it stands in the list.
 pub(crate) type Run = for<'a> fn(&'a Suite) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
@@ -30,7 +31,8 @@ pub(crate) struct Suite {
     runtime: OnceCell<Runtime>,
     place: OnceCell<Result<Place, String>>,
     installed: Mutex<bool>,
-    sources: Mutex<bool>,
+    /// The components of `deploy` that are installed.
+    components: Mutex<Vec<&'static Component>>,
     /// Namespaces that scenarios have made.
     pub(crate) spaces: Mutex<Vec<String>>,
     pub(crate) report: Report,
@@ -90,20 +92,22 @@ impl Suite {
         Ok((place, client))
     }
 
-    /// The same with the component sources.
-    pub(crate) async fn sources(&self) -> Result<()> {
+    /// The same with a component.
+    pub(crate) async fn with(&self, component: &'static Component) -> Result<()> {
         let (place, client) = self.installed().await?;
-        if !std::mem::replace(&mut *lock(&self.sources), true) {
-            sourced::install(place)?;
+        let there = lock(&self.components).iter().any(|one| one.folder == component.folder);
+        if !there {
+            component.install(place)?;
+            lock(&self.components).push(component);
         }
-        install::is_ready(&client, sourced::DEPLOYMENT).await
+        install::is_ready(&client, component.deployment).await
     }
 
     /// Removes Nudge.
     pub(crate) async fn removed(&self) -> Result<()> {
         let (place, client) = self.installed().await?;
-        if std::mem::take(&mut *lock(&self.sources)) {
-            sourced::remove(place)?;
+        for component in std::mem::take(&mut *lock(&self.components)) {
+            component.remove(place)?;
         }
         install::remove(place, &client).await?;
         *self.flag() = false;

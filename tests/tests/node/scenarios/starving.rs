@@ -28,8 +28,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
-/// Nobody reaches the role sources, which other scenarios install.
-const SELECTOR: &str = "app.kubernetes.io/name=nudge,app.kubernetes.io/component!=sources";
+/// Nobody reaches the roles sources and analysis, which other scenarios install.
+const SELECTOR: &str = "app.kubernetes.io/name=nudge,app.kubernetes.io/component notin (sources, analysis)";
 
 /// Two replicas of nudge-injector, two of nudge-hub, and one of nudge-certs, which serves nobody.
 const REPLICAS: usize = 5;

@@ -1,0 +1,255 @@
+//! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an approval, by another user
+//! than those who made the version and asked for it; the other has windows, in a namespace that a RolloutPolicy freezes. Until the guards let
+//! them, no pod has the version; then it is moved to all of them. Who activates can't take the guards away, also while the control plane is away.
+//! Beside that, a third config is judged by numbers ([`judged`]).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use kube::ResourceExt as _;
+use kube::api::ListParams;
+use nudge_api::Reason;
+use nudge_tests::{binary, eventually};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::exposure::{nudge, stands};
+use super::failures::{self, scale};
+use super::judged;
+use crate::log::Log;
+use crate::person::{APPROVE, EDIT, Person, Right};
+use crate::report::seconds;
+use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::suite::Suite;
+
+const TITLE: &str = "Guarded configs, four pods each, everything at its default";
+const PODS: usize = 4;
+const POLICY: &str = "nudge-e2e-guarded";
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+/// The right to make VersionApprovals, without the one to approve.
+const DECIDE: Right = ("--role=decide", ["create", "versionapprovals"]);
+/// What the API server says where nobody answers for Nudge: of a webhook, or of a policy, which needs nobody.
+const AWAY: [&str; 2] = ["failed calling webhook", "needs the right to override"];
+
+/// The example `shop` at version 1.0.0, with all of its pods.
+struct Shop<'a> {
+    home: Home<'a>,
+    pods: Vec<Pod>,
+    logs: Vec<Log>,
+}
+
+pub(crate) async fn run(suite: &Suite) -> Result<()> {
+    // Built before anything is timed.
+    binary::kubectl_nudge()?;
+    suite.installed().await?;
+    let (shop, hours) = tokio::try_join!(Shop::new(suite, "guarded"), Shop::new(suite, "guarded-hours"))?;
+    shop.home.kubectl(&["create", "role", "decide", "--verb=create,get,list", "--resource=versionapprovals"])?;
+    let (alice, bob) = (person(&shop, "alice", &[EDIT, APPROVE]), person(&shop, "bob", &[EDIT, APPROVE]));
+    let (carol, eve) = (person(&shop, "carol", &[APPROVE]), person(&shop, "eve", &[EDIT, DECIDE]));
+    let (alice, bob, carol, eve) = tokio::try_join!(alice, bob, carol, eve)?;
+    awaits_approval(&shop, [&alice, &bob, &eve]).await?;
+    waits_for_its_time(&hours).await?;
+    keeps_its_guards(&shop, &hours, &eve).await?;
+
+    let approved = OffsetDateTime::now_utc();
+    carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it"])?;
+    hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
+    let moves = (shop.moves(approved, "1.0.2"), hours.moves(approved, "1.0.1"));
+    let (shop_took, hours_took, judged) = tokio::try_join!(moves.0, moves.1, judged::run(suite))?;
+    is_recorded(&shop, &bob, &carol)?;
+    let back = goes_back(&hours).await?;
+    shop.is_untouched("1.0.2").await?;
+    hours.is_untouched("1.0.0").await?;
+    for (what, took) in [
+        ("approved: the first pod runs the version", shop_took[0]),
+        ("approved: it is current", shop_took[1]),
+        ("no longer frozen: the first pod runs the version", hours_took[0]),
+        ("no longer frozen: it is current", hours_took[1]),
+        ("frozen: kubectl nudge rollback, and all pods run the version before", back),
+    ] {
+        suite.report.row(TITLE, &[what.to_owned(), seconds(took)]);
+    }
+    if let Some(judged) = judged {
+        let what = "half of its requests fail: the version has failed by numbers, at the first step";
+        suite.report.row(TITLE, &[what.to_owned(), seconds(judged)]);
+    }
+    for shop in [&shop, &hours] {
+        shop.home.kubectl(&["delete", "deployment", "example-shell", "--wait=false"])?;
+    }
+    Ok(())
+}
+
+async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Person<'a>> {
+    Person::new(&shop.home, name, rights).await
+}
+
+/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb.
+async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<()> {
+    shop.guard(&json!({"approval": {"required": 1}}))?;
+    let values = ["greeting=bye", "lives=7", "game.properties=enemies=none"].map(|it| format!("--from-literal={it}"));
+    author.nudge(&["create", "shop", "1.0.2", &values[0], &values[1], &values[2]])?;
+    stands(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
+    requester.nudge(&["use", "shop", "1.0.2"])?;
+    shop.waits(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval that it needs;").await?;
+    let approve = ["approve", "shop", "1.0.2", "--reason=mine"];
+    author.nudge(&approve)?;
+    requester.nudge(&approve)?;
+    let said = format!("({} has created a part of it; {} has asked for it)", author.user, requester.user);
+    shop.waits(Reason::AwaitingApproval, &said).await?;
+    let refused = other.nudge(&approve).err().context("somebody without the verb could approve")?.to_string();
+    ensure!(refused.contains("may not approve or deny versions of config shop"), "{refused}");
+    Ok(())
+}
+
+/// Outside of its windows, and then frozen by a policy, which stands when the windows are gone.
+async fn waits_for_its_time(hours: &Shop<'_>) -> Result<()> {
+    let opens = Timestamp::now() + SignedDuration::from_hours(72);
+    let date = opens.to_zoned(TimeZone::UTC).date();
+    let day = DAYS[usize::from(date.weekday().to_monday_zero_offset().unsigned_abs())];
+    hours.guard(&json!({"windows": [{"days": [day], "from": "09:00", "to": "17:00", "timeZone": "UTC"}]}))?;
+    nudge(&hours.home, &["use", "shop", "1.0.1"])?;
+    hours.waits(Reason::OutsideWindow, &format!("the next window opens at {date} 09:00 UTC")).await?;
+    freeze(hours, "1.0.1").await?;
+    hours.guard(&json!({"windows": null}))?;
+    hours.waits(Reason::Frozen, "").await
+}
+
+/// Freezes the namespace by a policy, and waits until its config, which something else holds as well, is held by that.
+async fn freeze(hours: &Shop<'_>, version: &str) -> Result<()> {
+    let namespace = &hours.home.space.name;
+    hours.home.kubectl(&["label", "--overwrite", "namespace", namespace, "team=guarded"])?;
+    let policy = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": POLICY},
+        "spec": {"namespaceSelector": {"matchLabels": {"team": "guarded"}}, "freeze": {"reason": "the audit runs"}},
+    });
+    hours.home.apply(&policy.to_string())?;
+    nudge(&hours.home, &["use", "shop", version])?;
+    hours.waits(Reason::Frozen, &format!("RolloutPolicy {POLICY} freezes")).await
+}
+
+/// Who may change the config neither activates by taking the guard away nor deletes it, whether or not anybody watches.
+async fn keeps_its_guards(shop: &Shop<'_>, hours: &Shop<'_>, eve: &Person<'_>) -> Result<()> {
+    let spec = json!({"spec": {"current": "1.0.1", "rollout": {"approval": null}}}).to_string();
+    let patch = ["patch", "vcfg", "shop", "--type=merge", "-p", &spec];
+    let delete = ["delete", "vcfg", "shop", "--wait=false"];
+    // Or else its pods keep it.
+    eve.kubectl(&["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"])?;
+    eve.is_refused(&patch, &["that removes spec.rollout.approval"])?;
+    eve.is_refused(&delete, &["its guards are gone then (approval)"])?;
+
+    scale(&shop.home, 0).await?;
+    let refused = [&patch[..], &delete].map(|arguments| eve.is_refused(arguments, &AWAY));
+    let same = [shop.is_untouched("1.0.0").await, hours.is_untouched("1.0.0").await];
+    // Others need it, however that went.
+    scale(&shop.home, failures::REPLICAS).await?;
+    refused.into_iter().chain(same).collect::<Result<()>>()?;
+    shop.waits(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval").await?;
+    hours.waits(Reason::Frozen, POLICY).await
+}
+
+/// The record names who asked and who approved, and the steps.
+fn is_recorded(shop: &Shop<'_>, requester: &Person<'_>, approver: &Person<'_>) -> Result<()> {
+    let history: Value = serde_json::from_str(&nudge(&shop.home, &["history", "shop", "-o", "json"])?)?;
+    let release = history.as_array().and_then(|all| all.last()).context("no release")?;
+    ensure!(release["version"] == "1.0.2" && release["outcome"] == "Current", "{release}");
+    ensure!(release["requestedBy"] == requester.user.as_str(), "{release}");
+    let approvals = release["approvals"].as_array().context("no approvals")?;
+    ensure!(approvals.len() == 1 && approvals[0]["user"] == approver.user.as_str(), "{release}");
+    let steps = release["steps"].as_array().context("no steps")?;
+    let steps: Vec<u64> = steps.iter().filter_map(|step| step["pods"].as_u64()).collect();
+    ensure!(steps == [1, 2, 4], "{release}");
+    Ok(())
+}
+
+/// While another version is held by the freeze, the way back is not: it is the version before for all pods, at once.
+async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
+    nudge(&hours.home, &["create", "shop", "1.0.3", "--from-literal=greeting=late", "--from-literal=lives=1"])?;
+    stands(&hours.home, "shop", "it is sealed", |status| status.version("1.0.3").is_some()).await?;
+    // Two freezes without an end: the policy's is named as soon as it is seen.
+    hours.guard(&json!({"freeze": {"reason": "the audit runs"}}))?;
+    freeze(hours, "1.0.3").await?;
+    // From what is held to what is current, and from there to what was before.
+    nudge(&hours.home, &["rollback", "shop"])?;
+    hours.home.is_current("shop", "1.0.1").await?;
+    let asked = OffsetDateTime::now_utc();
+    nudge(&hours.home, &["rollback", "shop"])?;
+    let mut last = asked;
+    for log in &hours.logs {
+        last = last.max(log.line(asked, SOON, "shop=1.0.0 ").await?.at);
+    }
+    hours.home.is_current("shop", "1.0.0").await?;
+    ensure!(hours.logs.iter().all(|log| has_not(log, "1.0.3")), "a pod had what was frozen");
+    hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
+    Ok(Duration::try_from(last - asked)?)
+}
+
+fn has_not(log: &Log, version: &str) -> bool {
+    let text = format!("shop={version} ");
+    !log.lines().iter().any(|line| line.text.contains(&text))
+}
+
+impl<'a> Shop<'a> {
+    async fn new(suite: &'a Suite, purpose: &str) -> Result<Self> {
+        let home = Home::enabled(suite, purpose).await?;
+        home.apply_examples(&["shop", "shell"])?;
+        home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={PODS}")])?;
+        let pods = eventually(LONG, "all pods are ready", async || {
+            let all = home.space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
+            (all.len() == PODS && all.iter().all(is_ready)).then_some(all)
+        })
+        .await?;
+        let mut logs = Vec::new();
+        for pod in &pods {
+            let log = home.follow(pod).await?;
+            log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0 ").await?;
+            logs.push(log);
+        }
+        home.is_current("shop", "1.0.0").await?;
+        Ok(Self { home, pods, logs })
+    }
+
+    /// Sets guards as the administrator.
+    fn guard(&self, rollout: &Value) -> Result<()> {
+        let spec = json!({"spec": {"rollout": rollout}}).to_string();
+        self.home.kubectl(&["patch", "vcfg", "shop", "--type=merge", "-p", &spec]).map(drop)
+    }
+
+    /// Waits until the config waits for this and says so, and fails if it has begun.
+    async fn waits(&self, reason: Reason, says: &str) -> Result<()> {
+        let status = stands(&self.home, "shop", &format!("{reason}: {says}"), |status| {
+            let ready = status.conditions.iter().find(|one| one.type_ == "Ready");
+            ready.is_some_and(|ready| ready.reason == reason.as_str() && ready.message.contains(says))
+        })
+        .await?;
+        ensure!(status.rollout.stage.is_none() && status.target.as_deref() != status.current.as_deref(), "{status:#?}");
+        ensure!(self.logs.iter().all(|log| has_not(log, status.target.as_deref().unwrap_or_default())), "a pod has it");
+        Ok(())
+    }
+
+    /// Fails unless all pods are what they were, and their agents give them this version.
+    async fn is_untouched(&self, expected: &str) -> Result<()> {
+        for pod in &self.pods {
+            is_untouched(&self.home, pod).await?;
+            let version = ["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "get", "nudge.configs"];
+            let version = self.home.kubectl(&version)?;
+            ensure!(version.trim() == format!("shop={expected}"), "{}: {version}", pod.name_any());
+        }
+        Ok(())
+    }
+
+    /// Waits until the version, which was let go then, is current. How long it took to the first pod, and to the end.
+    async fn moves(&self, since: OffsetDateTime, version: &str) -> Result<[Duration; 2]> {
+        let text = format!("shop={version} ");
+        let mut first = None;
+        for log in &self.logs {
+            let at = log.line(since, LONG, &text).await?.at;
+            first = Some(first.map_or(at, |first: OffsetDateTime| first.min(at)));
+        }
+        self.home.is_current("shop", version).await?;
+        let current = OffsetDateTime::now_utc();
+        let first = first.context("no pod")?;
+        Ok([Duration::try_from(first - since)?, Duration::try_from(current - since)?])
+    }
+}
