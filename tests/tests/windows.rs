@@ -178,12 +178,12 @@ async fn a_frozen_config_goes_back_and_takes_an_override_and_nothing_else() -> R
     shop.is_current("1").await?;
     shop.wants("3").await?;
     shop.waits(Reason::Frozen, "the audit runs").await?;
-    shop.set(json!({"current": "3", "now": {"version": "3", "reason": "the site is down"}})).await?;
+    shop.set(json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "the site is down"}}})).await?;
     shop.is_current("3").await?;
     // Its end comes by itself.
     let soon = Timestamp::now() + SignedDuration::from_secs(3);
     shop.set(
-        json!({"current": "2", "now": null, "rollout": {"freeze": {"reason": "short", "until": soon.to_string()}}}),
+        json!({"current": "2", "rollout": {"override": null, "freeze": {"reason": "short", "until": soon.to_string()}}}),
     )
     .await?;
     shop.waits(Reason::Frozen, ": short").await?;
