@@ -388,7 +388,7 @@ mod tests {
                 json!({"analysis": [{"name": "errors", "max": "1", "interval": interval, "prometheus": prometheus}]});
             config
         };
-        let may = |may_read| FakeLookups { may_update: true, may_read, ..FakeLookups::default() };
+        let may = |may_read| FakeLookups { may_update: true, may_override: true, may_read, ..FakeLookups::default() };
         let one = with("http://prometheus:9090", "5s");
         for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", "5s"))] {
             let changed = request("VersionedConfig", "UPDATE", Some(old), Some(new));

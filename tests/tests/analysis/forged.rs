@@ -87,7 +87,8 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     }
     // Who may change the config and update its ConfigMap, and may not get the Secret.
     space.service_account("dev").await?;
-    let config = json!({"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "patch"]});
+    let config =
+        json!({"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "patch", "override"]});
     let map = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]});
     space.allow("dev", json!([config, map])).await?;
     let user = format!("system:serviceaccount:{}:dev", space.name);

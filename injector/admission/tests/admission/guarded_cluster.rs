@@ -296,8 +296,8 @@ pub(crate) fn all_guards() -> Value {
         ],
         "freeze": {"reason": "the sale"},
         "analysis": [{
-            "name": "errors", "prometheus": {"address": "http://prometheus:9090", "query": "errors"}, "max": "0.01",
-            "interval": "30s", "failures": 2
+            "name": "errors", "max": "0.01", "interval": "30s", "failures": 2,
+            "prometheus": {"address": "http://prometheus:9090", "query": "errors{pod=~\"{{pods}}\"}"}
         }],
     }})
 }
@@ -331,7 +331,7 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         (analysis(json!({"max": "0.02"})), changed),
         (analysis(json!({"failures": 3})), changed),
         (analysis(json!({"interval": "1m"})), changed),
-        (analysis(json!({"prometheus": {"query": "vector(0)"}})), changed),
+        (analysis(json!({"prometheus": {"query": "up{pod=~\"{{pods}}\"}"}})), changed),
         (analysis(json!({"max": null, "maxRatio": "2"})), changed),
         (
             json!({"approval": {"required": 1}, "freeze": null}),
