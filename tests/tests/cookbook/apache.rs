@@ -9,7 +9,7 @@ use crate::recipe::Recipe;
 
 #[tokio::test]
 async fn apache() -> Result<()> {
-    let Some(recipe) = Recipe::find("apache", "apache2", &["apache2", "wrk"])? else { return Ok(()) };
+    let Some(recipe) = Recipe::find("apache", "apache2-bin", &["apache2", "wrk"])? else { return Ok(()) };
     let mut software = recipe.start().await?;
     let port = software.port;
     let look = async || Ok(http::get(port, "/")?.0.contains("Greeting: welcome"));
