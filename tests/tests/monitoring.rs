@@ -112,6 +112,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     let known = [
         "condition",
         "kind",
+        "reason",
         "state",
         "trust",
         "phase",

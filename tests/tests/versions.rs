@@ -518,13 +518,26 @@ async fn health_and_metrics_are_there() -> Result<()> {
     eventually(SOON, "it leads", async || (replica.metric("nudge_leader").await.ok()? > 0.0).then_some(())).await?;
     // Far from its end, and no watch is silent.
     assert!(replica.metric("nudge_certificate_expiry_timestamp_seconds").await? > 1_700_000_000.0);
-    // The watches of an enabled namespace; that of Secrets is there while one lets Nudge read them.
+    // The watches of an enabled namespace, and those of the whole cluster. That of Secrets is there where one lets Nudge read them.
+    let expected = [
+        "configmaps of versions",
+        "namespaces",
+        "pods",
+        "published configmaps",
+        "rolloutpolicies",
+        "serviceaccounts",
+        "versionapprovals",
+        "versionedconfigs",
+    ];
     let _space = installation.enabled("health").await?;
     let ages = async || {
         let (_, text) = replica.get("/metrics").await.ok()?;
-        let ages = text.lines().filter(|line| line.starts_with("nudge_watch_age_seconds{"));
-        let ages: Vec<f64> = ages.filter_map(|line| line.rsplit_once(' ')?.1.parse().ok()).collect();
-        matches!(ages.len(), 6 | 7).then_some(ages).filter(|ages| ages.iter().all(|age| *age >= 0.0))
+        let age = |watch: &str| {
+            let series = format!("nudge_watch_age_seconds{{watch=\"{watch}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&series))?.parse::<f64>().ok()
+        };
+        let ages = expected.map(age).into_iter().collect::<Option<Vec<f64>>>()?;
+        ages.iter().all(|age| *age >= 0.0).then_some(ages)
     };
     let ages = eventually(SOON, "every watch has an age", ages).await?;
     assert!(ages.iter().all(|age| (0.0..120.0).contains(age)), "{ages:?}");
