@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::policies::KnownPolicies;
 use super::space::Space;
 use super::state::Inner;
 use super::{Index, Kind};
@@ -65,7 +66,8 @@ impl Index {
         let inner = self.lock();
         let mut ages: BTreeMap<&'static str, Option<Duration>> = BTreeMap::new();
         let own = inner.spaces.values().filter(|space| space.forbidden().is_none()).flat_map(Space::allowed_watches);
-        for health in inner.healths.iter().chain(own) {
+        let policies = inner.policies.iter().filter_map(KnownPolicies::watch);
+        for health in inner.healths.iter().chain(policies).chain(own) {
             let (age, known) = (health.age(), ages.get(health.what));
             let longest = match known {
                 None => age,

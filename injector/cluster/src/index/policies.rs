@@ -74,6 +74,11 @@ impl KnownPolicies {
         Self { health, all: None, beyond: false, listing: None, absent: false, fault: None, asked: None }
     }
 
+    /// Their watch, where the cluster has the kind.
+    pub(super) fn watch(&self) -> Option<&WatchHealth> {
+        (!self.absent).then_some(&self.health)
+    }
+
     /// Whether all is known, as far as the API server has said.
     fn is_current(&self) -> bool {
         self.absent || (self.all.is_some() && !self.health.is_doubted())
