@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
@@ -27,7 +27,8 @@ const LAYERS: [(&str, &[&str]); 18] = [
         "nudge-sources",
         &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
     ),
-    ("nudge-analysis", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol"]),
+    ("nudge-outbound", &["nudge-core"]),
+    ("nudge-analysis", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-outbound", "nudge-protocol"]),
     ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),
     (
         "kubectl-nudge",

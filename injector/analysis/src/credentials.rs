@@ -1,7 +1,5 @@
 //! The Secret that a query names: whom it may be shown to, and what is sent.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
@@ -9,11 +7,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::analysis::Address;
+use nudge_core::outbound::Address;
+use nudge_outbound::{Authorities, of_pem};
 use nudge_protocol::labels::ALLOWED_HOSTS;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
 /// Why the Secret is not used. No value of it is repeated.
@@ -50,7 +46,7 @@ pub(crate) struct Credentials {
     /// The header; it is marked as sensitive.
     pub(crate) authorization: Option<HeaderValue>,
     /// Authorities in place of the image's.
-    pub(crate) roots: Option<Arc<RootCertStore>>,
+    pub(crate) roots: Option<Authorities>,
 }
 
 /// Reads the Secret, if it is for this address.
@@ -81,9 +77,8 @@ fn of_secret(secret: &Secret, name: &str, address: &Address) -> Result<Credentia
     }
     let value = |key: &str| secret.data.as_ref()?.get(key).map(|ByteString(bytes)| bytes.as_slice());
     let unusable = || CredentialsError::Unusable(name.to_owned());
-    let roots =
-        value("ca.crt").map(|text| authorities(text).ok_or_else(|| CredentialsError::Certificate(name.to_owned())));
-    let roots = roots.transpose()?.map(Arc::new);
+    let roots = value("ca.crt").map(|text| of_pem(text).ok_or_else(|| CredentialsError::Certificate(name.to_owned())));
+    let roots = roots.transpose()?;
     let text = match (value("token"), value("username"), value("password")) {
         (Some(token), ..) => Some([b"Bearer ", token.trim_ascii()].concat()),
         (None, Some(user), Some(password)) => {
@@ -102,14 +97,6 @@ fn of_secret(secret: &Secret, name: &str, address: &Address) -> Result<Credentia
         None => None,
     };
     Ok(Credentials { authorization, roots })
-}
-
-fn authorities(text: &[u8]) -> Option<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(text) {
-        roots.add(certificate.ok()?).ok()?;
-    }
-    (!roots.is_empty()).then_some(roots)
 }
 
 #[cfg(test)]

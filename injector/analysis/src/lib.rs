@@ -5,9 +5,7 @@
 //! and little more.
 
 mod ask;
-mod connect;
 mod credentials;
-mod guard;
 mod measure;
 mod run;
 mod series;

@@ -1,12 +1,14 @@
 //! One measurement: the query for both sides, at the same time.
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
-use nudge_core::analysis::{Address, AddressError, fill};
+use nudge_cluster::guarded::Unguarded;
+use nudge_core::analysis::fill;
+use nudge_core::outbound::{Address, AddressError};
+use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
 use crate::ask::{AskError, ask};
 use crate::credentials::{Credentials, CredentialsError, credentials};
-use crate::guard::Unguarded;
 use crate::shared::Analyses;
 
 /// The longest text of an error.
@@ -52,14 +54,14 @@ async fn measured(
 ) -> Result<Numbers, MeasureError> {
     let prometheus = &analysis.prometheus;
     let address = Address::parse(&prometheus.address)?;
-    let guarded = analyses.guard.now().await?;
+    let reach = Reach::Outside(analyses.guard.now().await?);
     let credentials = match &prometheus.auth_ref {
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
         None => Credentials::default(),
     };
     let of = async |pods: &[String]| {
         let query = fill(&prometheus.query, namespace, pods);
-        ask(&address, &query, &credentials, &guarded, &analyses.roots).await
+        ask(&address, &query, &credentials, &reach, &analyses.roots).await
     };
     let control = async {
         if question.control.is_empty() {

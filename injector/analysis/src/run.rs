@@ -8,11 +8,12 @@ use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::RolloutAnalysis;
+use nudge_cluster::tasks::{abort, propagate};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::shared::{Analyses, abort, propagate};
+use crate::shared::Analyses;
 use crate::task::Task;
 
 /// Objects in one page of a list.

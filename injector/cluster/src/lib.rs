@@ -3,6 +3,7 @@
 pub mod call;
 pub mod events;
 pub mod features;
+pub mod guarded;
 pub mod index;
 pub mod jitter;
 pub mod kubeconfig;
@@ -11,5 +12,6 @@ pub mod lenient;
 pub mod listing;
 pub mod queue;
 pub mod spans;
+pub mod tasks;
 pub mod watch;
 mod watch_health;

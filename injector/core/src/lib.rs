@@ -9,6 +9,7 @@ pub mod injection;
 pub mod keys;
 pub mod line;
 pub mod namespaces;
+pub mod outbound;
 pub mod owners;
 mod period;
 pub mod pods;

@@ -7,12 +7,13 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
+use nudge_cluster::tasks::{abort, propagate};
 use nudge_core::sources::rival;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::follow::{code, patient};
-use crate::shared::{Sources, abort, propagate};
+use crate::shared::Sources;
 use crate::task::{Known, Task};
 
 /// Sources in one page of a list.

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use nudge_cluster::tasks::{abort, propagate};
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::namespace::namespace;
-use crate::shared::{Sources, abort, propagate};
+use crate::shared::Sources;
 
 /// Looks after the sources of all enabled namespaces until dropped. Only one process may do this at a time.
 pub async fn run(sources: Arc<Sources>, mut enabled: Receiver<Arc<BTreeSet<String>>>) {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::panic::resume_unwind;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +15,7 @@ use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use tokio::sync::watch::Receiver;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
 use super::keep::{
@@ -25,6 +24,7 @@ use super::keep::{
 use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
 use crate::index::{Index, Kind, Scope, Unread};
+use crate::tasks::propagate;
 
 /// How many refusals in a row mean that there is no right: a server that has just started refuses for a moment what it allows.
 const REFUSALS: u32 = 3;
@@ -365,14 +365,5 @@ fn log(namespace: Option<&str>, error: &FollowError, failures: u32) {
         tracing::debug!(namespace, error = chain(error), "watch interrupted");
     } else {
         tracing::warn!(namespace, error = chain(error), failures, "watch interrupted; retrying");
-    }
-}
-
-/// A watch never ends by itself: its panic goes on to the task that waits for it.
-fn propagate(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && let Ok(panic) = error.try_into_panic()
-    {
-        resume_unwind(panic);
     }
 }

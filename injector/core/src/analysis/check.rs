@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::SignedDuration;
 use nudge_api::Analysis;
 
-use super::address::{Address, AddressError};
 use super::pace::{LONGEST, SHORTEST};
 use super::reach::{ReachError, reach};
+use crate::outbound::{Address, AddressError};
 
 /// What is wrong with an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

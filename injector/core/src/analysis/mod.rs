@@ -3,10 +3,8 @@
 //! The controller writes whose numbers it wants into a `RolloutAnalysis`, the role `analysis` asks and writes the answers there, and
 //! [`judge`] says what follows. An answer counts only if all data behind it are of pods that ran the version.
 
-mod address;
 mod answer;
 mod check;
-mod guard;
 mod judge;
 #[cfg(test)]
 mod judge_tests;
@@ -15,10 +13,8 @@ mod pace;
 mod query;
 mod reach;
 
-pub use address::{Address, AddressError};
 pub use answer::{AnswerError, number};
 pub use check::{Fault, check};
-pub use guard::{Guarded, refusal};
 pub use judge::{Judgement, Memory, Names, Verdict, judge};
 pub use pace::period;
 pub use query::{MOST_PODS, fill, sample};

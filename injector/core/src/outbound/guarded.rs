@@ -1,10 +1,10 @@
-//! Addresses that no query is sent to, after the name was resolved: those of the node and of the cluster itself, which trust what comes
+//! Addresses that nothing is sent to, after the name was resolved: those of the node and of the cluster itself, which trust what comes
 //! from there.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Addresses of this cluster that no query is sent to.
+/// Addresses of this cluster that nothing is sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
     /// All ports of them: addresses of Services.

@@ -1,4 +1,4 @@
-//! The addresses of the API server and of kube-system, which no query is sent to. While they are not known, none is sent anywhere.
+//! The addresses of the API server and of kube-system, which nothing is sent to that a user has asked for. While they are not known, none is sent anywhere.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use nudge_cluster::call::{CallError, call};
-use nudge_core::analysis::Guarded;
+use nudge_core::outbound::Guarded;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::call::{CallError, call};
 
 /// For how long what was read holds.
 const FRESH: Duration = Duration::from_secs(30);
@@ -27,12 +28,12 @@ const SYSTEM: &str = "kube-system";
 /// They can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it is not known which addresses are the API server's and kube-system's; apply the component analysis again, with its Roles in kube-system and default"
+    "it is not known which addresses are the API server's and kube-system's; apply the component again, with its Roles in kube-system and default"
 )]
-pub(crate) struct Unguarded(#[source] pub(crate) CallError);
+pub struct Unguarded(#[source] CallError);
 
 /// What was read last.
-pub(crate) struct Guard {
+pub struct Guard {
     client: Client,
     server: Option<SocketAddr>,
     known: Mutex<Option<(Instant, Arc<Guarded>)>>,
@@ -40,14 +41,14 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// `server`: where the API server is, as this process reaches it.
-    pub(crate) fn new(client: Client, server: &str) -> Self {
+    pub fn new(client: Client, server: &str) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
         Self { client, server: authority.parse().ok().or_else(ip), known: Mutex::default() }
     }
 
     /// The addresses.
-    pub(crate) async fn now(&self) -> Result<Arc<Guarded>, Unguarded> {
+    pub async fn now(&self) -> Result<Arc<Guarded>, Unguarded> {
         // One reads for all.
         let mut known = self.known.lock().await;
         let age = known.as_ref().map(|(at, _)| at.elapsed());

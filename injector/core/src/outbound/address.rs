@@ -1,4 +1,4 @@
-//! The address of a Prometheus server: what of the URL is used, and nothing more.
+//! The address of a server: what of the URL is used, and nothing more.
 
 /// An address that can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum AddressError {
     Path,
 }
 
-/// Where a Prometheus server is.
+/// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// By TLS.

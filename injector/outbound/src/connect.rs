@@ -4,19 +4,21 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use nudge_core::analysis::{Address, Guarded, refusal};
+use nudge_core::outbound::{Address, Guarded, refusal};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
+
+use crate::authorities::Authorities;
 
 /// The most addresses of a name that are tried.
 const MOST: usize = 4;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
+pub enum ConnectError {
     /// The name has no address.
     #[error("the name {0} has no address")]
     Unknown(String),
@@ -49,25 +51,33 @@ pub(crate) enum ConnectError {
     Name(String),
 }
 
+/// Where requests may go.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// Anywhere: on the machine of the user, who could connect there as well.
+    Anywhere,
+    /// Not to the machine itself, nor to these addresses of the cluster.
+    Outside(Arc<Guarded>),
+}
+
+impl Reach {
+    fn refusal(&self, address: SocketAddr) -> Option<&'static str> {
+        match self {
+            Self::Anywhere => None,
+            Self::Outside(guarded) => refusal(address, guarded),
+        }
+    }
+}
+
 /// Both halves of a connection.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// Connects. The name is resolved once, all of its addresses are looked at, and only these are connected to.
-pub(crate) async fn connect(
-    address: &Address,
-    guarded: &Guarded,
-    roots: Arc<RootCertStore>,
-) -> Result<Box<dyn Stream>, ConnectError> {
-    let host = || address.host.clone();
-    let found = resolved(address).await.map_err(|_| ConnectError::Unknown(host()))?;
-    // One address that is not allowed is enough: who answers for the name decides which of them is used.
-    if let Some(why) = found.iter().find_map(|one| refusal(*one, guarded)) {
-        return Err(ConnectError::Refused { host: host(), why });
-    }
+pub async fn connect(address: &Address, reach: &Reach, roots: &Authorities) -> Result<Box<dyn Stream>, ConnectError> {
     let mut last = None;
-    for one in found.into_iter().take(MOST) {
+    for one in resolve(address, reach).await? {
         match TcpStream::connect(one).await {
             Ok(stream) if address.tls => return Ok(Box::new(with_tls(stream, address, roots).await?)),
             Ok(stream) => return Ok(Box::new(stream)),
@@ -75,43 +85,59 @@ pub(crate) async fn connect(
         }
     }
     match last {
-        Some(source) => Err(ConnectError::Unreachable { host: host(), source }),
-        None => Err(ConnectError::Unknown(host())),
+        Some(source) => Err(ConnectError::Unreachable { host: address.host.clone(), source }),
+        None => Err(ConnectError::Unknown(address.host.clone())),
     }
 }
 
-async fn resolved(address: &Address) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(ip) = address.host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, address.port)]);
+/// The addresses behind the name, a few at most, all of which may be connected to. For programs that connect by themselves: to these, and
+/// not to the name, which may mean others a moment later.
+pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>, ConnectError> {
+    let host = || address.host.clone();
+    let mut found = match address.host.parse::<IpAddr>() {
+        Ok(ip) => vec![SocketAddr::new(ip, address.port)],
+        Err(_) => match lookup_host((address.host.as_str(), address.port)).await {
+            Ok(found) => found.collect(),
+            Err(_) => return Err(ConnectError::Unknown(host())),
+        },
+    };
+    // One address that is not allowed is enough: who answers for the name decides which of them is used.
+    if let Some(why) = found.iter().find_map(|one| reach.refusal(*one)) {
+        return Err(ConnectError::Refused { host: host(), why });
     }
-    Ok(lookup_host((address.host.as_str(), address.port)).await?.collect())
+    found.truncate(MOST);
+    if found.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(found) }
 }
 
 async fn with_tls(
     stream: TcpStream,
     address: &Address,
-    roots: Arc<RootCertStore>,
+    roots: &Authorities,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, ConnectError> {
     let host = || address.host.clone();
     let name = ServerName::try_from(host()).map_err(|_| ConnectError::Name(host()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = |error: rustls::Error| ConnectError::Tls { host: host(), source: io::Error::other(error) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(tls)?;
-    let config = config.with_root_certificates(roots).with_no_client_auth();
+    let config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     connector.connect(name, stream).await.map_err(|source| ConnectError::Tls { host: host(), source })
 }
 
 #[cfg(test)]
 mod tests {
+    use rustls::RootCertStore;
     use tokio::net::TcpListener;
 
     use super::*;
 
+    fn outside() -> Reach {
+        Reach::Outside(Arc::default())
+    }
+
     async fn refused(url: &str) -> bool {
         let address = Address::parse(url).unwrap();
-        let roots = Arc::new(RootCertStore::empty());
-        matches!(connect(&address, &Guarded::default(), roots).await, Err(ConnectError::Refused { .. }))
+        matches!(resolve(&address, &outside()).await, Err(ConnectError::Refused { .. }))
     }
 
     #[tokio::test]
@@ -123,7 +149,7 @@ mod tests {
             let url = format!("http://{host}:{port}");
             let address = Address::parse(&url).unwrap();
             let roots = Arc::new(RootCertStore::empty());
-            assert!(connect(&address, &Guarded::default(), roots).await.is_err(), "{url}");
+            assert!(connect(&address, &outside(), &roots).await.is_err(), "{url}");
         }
         assert!(refused(&format!("http://localhost:{port}")).await);
         assert!(refused("http://169.254.169.254").await && refused("https://[fd00:ec2::254]").await);
