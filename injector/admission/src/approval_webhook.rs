@@ -9,7 +9,7 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
-use nudge_core::governance::approver_groups;
+use nudge_core::governance::{Made, NoRoom, approver_groups, has_room};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use ring::hmac;
 use serde_json::{Value, json};
@@ -152,8 +152,25 @@ impl<L: Lookups> ValidateApprovals<L> {
                 request.user()
             ))));
         }
+        // What is tried stores nothing: kubectl nudge withdraws what there is after a try.
+        if !request.dry_run
+            && let Err(full) = self.room(namespace, config, user)
+        {
+            return Ok(Verdict::Deny(Denial::forbidden(format!("{title}: {full}"))));
+        }
         audit::decided(request, config, version, decision.as_str(), reason);
         Ok(Verdict::allow())
+    }
+
+    /// Whether the user may decide once more about versions of the config.
+    fn room(&self, namespace: &str, config: &str, user: &str) -> Result<(), NoRoom> {
+        let all = self.lookups.approvals(namespace, config);
+        let made = all.iter().map(|approval| Made {
+            at: approval.metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
+            name: approval.metadata.name.as_deref().unwrap_or_default(),
+            user: &approval.spec.approver,
+        });
+        has_room(config, user, &made.collect::<Vec<_>>())
     }
 
     /// What was decided stays, and so do those with which it is deleted.
@@ -319,6 +336,25 @@ mod tests {
             object["spec"] = odd;
             assert_eq!(mutated("CREATE", None, &object).await["metadata"]["annotations"], json!({"note": "b"}));
         }
+    }
+
+    #[tokio::test]
+    async fn one_user_does_not_fill_the_namespace() {
+        let stored = mutated("CREATE", None, &approval(None)).await;
+        let made = |number: usize, config: &str| {
+            let mut one: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
+            (one.metadata.name, one.spec.config) = (Some(format!("one-{number:02}")), config.to_owned());
+            one
+        };
+        let full = |config: &str| FakeLookups { approvals: (0..16).map(|at| made(at, config)).collect(), ..may() };
+        let denied = reviewed(full("shop"), "CREATE", None, Some(&stored)).await.unwrap();
+        let begins = "VersionApproval one: you have made 16 VersionApprovals of config shop,";
+        assert!(denied.starts_with(begins) && denied.contains("kubectl delete versionapproval one-00"), "{denied}");
+        assert_eq!(reviewed(full("game"), "CREATE", None, Some(&stored)).await, None, "of another config");
+        let mut tried = request("VersionApproval", "CREATE", None, Some(&stored));
+        tried.dry_run = true;
+        let verdict = ValidateApprovals::new(Arc::new(full("shop"))).review(&tried).await.unwrap();
+        assert!(matches!(verdict, Verdict::Allow { .. }), "it stores nothing");
     }
 
     #[tokio::test]

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
-use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{
+    PartKind, PartStatus, VersionApproval, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus,
+};
 use nudge_core::governance::Policies;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
@@ -125,6 +127,7 @@ pub(super) struct FakeLookups {
     pub may_create: Vec<PartKind>,
     pub may_override: bool,
     pub may_approve: bool,
+    pub approvals: Vec<VersionApproval>,
     /// The objects of these names.
     pub may_read: Vec<&'static str>,
     pub secrets: bool,
@@ -174,6 +177,11 @@ impl Lookups for FakeLookups {
 
     fn policies(&self, _: &str) -> Policies {
         Policies::default()
+    }
+
+    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
+        let _ = self.note(format!("approvals {namespace}/{config}"), ());
+        self.approvals.iter().filter(|one| one.spec.config == config).cloned().map(Arc::new).collect()
     }
 
     async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {

@@ -8,7 +8,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::{Rate, Rates};
@@ -46,6 +46,9 @@ pub type KnownConfigs = Arc<dyn Fn(&str, &str) -> Option<Arc<VersionedConfig>> +
 /// The policies of a namespace.
 pub type KnownPolicies = Arc<dyn Fn(&str) -> Policies + Send + Sync>;
 
+/// What users have decided about versions of a config, by namespace and name.
+pub type KnownApprovals = Arc<dyn Fn(&str, &str) -> Vec<Arc<VersionApproval>> + Send + Sync>;
+
 /// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
@@ -55,6 +58,7 @@ pub struct KubeLookups {
     secrets: KnownNamespaces,
     configs: Option<KnownConfigs>,
     policies: Option<KnownPolicies>,
+    approvals: Option<KnownApprovals>,
     enabled: Enabled,
     asking: Arc<Asking>,
     reviews: Arc<Shares>,
@@ -90,7 +94,18 @@ impl KubeLookups {
         enabled: Enabled,
     ) -> Self {
         let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(Shares::new(REVIEWS, 1)));
-        Self { client, subscribers, known_enabled, secrets, configs: None, policies: None, enabled, asking, reviews }
+        Self {
+            client,
+            subscribers,
+            known_enabled,
+            secrets,
+            configs: None,
+            policies: None,
+            approvals: None,
+            enabled,
+            asking,
+            reviews,
+        }
     }
 
     /// With another rate for each address and namespace, and for each address over all.
@@ -109,6 +124,12 @@ impl KubeLookups {
     #[must_use]
     pub fn under(self, policies: KnownPolicies) -> Self {
         Self { policies: Some(policies), ..self }
+    }
+
+    /// Bounds what users decide, by what these have decided.
+    #[must_use]
+    pub fn bounding(self, approvals: KnownApprovals) -> Self {
+        Self { approvals: Some(approvals), ..self }
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
@@ -164,6 +185,10 @@ impl Lookups for KubeLookups {
 
     fn policies(&self, namespace: &str) -> Policies {
         self.policies.as_ref().map_or_else(Policies::default, |policies| policies(namespace))
+    }
+
+    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
+        self.approvals.as_ref().map_or_else(Vec::new, |approvals| approvals(namespace, config))
     }
 
     async fn config_map(

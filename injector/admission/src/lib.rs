@@ -29,7 +29,9 @@ mod webhook;
 pub use analysis_webhook::{AnalysisWriters, ValidateAnalyses};
 pub use caller::Caller;
 pub use guards::guards;
-pub use kube_lookups::{KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers};
+pub use kube_lookups::{
+    KnownApprovals, KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers,
+};
 pub use lookups::{LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use tokio::time::timeout;
 
@@ -86,6 +86,9 @@ pub trait Lookups: Send + Sync + 'static {
 
     /// The policies of the namespace as the index has them, for what is no more than a courtesy.
     fn policies(&self, namespace: &str) -> Policies;
+
+    /// What users have decided about versions of the config, as the index has it, for the bound of that.
+    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>>;
 
     /// A ConfigMap that the request makes Nudge read.
     fn config_map(

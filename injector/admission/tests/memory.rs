@@ -14,7 +14,7 @@ use nudge_admission::pods::{InjectPods, PodLookups};
 use nudge_admission::{
     AdmissionSettings, Caller, LookupError, Lookups, Outline, Request, Right, Webhook, Webhooks, guards, review,
 };
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_core::injection::{Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig};
 
@@ -71,6 +71,10 @@ impl Lookups for Nothing {
 
     fn policies(&self, _: &str) -> Policies {
         Policies::default()
+    }
+
+    fn approvals(&self, _: &str, _: &str) -> Vec<Arc<VersionApproval>> {
+        Vec::new()
     }
 
     fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {

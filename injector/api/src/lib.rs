@@ -32,7 +32,7 @@ pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, Rol
 pub use status::{
     AnalysisStatus, AnalysisVerdict, BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind,
     PartStatus, Phase, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold,
-    VersionState, VersionStatus, VersionedConfigStatus, Watch, WorkloadThreshold,
+    VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec};

@@ -289,9 +289,23 @@ pub struct RolloutStatus {
     /// The move stands still until somebody acts or another config was moved: pods that it shares with other configs may be moved by these.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
+    /// What keeps the version from going on although nothing is wrong with it; absent where nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<WithheldStatus>,
     /// The version that was tried last and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
+}
+
+/// What keeps a version from going on. The condition Ready says it in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WithheldStatus {
+    /// AwaitingApproval, OutsideWindow, Frozen or PoliciesUnknown.
+    pub reason: Reason,
+    /// When that ends, if it ends by itself: when the next window opens, or the freeze ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Time>,
 }
 
 /// What a rollout is doing.

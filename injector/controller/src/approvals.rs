@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
-use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_api::{ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
 use nudge_core::governance::{Approvals, Effective, Given, groups_of};
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
@@ -39,6 +39,7 @@ impl Controller {
     /// while nothing moves.
     pub(super) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
+            locked(&self.approvers).rest(key);
             return Approvals::default();
         }
         let Ok(seen) = self.seen_approvals(key, config) else { return self.known_approvals(key, config) };
@@ -47,6 +48,7 @@ impl Controller {
             seen.iter().map(|one| &one.approver).filter(|one| !approvers.is_fresh(one)).cloned().collect()
         };
         if stale.is_empty() {
+            locked(&self.approvers).rest(key);
             return self.known_approvals(key, config);
         }
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
@@ -76,7 +78,7 @@ impl Controller {
         }
         let seen = match self.seen_approvals(key, config) {
             Ok(seen) => seen,
-            Err(why) => return Approvals { given: Vec::new(), incomplete: Some(why) },
+            Err(why) => return Approvals { incomplete: Some(why), ..Approvals::default() },
         };
         let approvers = locked(&self.approvers);
         let given = |Seen { approval, approver }: Seen| {
@@ -89,9 +91,12 @@ impl Controller {
                 reason: spec.reason.clone(),
                 at: approval.metadata.creation_timestamp.clone()?,
                 may: approvers.may(&approver),
+                could: approvers.could(&approver),
             })
         };
-        Approvals { given: seen.into_iter().filter_map(given).collect(), incomplete: None }
+        let left = approvers.awaited(key, Instant::now()).filter(|_| goes_on(config));
+        let awaited = left.map(|left| self.steady() + i64::try_from(left.as_millis()).unwrap_or(0));
+        Approvals { given: seen.into_iter().filter_map(given).collect(), incomplete: None, awaited }
     }
 
     /// What admission has seen users decide about the version that is asked for; about all of them where none is.
@@ -118,16 +123,17 @@ impl Controller {
 
     /// Asks beside the rollout, once at a time for each config.
     fn begin_asking(self: &Arc<Self>, key: &ConfigKey, stale: BTreeSet<Approver>) {
-        if !locked(&self.approvers).asking.insert(key.clone()) {
+        if !locked(&self.approvers).begin(key, Instant::now()) {
             return;
         }
         let (controller, key) = (Arc::clone(self), key.clone());
         tokio::spawn(async move {
-            if !controller.ask_rights(stale).await {
+            let all = controller.ask_rights(stale).await;
+            if !all {
                 // An API server that refuses at once must not be asked all the time.
                 sleep(REST).await;
             }
-            locked(&controller.approvers).asking.remove(&key);
+            locked(&controller.approvers).end(&key, all);
             controller.queue.add(key, Duration::ZERO);
         });
     }
@@ -161,6 +167,13 @@ impl Controller {
             None => false,
         })
     }
+}
+
+/// Whether the config is moved, and does not say that it awaits approval.
+fn goes_on(config: &VersionedConfig) -> bool {
+    let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else { return false };
+    let ready = find_condition(&status.conditions, ConditionType::Ready);
+    ready.is_none_or(|ready| ready.reason != Reason::AwaitingApproval.as_str())
 }
 
 fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {

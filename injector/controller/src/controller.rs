@@ -347,6 +347,7 @@ impl Controller {
         locked(&self.subjects).remove(key);
         locked(&self.counting).forget(key);
         locked(&self.asked).remove(key);
+        locked(&self.approvers).rest(key);
         self.forget_restarts(key);
     }
 

@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
 };
-use nudge_api::VersionedConfig;
+use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
@@ -65,6 +65,10 @@ impl Lookups for Allowing {
 
     fn policies(&self, _: &str) -> Policies {
         Policies::default()
+    }
+
+    fn approvals(&self, _: &str, _: &str) -> Vec<Arc<VersionApproval>> {
+        Vec::new()
     }
 
     async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {

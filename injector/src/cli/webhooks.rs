@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownConfigs, KnownNamespaces,
-    KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks, guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals, KnownConfigs,
+    KnownNamespaces, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks, guards,
 };
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -102,14 +102,17 @@ impl Means {
             Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
         let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), Arc::clone(&self.index));
-        let policies = self.index;
+        let (decided, policies) = (Arc::clone(&self.index), self.index);
         let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
         let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
         let configs: KnownConfigs =
             Arc::new(move |namespace, name| known.config(&ConfigKey::parse(namespace, name).ok()?));
         let policies: KnownPolicies = Arc::new(move |namespace| policies.policies(namespace));
+        let approvals: KnownApprovals = Arc::new(move |namespace, config| {
+            ConfigKey::parse(namespace, config).map(|key| decided.known_approvals(&key)).unwrap_or_default()
+        });
         let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
-        let lookups = Arc::new(lookups.knowing(configs).under(policies));
+        let lookups = Arc::new(lookups.knowing(configs).under(policies).bounding(approvals));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

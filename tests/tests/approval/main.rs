@@ -6,6 +6,8 @@
 mod away;
 mod commands;
 mod counted;
+mod many;
 mod middle;
+mod policy;
 mod refused;
 mod scene;

@@ -17,12 +17,16 @@ impl Index {
         if space.hides_approvals() {
             return Err("the control plane can't read VersionApprovals; apply deploy/base of this release");
         }
-        let own =
-            space.approvals.values().filter(|(config, _)| config == key).map(|(_, approval)| Arc::clone(approval));
         if space.beyond.count(Kind::Approvals) > 0 {
             return Err("the namespace has more VersionApprovals than Nudge keeps; delete some");
         }
-        Ok(own.collect())
+        Ok(space.approvals_of(key).collect())
+    }
+
+    /// Those of them that are known, for their bound.
+    pub fn known_approvals(&self, key: &ConfigKey) -> Vec<Arc<VersionApproval>> {
+        let inner = self.lock();
+        inner.spaces.get(&key.namespace).map(|space| space.approvals_of(key).collect()).unwrap_or_default()
     }
 
     /// Adds an approval, or replaces it. One that is being deleted is gone: it was withdrawn.

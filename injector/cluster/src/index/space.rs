@@ -102,6 +102,11 @@ impl Space {
         needed.filter(|(_, health)| health.is_forbidden()).map(|(kind, _)| *kind).next()
     }
 
+    /// What users have decided about versions of the config.
+    pub(super) fn approvals_of(&self, key: &ConfigKey) -> impl Iterator<Item = Arc<VersionApproval>> {
+        self.approvals.values().filter(move |(config, _)| config == key).map(|(_, approval)| Arc::clone(approval))
+    }
+
     /// The API server refuses to show what users have decided.
     pub(super) fn hides_approvals(&self) -> bool {
         self.watches.iter().any(|(kind, health)| *kind == Kind::Approvals && health.is_forbidden())

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, ApprovalDecision, Reason, Release, ReleaseApproval, clipped};
 use nudge_protocol::bounded_text::one_line;
 
-use crate::rollout::{Now, Withheld};
+use super::Origin;
+use crate::rollout::{Millis, Now, Withheld};
 
 /// Longest name of a user in the record and in messages, as of who asked for a version.
 const USER_BYTES: usize = 253;
@@ -40,6 +41,8 @@ pub struct Given {
     pub at: Time,
     /// Whether the user may approve the config now; absent where that is not known.
     pub may: Option<bool>,
+    /// Whether the user could when that was last known, however long ago. It lets nothing go on.
+    pub could: Option<bool>,
 }
 
 /// What users have decided about versions of a config.
@@ -49,6 +52,9 @@ pub struct Approvals {
     pub given: Vec<Given>,
     /// Why there may be more, if so. Then no version goes on: what is not known may be a denial.
     pub incomplete: Option<String>,
+    /// Until when, by the steady clock, the answers about rights that are missing are taken to be what they were: they are under way, and the
+    /// version went on by the ones before. That lets nothing go on. It only keeps the config from saying for a moment that it awaits approval.
+    pub awaited: Option<Millis>,
 }
 
 /// Who created the parts of a version.
@@ -86,6 +92,8 @@ pub struct Candidate<'a> {
     pub authors: &'a Authors,
     /// Who asked for it.
     pub asker: Asker<'a>,
+    /// Whose rule it is that it needs approvals.
+    pub rule: &'a Origin,
 }
 
 /// The approvals that let the version go on, the oldest first; or why it may not.
@@ -100,8 +108,21 @@ pub fn approved(
     counted(needed, candidate, &about, approvals.incomplete.as_deref()).map_err(|message| {
         let again = !approvals.given.is_empty() || approvals.incomplete.is_some();
         let why = Reason::AwaitingApproval.explained(clipped(message));
-        Withheld { why, until: again.then(|| now.steady + AGAIN) }
+        let awaited = approvals.awaited.filter(|&until| now.steady < until && went_on(needed, candidate, &about));
+        let until = awaited.or_else(|| again.then(|| now.steady + AGAIN));
+        Withheld { why, until, ends: None, unsaid: awaited.is_some() }
     })
+}
+
+/// Whether the version would go on by what was last known of rights.
+fn went_on(needed: &Approval, candidate: Candidate<'_>, about: &[&Given]) -> bool {
+    let as_before = |given: &&Given| {
+        let approves = given.decision == ApprovalDecision::Approve;
+        // Another leader has had answers that are not known here.
+        Given { may: given.may.or(given.could).or(Some(approves)), ..(*given).clone() }
+    };
+    let before: Vec<Given> = about.iter().map(as_before).collect();
+    counted(needed, candidate, &before.iter().collect::<Vec<_>>(), None).is_ok()
 }
 
 fn counted(
@@ -110,7 +131,7 @@ fn counted(
     about: &[&Given],
     incomplete: Option<&str>,
 ) -> Result<Vec<ReleaseApproval>, String> {
-    let Candidate { config, version, authors, asker, .. } = candidate;
+    let Candidate { config, version, authors, asker, rule, .. } = candidate;
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
@@ -162,8 +183,12 @@ fn counted(
     }
     let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
     let plural = if required == 1 { "approval" } else { "approvals" };
+    let needs = match rule {
+        Origin::Config => "it needs".to_owned(),
+        Origin::Policy(_) => format!("{rule} asks for"),
+    };
     Err(format!(
-        "version {version} has {} of {required} {plural} that it needs{said}; kubectl nudge approve {config} {version} --reason TEXT, by a \
+        "version {version} has {} of {required} {plural} that {needs}{said}; kubectl nudge approve {config} {version} --reason TEXT, by a \
          user with the verb approve on the config",
         counts.len()
     ))

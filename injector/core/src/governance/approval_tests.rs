@@ -5,8 +5,9 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
+use super::Origin;
 use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
-use crate::rollout::Now;
+use crate::rollout::{Millis, Now};
 
 const DIGEST: &str = "sha256:00";
 
@@ -19,6 +20,7 @@ fn given(user: &str, second: i64) -> Given {
         reason: "read it".to_owned(),
         at: Time(Timestamp::from_second(second).unwrap()),
         may: Some(true),
+        could: None,
     }
 }
 
@@ -36,8 +38,8 @@ fn needs(required: u32) -> Approval {
 
 /// The users who are counted, or what is missing.
 fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) -> Result<Vec<String>, String> {
-    let approvals = Approvals { given: all.to_vec(), incomplete: None };
-    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker };
+    let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
+    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker, rule: &Origin::Config };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let users = approved(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
@@ -77,9 +79,16 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     assert!(
         by_alice(2, &all).unwrap_err().starts_with("version 2 has 1 of 2 approvals that it needs (bob approves it);")
     );
-    let approvals = Approvals { given: all.to_vec(), incomplete: None };
+    let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
     let authors = made_by(&["alice"]);
-    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors: &authors, asker: Asker::Nobody };
+    let candidate = Candidate {
+        config: "shop",
+        version: "2",
+        digest: DIGEST,
+        authors: &authors,
+        asker: Asker::Nobody,
+        rule: &Origin::Config,
+    };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].at.0.as_second()), (1, 5), "since the first time");
@@ -129,9 +138,17 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
 
 #[test]
 fn what_is_not_known_whole_counts_for_nothing() {
-    let approvals = Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()) };
+    let approvals =
+        Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()), awaited: None };
     let authors = made_by(&["alice"]);
-    let candidate = Candidate { config: "shop", version: "2", digest: DIGEST, authors: &authors, asker: Asker::Nobody };
+    let candidate = Candidate {
+        config: "shop",
+        version: "2",
+        digest: DIGEST,
+        authors: &authors,
+        asker: Asker::Nobody,
+        rule: &Origin::Config,
+    };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 7 };
     let withheld = approved(&needs(1), candidate, &approvals, now).unwrap_err();
     assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
@@ -174,4 +191,56 @@ proptest! {
             prop_assert_eq!(counted.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), others);
         }
     }
+}
+
+#[test]
+fn the_policy_that_asks_for_it_is_named() {
+    let authors = made_by(&["alice"]);
+    let policy = Origin::Policy("prod".to_owned());
+    let candidate = Candidate {
+        config: "shop",
+        version: "2",
+        digest: DIGEST,
+        authors: &authors,
+        asker: Asker::Nobody,
+        rule: &policy,
+    };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let withheld = approved(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
+    let begins =
+        "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 --reason TEXT";
+    assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
+}
+
+#[test]
+fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() {
+    let authors = made_by(&["alice"]);
+    let candidate = Candidate {
+        config: "shop",
+        version: "2",
+        digest: DIGEST,
+        authors: &authors,
+        asker: Asker::Nobody,
+        rule: &Origin::Config,
+    };
+    let at = |steady: Millis, given: &[Given]| {
+        let approvals = Approvals { given: given.to_vec(), incomplete: None, awaited: Some(10_000) };
+        let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady };
+        approved(&needs(1), candidate, &approvals, now).map_err(|withheld| (withheld.unsaid, withheld.until))
+    };
+    let old = |could| Given { may: None, could, ..given("bob", 1) };
+    for could in [Some(true), None] {
+        assert_eq!(at(9_999, &[old(could)]), Err((true, Some(10_000))), "{could:?}");
+        assert_eq!(at(10_000, &[old(could)]), Err((false, Some(25_000))), "the bound");
+    }
+    // What is known to be missing is said at once.
+    let denies = |may, could| Given { may, could, ..denied("carol") };
+    let gone = Given { may: Some(false), could: Some(true), ..given("bob", 1) };
+    for all in [vec![old(Some(false))], vec![gone], vec![], vec![old(Some(true)), denies(Some(true), None)]] {
+        assert!(!at(1, &all).unwrap_err().0, "{all:?}");
+    }
+    // A denial whose user could not deny it any more may count again. Nobody knows, so it stops.
+    assert_eq!(at(1, &[given("bob", 1), denies(None, Some(false))]), Err((true, Some(10_000))));
+    assert!(!at(1, &[given("bob", 1), denies(None, Some(true))]).unwrap_err().0);
+    assert!(at(1, &[given("bob", 1)]).is_ok());
 }

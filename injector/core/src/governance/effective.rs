@@ -22,6 +22,8 @@ pub enum Origin {
 pub struct Effective<'a> {
     /// Who must agree: as many as the strictest rule says, and nobody who made the version if one says so.
     pub approval: Option<Approval>,
+    /// Whose rule that is: where several are as strict, the config's own, or else the first.
+    pub approval_of: Origin,
     /// Windows, by whose they are. Of each of these one must be open.
     pub windows: Vec<(Origin, &'a [Window])>,
     /// Freezes. Each of them is enough, until it ends.
@@ -51,7 +53,13 @@ impl fmt::Display for Origin {
 impl<'a> Effective<'a> {
     /// The rules of a config with this spec, under these policies.
     pub fn of(spec: &'a RolloutSpec, policies: &'a Policies) -> Self {
-        let mut all = Self { approval: None, windows: Vec::new(), freezes: Vec::new(), unknown: None };
+        let mut all = Self {
+            approval: None,
+            approval_of: Origin::Config,
+            windows: Vec::new(),
+            freezes: Vec::new(),
+            unknown: None,
+        };
         all.add(&Origin::Config, spec.approval.as_ref(), &spec.windows, spec.freeze.as_ref());
         match policies {
             Policies::Unknown(why) => all.unknown = Some(why),
@@ -67,6 +75,13 @@ impl<'a> Effective<'a> {
     }
 
     fn add(&mut self, origin: &Origin, approval: Option<&Approval>, windows: &'a [Window], freeze: Option<&'a Freeze>) {
+        let is_stricter = |one: &Approval| {
+            let known = self.approval.as_ref();
+            known.is_none_or(|known| one.required > known.required || (one.not_author && !known.not_author))
+        };
+        if approval.is_some_and(is_stricter) {
+            self.approval_of = origin.clone();
+        }
         self.approval = match (self.approval.take(), approval) {
             (Some(one), Some(other)) => Some(Approval {
                 required: one.required.max(other.required),
@@ -99,7 +114,7 @@ impl<'a> Effective<'a> {
             Origin::Policy(_) => (format!("{origin} freezes the configs of this namespace"), end(freeze)),
         };
         let ends = match (until, origin) {
-            (Some(until), _) => format!("until {}", seconds(until)),
+            (Some(until), _) => format!("until {}", whole_seconds(until)),
             (None, Origin::Config) => "until spec.rollout.freeze is removed (kubectl nudge unfreeze)".to_owned(),
             (None, Origin::Policy(_)) => "until the freeze is removed from the policy".to_owned(),
         };
@@ -134,7 +149,7 @@ impl<'a> Effective<'a> {
 }
 
 /// Whole seconds, and never earlier.
-fn seconds(time: Timestamp) -> Timestamp {
+pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
     let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
     if whole < time { whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(time) } else { whole }
 }

@@ -5,6 +5,7 @@ mod approval;
 #[cfg(test)]
 mod approval_tests;
 mod approver;
+mod bound;
 mod digest;
 mod effective;
 #[cfg(test)]
@@ -19,7 +20,9 @@ mod windows;
 
 pub use approval::{Approvals, Asker, Authors, Candidate, Given, approved};
 pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
+pub use bound::{Made, NoRoom, has_room};
 pub use digest::sealed_digest;
+use effective::whole_seconds;
 pub use effective::{Closed, Effective, Origin};
 pub use guards::{guards, overrides, weakened};
 pub use policies::{MOST_POLICIES, Policies};
@@ -37,9 +40,9 @@ const UNKNOWN: Millis = 30_000;
 /// Why the version that is requested may not go on, if it may not. What needs somebody to act comes first.
 pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
     let Closed { why, until } = rules.closed(now.time.0)?;
-    let until = match why.reason {
+    let again = match why.reason {
         Reason::PoliciesUnknown => Some(now.steady + UNKNOWN),
         _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(LONGEST)),
     };
-    Some(Withheld { why, until })
+    Some(Withheld { why, until: again, ends: until.map(whole_seconds), unsaid: false })
 }

@@ -1,6 +1,6 @@
 //! What a transition asks of the controller, beside the next state.
 
-use nudge_api::{EvidenceStatus, Explanation, Reason, RolloutAnalysisSpec};
+use nudge_api::{EvidenceStatus, Explanation, Reason, RolloutAnalysisSpec, WithheldStatus};
 
 use super::Rollout;
 use super::clock::Millis;
@@ -16,6 +16,8 @@ pub struct Effects {
     pub event: Option<EventRecord>,
     /// What the rollout waits for.
     pub waits_for: Option<Explanation>,
+    /// What keeps the version from going on although nothing is wrong with it.
+    pub withheld: Option<WithheldStatus>,
     /// It is held until somebody acts.
     pub held: bool,
     /// It is held until the numbers say more, or the progress deadline passes.

@@ -3,7 +3,9 @@
 //! It withholds the first step and each next one, and the publication. What was assigned is judged all the same, and goes back if it is bad.
 //! Neither the way back nor an override waits, and once the target is published its workloads are restarted.
 
-use nudge_api::{Explanation, Reason};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Explanation, Reason, WithheldStatus};
 
 use super::Effects;
 use super::clock::Millis;
@@ -15,6 +17,10 @@ pub struct Withheld {
     pub why: Explanation,
     /// When that may have changed although nothing is observed to change, by the steady clock.
     pub until: Option<Millis>,
+    /// When that ends by itself, in whole seconds.
+    pub ends: Option<Timestamp>,
+    /// It went on until a moment ago, and an answer is under way that says whether it still may. It stops, and nothing new is said.
+    pub unsaid: bool,
 }
 
 impl Withheld {
@@ -26,6 +32,10 @@ impl Withheld {
 
     /// It is held, and the progress deadline does not end that.
     pub(super) fn effects(&self) -> Effects {
-        Effects { look_again: self.until, ..Effects::held(self.why.reason, self.why.message.clone()) }
+        if self.unsaid {
+            return Effects { look_again: self.until, ..Effects::default() };
+        }
+        let withheld = Some(WithheldStatus { reason: self.why.reason, until: self.ends.map(Time) });
+        Effects { look_again: self.until, withheld, ..Effects::held(self.why.reason, self.why.message.clone()) }
     }
 }

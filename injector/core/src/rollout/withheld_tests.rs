@@ -7,7 +7,7 @@ use super::test_scene::{BAD, Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
 
 fn withheld(reason: Reason) -> Withheld {
-    Withheld { why: reason.explained("it may not go on"), until: None }
+    Withheld { why: reason.explained("it may not go on"), until: None, ends: None, unsaid: false }
 }
 
 #[test]

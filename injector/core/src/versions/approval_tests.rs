@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Approval, ApprovalDecision, Override, PartKind, Phase};
+use nudge_api::{Approval, ApprovalDecision, Freeze, Override, PartKind, Phase, Reason, WithheldStatus};
 
 use super::decide_tests::Fixture;
 use crate::governance::{Given, sealed_digest};
@@ -37,6 +37,7 @@ impl Fixture {
             reason: "read it".to_owned(),
             at: Time(Timestamp::from_second(7).unwrap()),
             may: Some(true),
+            could: None,
         });
     }
 }
@@ -134,4 +135,25 @@ fn an_approval_of_what_was_there_before_does_not_count() {
     fixture.wants("2");
     fixture.step();
     assert_eq!(fixture.ready().1, "AwaitingApproval");
+}
+
+#[test]
+fn the_status_says_what_withholds_it_and_until_when() {
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    fixture.config.spec.rollout.approval = Some(Approval::default());
+    fixture.asked_by(Some("dora"));
+    fixture.wants("2");
+    let is = |reason, until| Some(WithheldStatus { reason, until });
+    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::AwaitingApproval, None));
+    fixture.config.spec.rollout.approval = None;
+    let at = |text: &str| Time(text.parse::<Timestamp>().unwrap());
+    fixture.config.spec.rollout.freeze =
+        Some(Freeze { until: Some(at("2100-01-01T00:00:00.25Z")), reason: "audit".to_owned() });
+    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::Frozen, Some(at("2100-01-01T00:00:01Z"))));
+    fixture.wants("9");
+    assert_eq!(fixture.step().status.rollout.withheld, None, "there is no such version");
+    fixture.wants("2");
+    fixture.config.spec.rollout.freeze = None;
+    assert_eq!(fixture.step().status.rollout.withheld, None);
 }

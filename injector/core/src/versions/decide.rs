@@ -135,6 +135,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         let ended = ended(&before.releases, &status.releases);
         events.extend(ended.map(|release| EventRecord::new(Reason::Released, summary(release))));
     }
+    let withholds = requested.is_ok();
     let (rollout, progress) = match requested {
         Ok(_) => {
             let progress = Progress::of(&rollout, &effects);
@@ -144,6 +145,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     };
     let mut status = rollout.into_status(status);
     status.rollout.yields = status.rollout.stage.is_some() && effects.yields();
+    status.rollout.withheld = withholds.then(|| effects.withheld.clone()).flatten();
     status.background = evidence.background(status.background, clocks);
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
@@ -174,9 +176,8 @@ struct Counted {
 fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
     let Observed { config, parts, facts, seals, requesters, approvals, now, .. } = *observed;
     let runs = [&status.current, &status.previous].into_iter().flatten().any(|version| version == aim);
-    let needed = Effective::of(&config.spec.rollout, observed.policies)
-        .approval
-        .filter(|_| !runs && overridden_for(config, aim).is_none());
+    let Effective { approval, approval_of, .. } = Effective::of(&config.spec.rollout, observed.policies);
+    let needed = approval.filter(|_| !runs && overridden_for(config, aim).is_none());
     let Some((needed, version)) = needed.zip(status.version(aim)) else { return Counted::default() };
     let (authors, unread) = authors(version, parts, facts, seals);
     let unread = if needed.not_author { unread } else { Vec::new() };
@@ -188,7 +189,8 @@ fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -
     };
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let digest = sealed_digest(version);
-    let candidate = Candidate { config: name, version: aim, digest: &digest, authors: &authors, asker };
+    let candidate =
+        Candidate { config: name, version: aim, digest: &digest, authors: &authors, asker, rule: &approval_of };
     match approved(&needed, candidate, approvals, now) {
         Ok(approvals) => Counted { approvals, withheld: None, unread },
         Err(withheld) => Counted { approvals: Vec::new(), withheld: Some(withheld), unread },

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, ObjectMeta};
 use nudge_api::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
 use nudge_core::governance::sealed_digest;
+use nudge_protocol::labels::APPROVER_GROUPS;
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::dry_run::{Dry, DryRun};
@@ -20,7 +21,8 @@ use crate::version::stored::sealed;
 
 It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \
 version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets \
-authors approve). If you have denied the version before, that is withdrawn.")]
+authors approve). If you have denied the version before, that is withdrawn. If your groups have changed since you have approved it, \
+run it again: what counts is the right of the groups that you had.")]
 pub(crate) struct Approve {
     #[command(flatten)]
     pub(crate) decide: Decide,
@@ -84,7 +86,8 @@ async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision)
     // Admission says who the user is.
     let tried = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
     let (word, doing_it) = words(decision);
-    let me = tried.map_err(doing(format!("{doing_it} version {version} of config {name}")))?.spec.approver;
+    let tried = tried.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+    let me = tried.spec.approver.as_str();
     let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
     let mut own = listed.map_err(doing("listing VersionApprovals"))?.items;
     own.retain(|one| one.spec.config == name && one.spec.version == version && one.spec.approver == me);
@@ -99,15 +102,24 @@ async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision)
             .line(&format!("config {name}: version {version} is not {word} by {me} any more{}", dry.suffix()));
     }
     let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
-    if own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision) {
+    let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
+    // The right is that of the user with the groups of that time: those of today have it, and the others may have lost it.
+    if is_known && own.iter().any(|one| same(one) && groups(one) == groups(&tried)) {
         return session.out.line(&format!("config {name}: version {version} is already {word} by {me}"));
     }
+    let anew = if is_known { ", with the groups of today in place of those of before" } else { "" };
     if dry == DryRun::None {
         let created = session.api::<VersionApproval>().create(&creating(dry), &object).await;
         created.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
     }
     withdraw(session, &own, dry).await?;
-    session.out.line(&format!("config {name}: version {version} {word} by {me}{}", dry.suffix()))
+    session.out.line(&format!("config {name}: version {version} {word} by {me}{anew}{}", dry.suffix()))
+}
+
+/// The groups of the user, as admission has noted them; behind what proves that, which differs in each.
+fn groups(approval: &VersionApproval) -> Option<&str> {
+    let note = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
+    note.split_once(' ').map(|(_, groups)| groups)
 }
 
 /// The word for what was done, and that for doing it.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ApprovalDecision, ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionApproval,
-    VersionStatus, VersionedConfig, VersionedConfigStatus, Watch, find_condition,
+    VersionStatus, VersionedConfig, VersionedConfigStatus, Watch, WithheldStatus, find_condition,
 };
 use nudge_core::governance::sealed_digest;
 use nudge_core::identity::Identity;
@@ -58,6 +58,9 @@ pub(crate) struct Report {
     /// What users have decided about the version that is asked for, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<ApprovalReport>,
+    /// What keeps the version from going on although nothing is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withheld: Option<WithheldStatus>,
     pods: Vec<PodReport>,
 }
 
@@ -268,6 +271,7 @@ pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) ->
         agents: BTreeMap::new(),
         sources: Vec::new(),
         approvals: Vec::new(),
+        withheld: status.rollout.withheld,
         pods: Vec::new(),
         counts: status.pods,
         current: status.current,
@@ -318,6 +322,8 @@ impl Report {
         }
         lines.extend(self.sources.iter().map(|source| ("Source", source.text())));
         lines.extend(self.approvals.iter().map(|approval| ("Approval", approval.text())));
+        let until = self.withheld.iter().filter_map(|withheld| Some((withheld, withheld.until.as_ref()?)));
+        lines.extend(until.map(|(withheld, until)| ("Waits", format!("until {}, {}", until.0, withheld.reason))));
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
         if let (Some(evidence), Some(target)) = (&self.evidence, &self.target) {

@@ -191,7 +191,7 @@ impl Detail {
             clock: clock(config),
             approval,
             frozen: config.spec.rollout.freeze.is_some(),
-            opens: opens(&status.conditions),
+            opens: opens(&status.rollout),
             analyses: analyses(config),
             versions: sealed.chain(invalid).collect(),
             releases: status.releases.iter().rev().map(ReleaseDetail::of).collect(),

@@ -1,8 +1,6 @@
 //! What keeps a version from pods, or judges it, besides the pods themselves: approvals, times and metrics.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nudge_api::{AnalysisStatus, ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
+use nudge_api::{AnalysisStatus, RolloutStatus, VersionApproval, VersionedConfig};
 use serde::Serialize;
 
 use crate::output::status::{ApprovalReport, asked_for, needs_approval};
@@ -68,29 +66,9 @@ fn limit(config: &VersionedConfig, name: &str) -> String {
     analysis.max.iter().cloned().chain(ratio).collect::<Vec<_>>().join(", or ")
 }
 
-/// When versions may go on again, as the condition Ready says, if it is time that they wait for.
-pub(crate) fn opens(conditions: &[Condition]) -> Option<i64> {
-    let ready = find_condition(conditions, ConditionType::Ready).filter(|ready| ready.status != "True")?;
-    let time = match Reason::named(&ready.reason) {
-        // The reason of a freeze stands behind its time, and can be any text.
-        Reason::Frozen => ready.message.split_once(" until ")?.1.split(' ').next()?.trim_end_matches(':').to_owned(),
-        Reason::OutsideWindow => utc(ready.message.rsplit_once(" at ")?.1)?,
-        _ => return None,
-    };
-    time.parse().ok().map(Timestamp::as_second)
-}
-
-/// The time of an opening, such as 2026-11-26 00:30 Europe/Berlin (2026-11-25 23:30 UTC): what differs in UTC stands in parentheses.
-fn utc(opening: &str) -> Option<String> {
-    let mut words = opening.split(' ');
-    let (mut date, mut time) = (words.next()?, words.next()?);
-    if let Some((_, rest)) = opening.split_once(" (") {
-        match rest.strip_suffix(" UTC)")?.split_once(' ') {
-            Some((other, there)) => (date, time) = (other, there),
-            None => time = rest.strip_suffix(" UTC)")?,
-        }
-    }
-    Some(format!("{date}T{time}Z"))
+/// When versions may go on again, if it is time that they wait for.
+pub(crate) fn opens(rollout: &RolloutStatus) -> Option<i64> {
+    Some(rollout.withheld.as_ref()?.until.as_ref()?.0.as_second())
 }
 
 #[cfg(test)]
@@ -112,29 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_that_of_the_condition_and_not_of_a_reason() {
-        let of = |reason: &str, message: &str| {
-            opens(&[serde_json::from_value::<Condition>(ready(reason, message)).unwrap()])
+    fn the_time_is_that_of_the_status_whatever_the_condition_says() {
+        let of = |withheld: &Value| {
+            let mut status = json!({"rollout": {"withheld": withheld}});
+            let message = "the config is frozen until 2027-01-01T00:00:00Z: until 2028-01-01T00:00:00Z";
+            status["conditions"] = json!([ready("Frozen", message)]);
+            opens(&config(&json!({}), &status).status.unwrap().rollout)
         };
-        let at = Some(1_767_225_600);
-        assert_eq!(
-            of("Frozen", "the config is frozen until 2026-01-01T00:00:00Z: audit until 2027-01-01T00:00:00Z"),
-            at
-        );
-        let open = "the config is frozen until spec.rollout.freeze is removed (kubectl nudge unfreeze): until 2026-01-01T00:00:00Z";
-        assert_eq!(of("Frozen", open), None);
-        let window = |time: &str| {
-            of(
-                "OutsideWindow",
-                &format!("no version goes on outside of the windows of the spec; the next window opens at {time}"),
-            )
-        };
-        assert_eq!(window("2026-01-01 00:00 UTC"), at);
-        assert_eq!(window("2026-01-01 01:00 Europe/Berlin (00:00 UTC)"), at);
-        assert_eq!(window("2025-12-31 19:00 America/New_York (2026-01-01 00:00 UTC)"), at);
-        assert_eq!(window("2026-01-01 00:00:07 UTC"), Some(1_767_225_607));
-        assert_eq!(window("noon"), None);
-        assert_eq!(of("Paused", "until 2026-01-01T00:00:00Z"), None);
+        assert_eq!(of(&json!({"reason": "Frozen", "until": "2026-01-01T00:00:00Z"})), Some(1_767_225_600));
+        assert_eq!(of(&json!({"reason": "Frozen"})), None);
+        assert_eq!(of(&Value::Null), None);
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! How many decisions are kept of one config and of one user, so that those who may approve one config leave room for the others of its
+//! namespace.
+
+/// Most decisions about the versions of one config.
+const OF_CONFIG: usize = 128;
+/// Most of them by one user.
+const OF_USER: usize = 16;
+
+/// Why there is no room for another decision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// The user has made too many.
+    #[error(
+        "you have made {OF_USER} VersionApprovals of config {config}, the most that one user may have of a config; delete those that are not \
+         needed any more, such as {oldest} (kubectl delete versionapproval {oldest})"
+    )]
+    User {
+        /// The config.
+        config: String,
+        /// The first one of the user.
+        oldest: String,
+    },
+    /// All users together have.
+    #[error(
+        "config {config} has {OF_CONFIG} VersionApprovals, the most that a config may have; those who made them delete those that are not \
+         needed any more, such as {oldest}, or a user with the right to override VersionedConfig {config} does"
+    )]
+    Config {
+        /// The config.
+        config: String,
+        /// The first one.
+        oldest: String,
+    },
+}
+
+/// A decision that there is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Made<'a> {
+    /// When, in seconds.
+    pub at: i64,
+    /// The name of its object.
+    pub name: &'a str,
+    /// By whom.
+    pub user: &'a str,
+}
+
+/// Whether the user may decide once more about versions of the config, of which these decisions are known.
+pub fn has_room(config: &str, user: &str, made: &[Made<'_>]) -> Result<(), NoRoom> {
+    let oldest = |all: &[&Made<'_>]| all.iter().min().map(|made| made.name.to_owned()).unwrap_or_default();
+    let own: Vec<&Made<'_>> = made.iter().filter(|made| made.user == user).collect();
+    let config = config.to_owned();
+    if own.len() >= OF_USER {
+        return Err(NoRoom::User { config, oldest: oldest(&own) });
+    }
+    if made.len() >= OF_CONFIG {
+        return Err(NoRoom::Config { config, oldest: oldest(&made.iter().collect::<Vec<_>>()) });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all<'a>(users: &'a [String], names: &'a [String]) -> Vec<Made<'a>> {
+        let made = users.iter().zip(names).enumerate();
+        made.map(|(at, (user, name))| Made { at: 1_000 - at as i64, name, user }).collect()
+    }
+
+    #[test]
+    fn a_user_has_so_many_and_leaves_room_for_others() {
+        let names: Vec<String> = (0..OF_USER).map(|at| format!("one-{at}")).collect();
+        let users = vec!["bob".to_owned(); OF_USER];
+        let made = all(&users, &names);
+        assert_eq!(has_room("shop", "bob", &made[1..]), Ok(()));
+        let full = has_room("shop", "bob", &made).unwrap_err().to_string();
+        assert_eq!(
+            full,
+            "you have made 16 VersionApprovals of config shop, the most that one user may have of a config; delete those that are not \
+             needed any more, such as one-15 (kubectl delete versionapproval one-15)"
+        );
+        assert_eq!(has_room("shop", "carol", &made), Ok(()));
+    }
+
+    #[test]
+    fn a_config_has_so_many_by_all_users() {
+        let names: Vec<String> = (0..OF_CONFIG).map(|at| format!("one-{at}")).collect();
+        let users: Vec<String> = (0..OF_CONFIG).map(|at| format!("user-{}", at / OF_USER)).collect();
+        let made = all(&users, &names);
+        assert_eq!(has_room("shop", "carol", &made[1..]), Ok(()));
+        let full = has_room("shop", "carol", &made).unwrap_err();
+        assert_eq!(full, NoRoom::Config { config: "shop".to_owned(), oldest: "one-127".to_owned() });
+        assert!(full.to_string().contains("with the right to override VersionedConfig shop"), "{full}");
+    }
+}
