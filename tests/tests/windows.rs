@@ -145,6 +145,10 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
     let status = shop.stands("it waits", |status| status.phase == Phase::Progressing).await?;
     ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
+    // The same for programs.
+    let withheld = status.rollout.withheld.context("nothing withholds it")?;
+    let until = withheld.until.map(|until| until.0.to_string());
+    ensure!(withheld.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
     // Other numbers of the spec, other looks: it waits all the same, and one Event says so.
     shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
     shop.stands("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
@@ -157,6 +161,7 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     // The window is made wider.
     shop.rules(json!({"windows": open()})).await?;
     shop.is_current("2").await?;
+    shop.stands("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
     // The way back waits for nothing.
     shop.rules(json!({"windows": closed()})).await?;
     shop.wants("1").await?;

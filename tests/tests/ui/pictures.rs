@@ -252,7 +252,8 @@ async fn guarded(space: &Space) -> Result<()> {
         "orders",
         json!({"current": "2.3.0", "rollout": {"windows": [window]}}),
         json!({"phase": "Progressing", "current": "2.2.9", "target": "2.3.0", "pods": counts(10, 10),
-            "versions": [made("2.2.9", "Current"), made("2.3.0", "Target")], "rollout": {"stage": "Moving"},
+            "versions": [made("2.2.9", "Current"), made("2.3.0", "Target")],
+            "rollout": {"stage": "Moving", "withheld": {"reason": "OutsideWindow", "until": opens}},
             "conditions": [condition("Ready", false, "OutsideWindow", &message, 600), condition("Reconciling", true, "OutsideWindow", &message, 600)]}),
     )
     .await?;

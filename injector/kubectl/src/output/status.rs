@@ -586,4 +586,15 @@ mod tests {
         let waits = condition("Ready", "False", "Progressing");
         assert_eq!(row(&[waits, condition("Suspect", "True", "Suspect")])[5], "Progressing");
     }
+
+    #[test]
+    fn the_text_and_the_document_say_until_when_a_version_waits() {
+        let mut status = json!({"current": "1", "target": "2", "rollout": {"withheld": {"reason": "OutsideWindow", "until": "2026-01-01T08:00:00Z"}}});
+        let one = report(&config(&status), &[]);
+        assert!(one.text().contains("\nWaits:     until 2026-01-01T08:00:00Z, OutsideWindow\n"), "{}", one.text());
+        assert_eq!(serde_json::to_value(&one).unwrap()["withheld"], status["rollout"]["withheld"]);
+        // The condition says the rest.
+        status["rollout"]["withheld"] = json!({"reason": "AwaitingApproval"});
+        assert!(!report(&config(&status), &[]).text().contains("Waits"));
+    }
 }
