@@ -24,6 +24,8 @@ mod in_place_tests;
 mod invariant_tests;
 mod measured;
 #[cfg(test)]
+mod measured_simulation_tests;
+#[cfg(test)]
 mod measured_tests;
 #[cfg(test)]
 mod memory_tests;
