@@ -117,6 +117,7 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         "trust",
         "phase",
         "outcome",
+        "reason",
         "result",
         "watch",
         "path",

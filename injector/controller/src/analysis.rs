@@ -48,6 +48,8 @@ impl Controller {
             }
         };
         let answers = status(object.as_deref());
+        let (numbers, errors) = added(status(asked.object.as_deref()).as_ref(), answers.as_ref());
+        self.metrics.measured(numbers, errors);
         locked(&self.asked).insert(key.clone(), Asked { object, read: Some(read), ..asked });
         answers
     }
@@ -134,6 +136,21 @@ impl Controller {
 
 fn status(object: Option<&RolloutAnalysis>) -> Option<RolloutAnalysisStatus> {
     object?.status.clone()
+}
+
+/// How many answers have come since, with a number and with an error.
+fn added(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisStatus>) -> (u64, u64) {
+    let Some(after) = after else { return (0, 0) };
+    let before = before.filter(|before| before.round == after.round);
+    let (mut numbers, mut errors) = (0, 0);
+    for query in &after.queries {
+        let known = before.and_then(|before| before.queries.iter().find(|one| one.name == query.name));
+        let known = known.and_then(|known| known.answers.last()).map_or(0, |last| last.number);
+        for answer in query.answers.iter().filter(|answer| answer.number > known) {
+            *(if answer.error.is_some() { &mut errors } else { &mut numbers }) += 1;
+        }
+    }
+    (numbers, errors)
 }
 
 /// Where the component is not installed, or the rights are those of an older release, nothing is measured, which holds versions and breaks
@@ -227,5 +244,24 @@ mod tests {
             // It is not tried again at once.
             assert_eq!(*failed.lock().unwrap(), 1, "{stage}");
         }
+    }
+
+    #[test]
+    fn every_answer_is_counted_once() {
+        let known = |round: &str, numbers: &[u64]| -> RolloutAnalysisStatus {
+            let answer = |number: &u64| {
+                let error = (number % 2 == 0).then_some("away");
+                json!({"number": number, "at": "2026-01-01T00:00:00Z", "error": error})
+            };
+            let answers: Vec<_> = numbers.iter().map(answer).collect();
+            serde_json::from_value(json!({"round": round, "queries": [{"name": "errors", "answers": answers}]}))
+                .unwrap()
+        };
+        let (first, more) = (known("a", &[1, 2]), known("a", &[2, 3, 4, 5]));
+        assert_eq!(added(None, Some(&first)), (1, 1));
+        assert_eq!(added(Some(&first), Some(&first)), (0, 0));
+        assert_eq!(added(Some(&first), Some(&more)), (2, 1));
+        assert_eq!(added(Some(&more), Some(&known("b", &[1]))), (1, 0), "another round counts from one");
+        assert_eq!(added(Some(&more), None), (0, 0));
     }
 }

@@ -21,6 +21,7 @@ pub struct RolloutMetrics {
     all_assigned: Histogram,
     restarted: Family<Outcome, Counter>,
     refreshed: Family<Outcome, Counter>,
+    measured: Family<Outcome, Counter>,
 }
 
 impl Default for RolloutMetrics {
@@ -33,6 +34,7 @@ impl Default for RolloutMetrics {
             all_assigned: seconds(),
             restarted: family(&["restarted", "evicted", "failed", "refused"]),
             refreshed: family(&["done", "failed"]),
+            measured: family(&["number", "error"]),
         }
     }
 }
@@ -88,6 +90,8 @@ impl RolloutMetrics {
             "Pods whose volumes the kubelet was made to read again",
             self.refreshed.clone(),
         );
+        let help = "Answers of spec.rollout.analysis that the leader has read, by outcome: a number, or an error";
+        registry.register("analysis_answers", help, self.measured.clone());
     }
 
     pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
@@ -107,6 +111,12 @@ impl RolloutMetrics {
 
     pub(super) fn restarted(&self, outcome: &'static str) {
         self.restarted.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(super) fn measured(&self, numbers: u64, errors: u64) {
+        for (outcome, count) in [("number", numbers), ("error", errors)] {
+            self.measured.get_or_create(&Outcome { outcome }).inc_by(count);
+        }
     }
 
     pub(super) fn refreshed(&self, outcome: &'static str) {

@@ -39,12 +39,12 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// TLS.
-    #[error("TLS with {host} failed")]
+    #[error("TLS with {host} failed: {why}")]
     Tls {
         /// As the user named it.
         host: String,
-        /// The cause.
-        source: io::Error,
+        /// What is wrong, in words of our own: what a certificate holds is repeated to nobody who could not ask the server himself.
+        why: &'static str,
     },
     /// The host can't have a certificate.
     #[error("{0} is no name that a certificate can have")]
@@ -117,11 +117,31 @@ async fn with_tls(
     let host = || address.host.clone();
     let name = ServerName::try_from(host()).map_err(|_| ConnectError::Name(host()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), source: io::Error::other(error) };
+    let tls = |error: rustls::Error| ConnectError::Tls { host: host(), why: fault(&error) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(tls)?;
     let config = config.with_root_certificates(Arc::clone(roots)).with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
-    connector.connect(name, stream).await.map_err(|source| ConnectError::Tls { host: host(), source })
+    connector.connect(name, stream).await.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+        ConnectError::Tls { host: host(), why: cause.map_or("the connection ended early", fault) }
+    })
+}
+
+/// What is wrong with a handshake.
+fn fault(error: &rustls::Error) -> &'static str {
+    use rustls::CertificateError as Certificate;
+    let rustls::Error::InvalidCertificate(error) = error else { return "the server does not speak TLS as it should" };
+    match error {
+        Certificate::Expired | Certificate::ExpiredContext { .. } => "its certificate has expired",
+        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => "its certificate is not valid yet",
+        Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
+            "its certificate is not for this host"
+        }
+        Certificate::UnknownIssuer => {
+            "its certificate is of an authority that is not trusted: see ca.crt of the Secret"
+        }
+        _ => "its certificate is not valid",
+    }
 }
 
 #[cfg(test)]

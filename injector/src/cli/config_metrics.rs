@@ -20,8 +20,13 @@ const TROUBLES: [(ConditionType, &str); 7] = [
 ];
 
 /// Reasons why a version that is not wrong may not go on.
-const WITHHELD: [Reason; 4] =
-    [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen, Reason::PoliciesUnknown];
+const WITHHELD: [Reason; 5] = [
+    Reason::AwaitingApproval,
+    Reason::OutsideWindow,
+    Reason::Frozen,
+    Reason::PoliciesUnknown,
+    Reason::AnalysisInconclusive,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabel {
@@ -64,7 +69,7 @@ impl ConfigMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut phases, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 4], [0_i64; 5]);
+        let (mut phases, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 5], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (phase, count) in PHASES.iter().zip(&mut phases) {
                 *count += i64::from(*phase == status.phase);

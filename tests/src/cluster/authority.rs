@@ -43,6 +43,15 @@ impl Authority {
         self.sign(params)
     }
 
+    /// The same, which has expired.
+    pub fn expired_server(&self, names: &[&str]) -> Result<Certified> {
+        let names = names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names)?;
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2020, 2, 1));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.sign(params)
+    }
+
     /// A certificate for a user of Kubernetes, and a group.
     pub fn client(&self, user: &str, group: Option<&str>) -> Result<Certified> {
         let mut params = CertificateParams::default();

@@ -8,4 +8,5 @@ mod forged;
 mod load;
 mod prometheus;
 mod scene;
+mod tls;
 mod verdicts;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nudge_tests::cluster::analysis::own_address;
+use nudge_tests::cluster::authority::Certified;
 use nudge_tests::{Process, eventually, tools};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
@@ -29,13 +30,6 @@ pub(crate) struct Prometheus {
 impl Prometheus {
     /// One that reads the metrics of these pods of a namespace every second. `None` where it can't be.
     pub(crate) async fn start(namespace: &str, pods: &[&str], metrics: SocketAddr) -> Result<Option<Self>> {
-        let Some(program) = tools::find("prometheus")? else { return Ok(None) };
-        let Some(ip) = own_address()? else {
-            tools::skipped("this machine has no address but the loopback, to which no query is sent");
-            return Ok(None);
-        };
-        let address = TcpListener::bind((ip, 0))?.local_addr()?;
-        let folder = tempfile::tempdir()?;
         let target = |pod: &&str| {
             json!({"targets": [metrics.to_string()],
                    "labels": {"__metrics_path__": format!("/{pod}"), "pod": pod, "namespace": namespace}})
@@ -45,9 +39,31 @@ impl Prometheus {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [{"job_name": "pods", "static_configs": targets}],
         });
+        Self::of(&config, &json!({"basic_auth_users": {USER: HASH}}), None).await
+    }
+
+    /// One behind TLS, which knows nothing. `None` where it can't be.
+    pub(crate) async fn behind_tls(certified: &Certified) -> Result<Option<Self>> {
+        let web = json!({"tls_server_config": {"cert_file": "tls.crt", "key_file": "tls.key"}});
+        Self::of(&json!({}), &web, Some(certified)).await
+    }
+
+    async fn of(config: &Value, web: &Value, certified: Option<&Certified>) -> Result<Option<Self>> {
+        let Some(program) = tools::find("prometheus")? else { return Ok(None) };
+        let Some(ip) = own_address()? else {
+            tools::skipped("this machine has no address but the loopback, to which no query is sent");
+            return Ok(None);
+        };
+        let address = TcpListener::bind((ip, 0))?.local_addr()?;
+        let folder = tempfile::tempdir()?;
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);
         // JSON is YAML.
-        fs::write(folder.path().join("prometheus.yml"), config.to_string())?;
-        fs::write(folder.path().join("web.yml"), json!({"basic_auth_users": {USER: HASH}}).to_string())?;
+        write("prometheus.yml", &config.to_string())?;
+        write("web.yml", &web.to_string())?;
+        if let Some(Certified { certificate, key }) = certified {
+            write("tls.crt", certificate)?;
+            write("tls.key", key)?;
+        }
         let mut prometheus = Self { program, folder, address, process: None };
         prometheus.run().await?;
         Ok(Some(prometheus))
@@ -78,6 +94,10 @@ impl Prometheus {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    pub(crate) fn https(&self) -> String {
+        format!("https://{}", self.address)
     }
 
     pub(crate) fn ip(&self) -> IpAddr {
