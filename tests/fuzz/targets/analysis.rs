@@ -5,7 +5,8 @@
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use nudge_core::analysis::{Address, LONGEST_REACH, fill, number, reach};
+use nudge_core::analysis::{LONGEST_REACH, fill, number, reach};
+use nudge_core::outbound::Address;
 
 fuzz_target!(|bytes: &[u8]| -> Corpus {
     let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
