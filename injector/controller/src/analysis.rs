@@ -250,7 +250,7 @@ mod tests {
     fn every_answer_is_counted_once() {
         let known = |round: &str, numbers: &[u64]| -> RolloutAnalysisStatus {
             let answer = |number: &u64| {
-                let error = (number % 2 == 0).then_some("away");
+                let error = number.is_multiple_of(2).then_some("away");
                 json!({"number": number, "at": "2026-01-01T00:00:00Z", "error": error})
             };
             let answers: Vec<_> = numbers.iter().map(answer).collect();
