@@ -63,8 +63,8 @@ mod tests {
     use super::*;
 
     fn all<'a>(users: &'a [String], names: &'a [String]) -> Vec<Made<'a>> {
-        let made = users.iter().zip(names).enumerate();
-        made.map(|(at, (user, name))| Made { at: 1_000 - at as i64, name, user }).collect()
+        let made = users.iter().zip(names).zip((0..1_000).rev());
+        made.map(|((user, name), at)| Made { at, name, user }).collect()
     }
 
     #[test]
