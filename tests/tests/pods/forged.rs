@@ -211,8 +211,14 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
     // More pods of one workload than there may be questions: they share the answer.
     config_map(&space).await?;
     let pod = opted_in("many");
+    // An API server that is too busy to be read in time refuses nobody.
+    let tried = async || match dry(&space, &pod).await {
+        Err(error) if format!("{error:?}").contains("no answer within") => None,
+        other => Some(other),
+    };
     for _ in 0..11 {
-        try_join_all((0..50).map(|_| dry(&space, &pod))).await?;
+        let all = (0..50).map(|_| eventually(SOON, "the pod is answered", tried));
+        try_join_all(all).await?.into_iter().try_for_each(|answer| answer.map(drop))?;
     }
     let absent: Vec<String> = (0..MOST).map(|number| format!("absent-{number}")).collect();
     let absent: Vec<&str> = absent.iter().map(String::as_str).collect();
