@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
@@ -25,14 +25,36 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("nudge-controller", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"]),
     (
         "nudge-sources",
-        &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
+        &[
+            "nudge-api",
+            "nudge-authoring",
+            "nudge-cluster",
+            "nudge-core",
+            "nudge-git",
+            "nudge-oci",
+            "nudge-outbound",
+            "nudge-protocol",
+            "nudge-validation",
+        ],
     ),
     ("nudge-outbound", &["nudge-core"]),
+    ("nudge-git", &["nudge-core", "nudge-outbound"]),
+    ("nudge-oci", &["nudge-core", "nudge-outbound"]),
     ("nudge-analysis", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-outbound", "nudge-protocol"]),
     ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),
     (
         "kubectl-nudge",
-        &["nudge-api", "nudge-authoring", "nudge-cluster", "nudge-core", "nudge-protocol", "nudge-validation"],
+        &[
+            "nudge-api",
+            "nudge-authoring",
+            "nudge-cluster",
+            "nudge-core",
+            "nudge-git",
+            "nudge-oci",
+            "nudge-outbound",
+            "nudge-protocol",
+            "nudge-validation",
+        ],
     ),
     (
         "nudge-injector",
