@@ -67,6 +67,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "nudge-controller",
             "nudge-core",
             "nudge-hub",
+            "nudge-outbound",
             "nudge-protocol",
             "nudge-server",
             "nudge-sources",

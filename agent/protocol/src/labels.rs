@@ -49,5 +49,7 @@ pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as `prometheus.monitoring.svc:9090`, apart by commas or
 /// spaces.
 pub const ALLOWED_HOSTS: &str = "nudge.dev/allowed-hosts";
+/// Annotation of a part of a version: where its content came from, in JSON.
+pub const ORIGIN: &str = "nudge.dev/origin";
 /// Prefix of all of Nudge's labels and annotations.
 pub const PREFIX: &str = "nudge.dev/";

@@ -78,6 +78,7 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
         bytes: 1,
         sealed_at: None,
         consent: None,
+        origin: None,
     }
 }
 
@@ -130,6 +131,7 @@ pub(super) struct FakeLookups {
     pub approvals: Vec<VersionApproval>,
     /// The objects of these names.
     pub may_read: Vec<&'static str>,
+    pub may_create_token: bool,
     pub secrets: bool,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,
@@ -198,6 +200,7 @@ impl Lookups for FakeLookups {
             Right::UpdateSecret(_) => self.may_update_secret,
             Right::Delete(kind) => self.may_delete.contains(&kind),
             Right::Create(kind) => self.may_create.contains(&kind),
+            Right::CreateToken(_) => self.may_create_token,
             Right::Override(_) => self.may_override,
             Right::Approve(_) => self.may_approve,
             Right::Get(kind, "") => self.may_get.contains(&kind),

@@ -220,6 +220,7 @@ impl Lookups for KubeLookups {
 
 fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectAccessReview {
     let (verb, group, resource, name) = right.parts();
+    let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(one, of)| (one, Some(of)));
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username.clone(),
@@ -231,6 +232,7 @@ fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectA
                 group: Some(group.to_owned()),
                 version: Some("*".to_owned()),
                 resource: Some(resource.to_owned()),
+                subresource: subresource.map(str::to_owned),
                 namespace: Some(namespace.to_owned()),
                 name: name.map(str::to_owned),
                 ..ResourceAttributes::default()

@@ -123,6 +123,8 @@ pub enum Right<'a> {
     Create(PartKind),
     /// To get the object of this kind and name. An empty name stands for all of the kind.
     Get(PartKind, &'a str),
+    /// To have tokens of the service account of this name.
+    CreateToken(&'a str),
     /// To override the guards of the config of this name. An empty name stands for all configs.
     Override(&'a str),
     /// To approve versions of the config of this name.
@@ -138,7 +140,7 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The verb, the group, the resource and the name, as RBAC has them.
+    /// The verb, the group, the resource (with its subresource) and the name, as RBAC has them.
     pub(super) fn parts(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
         let (verb, resource, name) = match self {
             Self::UpdateConfigMap(name) => ("update", "configmaps", *name),
@@ -146,6 +148,7 @@ impl<'a> Right<'a> {
             Self::Delete(kind) => ("delete", plural(*kind), ""),
             Self::Create(kind) => ("create", plural(*kind), ""),
             Self::Get(kind, name) => ("get", plural(*kind), *name),
+            Self::CreateToken(name) => ("create", "serviceaccounts/token", *name),
             Self::Override(name) => ("override", CONFIGS, *name),
             Self::Approve(name) => ("approve", CONFIGS, *name),
         };
@@ -164,6 +167,7 @@ impl fmt::Display for Right<'_> {
             Self::Create(kind) => write!(out, "create {kind}s"),
             Self::Get(kind, "") => write!(out, "get {kind}s"),
             Self::Get(kind, name) => write!(out, "get {kind} {name}"),
+            Self::CreateToken(name) => write!(out, "create tokens of ServiceAccount {name}"),
             Self::Override(name) => write!(out, "override VersionedConfig {name}"),
             Self::Approve(name) => write!(out, "approve versions of VersionedConfig {name}"),
         }

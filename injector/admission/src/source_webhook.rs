@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{ConfigSource, PartKind, VersionedConfig};
+use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
 
 use super::audit;
 use super::lookups::{Lookups, Right};
@@ -25,6 +25,18 @@ impl<L: Lookups> ValidateSources<L> {
     /// A webhook that uses `lookups`.
     pub(super) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
+    }
+
+    async fn is_published(
+        &self,
+        namespace: &str,
+        config: &str,
+        kind: PartKind,
+        object: &str,
+    ) -> Result<bool, WebhookError> {
+        let namesake = self.lookups.config(namespace, object).await?;
+        let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
+        Ok(namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config))
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
@@ -49,21 +61,22 @@ impl<L: Lookups> ValidateSources<L> {
                 "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
             ))));
         }
-        let Some((kind, object)) = source.spec.from.object() else {
+        let Some(from) = source.spec.from.only() else {
             return Ok(Verdict::Deny(Denial::invalid(format!(
-                "ConfigSource {name}: spec.from must name exactly one of configMap and secret"
+                "ConfigSource {name}: spec.from must name exactly one of configMap, secret, git, oci and vault"
             ))));
         };
-        let namesake = self.lookups.config(namespace, object).await?;
-        let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
-        if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
+        if let FromOne::Object(kind, object) = from
+            && self.is_published(namespace, config, kind, object).await?
+        {
             return Ok(Verdict::Deny(Denial::invalid(format!(
                 "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
                  spec.from, or another config in spec.config"
             ))));
         }
-        let known = if object == config { namesake } else { self.lookups.config(namespace, config).await? };
-        let mut rights = vec![Right::Get(kind, object), Right::Create(kind), Right::UpdateConfigMap(config)];
+        let known = self.lookups.config(namespace, config).await?;
+        let mut rights: Vec<Right<'_>> = reading(from).collect();
+        rights.extend([Right::Create(from.part_kind()), Right::UpdateConfigMap(config)]);
         if known.is_some_and(|known| known.spec.publishes(PartKind::Secret)) {
             rights.push(Right::UpdateSecret(config));
         }
@@ -73,11 +86,31 @@ impl<L: Lookups> ValidateSources<L> {
         let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else { return Ok(Verdict::allow()) };
         audit::refused(request, config, what, right);
+        let what_of = described(from);
         Ok(Verdict::Deny(Denial::forbidden(format!(
-            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {kind} {object} and decides what Nudge publishes \
+            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {what_of} and decides what Nudge publishes \
              as {config}; this needs the right to {right} in namespace {namespace}",
             request.user()
         ))))
+    }
+}
+
+/// What the source reads for its user, beside what a server gives.
+fn reading(from: FromOne<'_>) -> impl Iterator<Item = Right<'_>> {
+    let object = match from {
+        FromOne::Object(kind, object) => Some(Right::Get(kind, object)),
+        FromOne::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
+        FromOne::Git(_) | FromOne::Oci(_) => None,
+    };
+    object.into_iter().chain(from.credentials().map(|secret| Right::Get(PartKind::Secret, secret)))
+}
+
+fn described(from: FromOne<'_>) -> String {
+    match from {
+        FromOne::Object(kind, object) => format!("{kind} {object}"),
+        FromOne::Git(git) => git.url.clone(),
+        FromOne::Oci(oci) => oci.url.clone(),
+        FromOne::Vault(vault) => format!("a secret of {}", vault.address),
     }
 }
 

@@ -11,7 +11,6 @@ mod run;
 mod series;
 mod shared;
 mod task;
-mod turns;
 
 pub use run::run;
 pub use shared::Analyses;

@@ -2,9 +2,14 @@
 
 use kube::Client;
 use nudge_cluster::guarded::Guard;
+use nudge_cluster::turns::Turns;
 use nudge_outbound::{Authorities, of_image};
 
-use crate::turns::Turns;
+
+/// Pairs of queries at the same time.
+const QUERIES: usize = 32;
+/// Of one namespace.
+const QUERIES_OF_ONE: usize = 4;
 
 /// What all tasks need.
 pub struct Analyses {
@@ -30,7 +35,7 @@ impl Analyses {
             client,
             account,
             watch_seconds,
-            turns: Turns::default(),
+            turns: Turns::new(QUERIES, QUERIES_OF_ONE),
             roots: of_image(),
         }
     }

@@ -20,7 +20,7 @@ use crate::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, Version
 /// Most bytes of versions that are all stored as they are.
 const ALL_BYTES: usize = 16 * 1024;
 /// Most bytes of one that is stored so beside an archive.
-const WHOLE_BYTES: usize = 480;
+const WHOLE_BYTES: usize = 1024;
 /// How digests begin that are stored in short, and the letters for that.
 const SHORT: [(char, &str); 2] = [('c', "sha256:"), ('s', "seal:")];
 /// Bytes of such a digest.
@@ -129,7 +129,7 @@ impl Stored {
 impl Archive {
     /// The line of a version, after its names were added.
     fn line(&mut self, version: &VersionStatus) -> String {
-        let VersionStatus { version: name, state, parts, keys, bytes, sealed_at, consent } = version;
+        let VersionStatus { version: name, state, parts, keys, bytes, sealed_at, consent, origin: _ } = version;
         let sealed = sealed_at.as_ref().map_or_else(|| "-".to_owned(), |at| format!("{:x}", at.0.as_second()));
         let state = match state {
             VersionState::Available => "",
@@ -194,7 +194,7 @@ fn parse(names: &[String], line: &str) -> Option<VersionStatus> {
     };
     let parts = words.map(part).collect::<Option<Vec<_>>>()?;
     let (keys, bytes) = (keys.parse().ok()?, bytes.parse().ok()?);
-    Some(VersionStatus { version: version.to_owned(), state, parts, keys, bytes, sealed_at, consent })
+    Some(VersionStatus { version: version.to_owned(), state, parts, keys, bytes, sealed_at, consent, origin: None })
 }
 
 /// The uid in 22 characters, if it is a UUID as the API server writes it.
@@ -337,7 +337,7 @@ mod tests {
             consent in proptest::option::of(prop_oneof![Just(Consent::Needed), Just(Consent::NeededAnew)]),
         ) -> VersionStatus {
             let sealed_at = sealed_at.map(|second| Time(Timestamp::from_second(second).unwrap()));
-            VersionStatus { version, state, parts, keys, bytes, sealed_at, consent }
+            VersionStatus { version, state, parts, keys, bytes, sealed_at, consent, origin: None }
         }
     }
 
@@ -377,7 +377,7 @@ mod tests {
             digest: digest("sha256:", number),
         };
         let sealed_at = Timestamp::from_second(1_700_000_000).ok().map(Time);
-        VersionStatus { version, state, parts: vec![part], keys: 20, bytes: 4096, sealed_at, consent: None }
+        VersionStatus { version, state, parts: vec![part], keys: 20, bytes: 4096, sealed_at, consent: None, origin: None }
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! `ConfigSource`: a living object whose content becomes versions of a config.
+//! `ConfigSource`: content that is kept somewhere else becomes versions of a config.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{PartKind, Reason};
+use super::{Reason, SourceFrom};
 
-/// Which living object becomes versions of which config, and when.
+/// Which content becomes versions of which config, and when.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -16,7 +16,7 @@ use super::{PartKind, Reason};
     namespaced,
     shortname = "csrc",
     category = "nudge",
-    doc = "A living ConfigMap or Secret whose content becomes versions of a config, each time that its data changes.",
+    doc = "A living ConfigMap or Secret, a git repository, an OCI artifact or a secret of Vault whose content becomes versions of a config, each time that it changes.",
     status = "ConfigSourceStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -36,10 +36,16 @@ pub struct ConfigSourceSpec {
     )]
     pub config: Option<String>,
 
-    /// The living object.
+    /// Where the content is.
     pub from: SourceFrom,
 
-    /// The keys that are taken, by their names in the object. * stands for any characters.
+    /// How often git, a registry or Vault is asked, such as 1m; up to a tenth is added by chance. At least 10s, at most 24h. A ConfigMap or
+    /// Secret is watched.
+    #[serde(default = "default_interval")]
+    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub interval: String,
+
+    /// The keys that are taken, by their names in the object; of a file, its path with . for each /. * stands for any characters.
     #[serde(default = "all_keys")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub include: Vec<String>,
@@ -89,6 +95,10 @@ fn all_keys() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
+fn default_interval() -> String {
+    "1m".to_owned()
+}
+
 fn default_debounce() -> String {
     "2s".to_owned()
 }
@@ -103,41 +113,6 @@ fn default_secret_retention() -> String {
 
 fn default_history_limit() -> u32 {
     3
-}
-
-/// The living object: exactly one of these.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
-pub struct SourceFrom {
-    /// A ConfigMap of the namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<SourceObject>,
-    /// A Secret of the namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<SourceObject>,
-}
-
-impl SourceFrom {
-    /// Kind and name of the object; `None` unless it is exactly one.
-    pub fn object(&self) -> Option<(PartKind, &str)> {
-        match (&self.config_map, &self.secret) {
-            (Some(map), None) => Some((PartKind::ConfigMap, &map.name)),
-            (None, Some(secret)) => Some((PartKind::Secret, &secret.name)),
-            _ => None,
-        }
-    }
-}
-
-/// An object of the namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SourceObject {
-    /// Its name.
-    #[schemars(
-        length(min = 1, max = 253),
-        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-    )]
-    pub name: String,
 }
 
 /// Who makes a new version current.
@@ -209,6 +184,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{FromOne, PartKind};
 
     #[test]
     fn a_source_needs_an_object_and_nothing_else() {
@@ -221,15 +197,6 @@ mod tests {
         assert_eq!((source.spec.debounce.as_str(), source.spec.min_interval.as_str()), ("2s", "1m"));
         assert_eq!(source.spec.secret_retention, "24h");
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
-        assert_eq!(source.spec.from.object(), Some((PartKind::ConfigMap, "shop-live")));
-    }
-
-    #[test]
-    fn two_objects_or_none_are_no_source() {
-        let from = |value| serde_json::from_value::<SourceFrom>(value).unwrap();
-        let one = json!({"name": "a"});
-        assert_eq!(from(json!({"secret": one})).object(), Some((PartKind::Secret, "a")));
-        assert_eq!(from(json!({"secret": one, "configMap": one})).object(), None);
-        assert_eq!(from(json!({"git": one})).object(), None);
+        assert_eq!((source.spec.from.only(), source.spec.interval.as_str()), (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), "1m"));
     }
 }

@@ -6,10 +6,12 @@ mod conditions;
 mod config_source;
 mod crd;
 mod governance;
+mod origin;
 mod reason;
 mod release;
 mod rollout_analysis;
 mod rollout_policy;
+mod source_from;
 mod status;
 mod validation;
 mod version_approval;
@@ -17,18 +19,21 @@ mod versioned_config;
 
 pub use archive::{StoredBytes, retired_bytes};
 pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
-pub use config_source::{
-    Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, SourceFrom, SourceObject, WaitingContent,
-};
+pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
 pub use crd::{
     analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
     source_crd, source_crd_yaml,
 };
 pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
+pub use origin::{Origin, OriginKind};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
 pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
+pub use source_from::{
+    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceAuth, SourceFrom, SourceObject, VaultAuth, VaultKubernetes, VaultKv,
+    VaultSource,
+};
 pub use status::{
     AnalysisStatus, AnalysisVerdict, BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind,
     PartStatus, Phase, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold,

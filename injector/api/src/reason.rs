@@ -156,8 +156,9 @@ reasons! {
     AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
     InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
     // Sources.
-    Fetched Source false "The object of the source was read."
+    Fetched Source false "The content of the source was read."
     SourceGone Source true "The object of the source does not exist; the last version stays."
+    FetchFailed Source true "The server of the source did not give its content; the last version stays."
     SourceRefused Source true "The object of the source can't become a version."
     Settling Source false "The data of the object changes; it has to stay as it is for a while."
     TooSoon Source false "The last version is younger than spec.minInterval."

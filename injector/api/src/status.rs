@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Reason, Release, StepSelector};
+use crate::{Origin, Reason, Release, StepSelector};
 
 /// The state of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -148,6 +148,9 @@ pub struct VersionStatus {
     /// becomes current by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
+    /// Where its content came from, as those say who made it. Left out of versions in short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
 }
 
 /// A version that breaks a rule of spec.validation.

@@ -89,6 +89,8 @@ pub struct Common<'a> {
     pub keep: Keep,
     /// The type of its Secrets.
     pub secret_type: &'a str,
+    /// Where its content is from: the annotation nudge.dev/origin.
+    pub origin: Option<&'a str>,
 }
 
 /// The type of a Secret that has none of its own.
@@ -107,10 +109,14 @@ fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> Obj
     if count > 1 {
         part_labels.insert(labels::PART.to_owned(), number.to_string());
     }
+    let count = (count > 1).then(|| count.to_string());
+    let annotations = [(labels::PARTS, count.as_deref()), (labels::ORIGIN, common.origin)];
+    let annotations: BTreeMap<_, _> =
+        annotations.into_iter().filter_map(|(key, value)| Some(owned((key, value?)))).collect();
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(part_labels),
-        annotations: (count > 1).then(|| [owned((labels::PARTS, &count.to_string()))].into()),
+        annotations: (!annotations.is_empty()).then_some(annotations),
         ..ObjectMeta::default()
     }
 }
@@ -163,7 +169,7 @@ mod tests {
 
     fn made(part: &Part, of: (usize, usize), keep: Keep) -> Object {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
-        object(part, &Common { config: &config, version: &version, keep, secret_type: OPAQUE }, of, "shop-1.0.1")
+        object(part, &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None }, of, "shop-1.0.1")
     }
 
     #[test]

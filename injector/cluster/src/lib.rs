@@ -13,5 +13,6 @@ pub mod listing;
 pub mod queue;
 pub mod spans;
 pub mod tasks;
+pub mod turns;
 pub mod watch;
 mod watch_health;

@@ -334,6 +334,7 @@ pub(super) mod tests {
             bytes: 1,
             sealed_at: None,
             consent: None,
+            origin: None,
         }
     }
 

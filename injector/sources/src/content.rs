@@ -1,9 +1,8 @@
 //! What becomes of the content of a living object: the parts of a version.
 
-use nudge_api::{ConfigSource, Explanation, PartKind, Reason};
+use nudge_api::{ConfigSource, Explanation, Origin, PartKind, Reason};
 use nudge_authoring::{Content, ContentError, OPAQUE, Part, divide};
 use nudge_core::sources::{refusal, selects};
-use nudge_core::versions::object_name;
 
 use crate::upstream::Object;
 
@@ -13,6 +12,8 @@ pub(crate) struct Newest {
     pub(crate) parts: Vec<Part>,
     /// The type of its Secrets.
     pub(crate) secret_type: String,
+    /// Where it is from.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// Reads the object as the source says.
@@ -20,7 +21,7 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
     if let Some(refusal) = refusal(object.kind, &object.meta, &object.secret_type) {
         return Err(refusal);
     }
-    let name = object_name(object.kind, object.meta.name.as_deref().unwrap_or_default());
+    let name = object.name();
     let refused =
         |error: ContentError| Reason::SourceRefused.explained(format!("{name} can't become a version: {error}"));
     let (all, prefix) = (object.contents.len(), &source.spec.prefix);
@@ -36,16 +37,18 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
     let parts = divide(content).map_err(refused)?;
     // A type asks for keys: a part of the data may lack them.
     let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
-    Ok(Newest { parts, secret_type })
+    Ok(Newest { parts, secret_type, origin: Some(object.origin) })
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use nudge_api::OriginKind;
     use nudge_core::versions::contents_of;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::upstream::origin;
 
     fn read_with(spec: &Value, kind: PartKind, pairs: &[(&str, &str)]) -> Result<Newest, Explanation> {
         let mut all = json!({"from": {"secret": {"name": "live"}}});
@@ -53,8 +56,9 @@ mod tests {
         let source = ConfigSource::new("shop", serde_json::from_value(all).unwrap());
         let text = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
         let secret_type = if kind == PartKind::Secret { "kubernetes.io/tls".to_owned() } else { String::new() };
-        let meta = ObjectMeta { name: Some("live".into()), ..ObjectMeta::default() };
-        read(&source, Object { kind, meta, secret_type, contents: contents_of(Some(text), None) })
+        let origin = Origin { url: "live".to_owned(), ..origin(OriginKind::Secret, &ObjectMeta::default()) };
+        let contents = contents_of(Some(text), None);
+        read(&source, Object { secret_type, contents, ..Object::of(kind, origin) })
     }
 
     const TLS: &[(&str, &str)] = &[("tls.crt", "a"), ("tls.key", "b")];

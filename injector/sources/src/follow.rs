@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt as _, TryStreamExt as _};
 use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Resource};
+use nudge_api::Explanation;
 use serde::de::DeserializeOwned;
 
 /// What becomes of the object.
@@ -19,6 +20,8 @@ pub(crate) enum Seen<K> {
     Gone,
     /// It may not be read.
     Forbidden,
+    /// It could not be read, for this reason.
+    Failed(Explanation),
 }
 
 /// Follows the object of this name. `seconds`: how long one watch lasts, so how soon a dead one is noticed.

@@ -3,11 +3,13 @@
 mod content;
 mod follow;
 mod namespace;
+mod remote;
 mod run;
 mod shared;
 mod task;
 mod upstream;
 mod validity;
+mod vault;
 mod writes;
 
 pub use run::run;

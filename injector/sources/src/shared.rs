@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use kube::Client;
+use nudge_cluster::guarded::Guard;
+use nudge_cluster::turns::Turns;
+use nudge_outbound::Authorities;
 use ring::hmac;
 
 /// What all sources need.
@@ -15,4 +18,17 @@ pub struct Sources {
     pub account: String,
     /// How long one watch lasts, in seconds.
     pub watch_seconds: u32,
+    /// What nothing is sent to.
+    pub guard: Guard,
+    /// The authorities that this image trusts.
+    pub roots: Authorities,
+    /// Who may ask a server now.
+    pub turns: Turns,
+}
+
+impl Sources {
+    /// Turns for [`Sources::turns`]: 16 sources at the same time, 4 of one namespace.
+    pub fn turns() -> Turns {
+        Turns::new(16, 4)
+    }
 }

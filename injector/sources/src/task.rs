@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Reason, VersionedConfig};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, FromOne, Reason, VersionedConfig};
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::content::{Newest, read};
 use crate::follow::{Seen, follow};
 use crate::shared::Sources;
-use crate::upstream::{Object, upstream};
+use crate::upstream::{Object, content};
 use crate::validity::Validity;
 use crate::writes::{WriteError, Writes};
 
@@ -143,10 +143,7 @@ impl Task {
     }
 
     fn objects(&self) -> BoxStream<'static, Seen<Object>> {
-        match self.source.spec.from.object() {
-            Some(object) => upstream(&self.sources.client, &self.namespace, object, self.sources.watch_seconds),
-            None => futures::stream::pending().boxed(),
-        }
+        content(&self.sources, &self.namespace, &self.source)
     }
 
     /// What failed may be tried again at once: something has changed.
@@ -155,12 +152,17 @@ impl Task {
     }
 
     fn see(&mut self, seen: Seen<Object>) {
-        let Some((kind, name)) = self.source.spec.from.object() else { return };
         let (now, own) = (Timestamp::now(), self.source.name_any());
-        let read = match seen {
-            Seen::Gone => Err(missing(kind, name)),
-            Seen::Forbidden => Err(unreadable(kind, name, &own, &self.sources.account)),
-            Seen::There(object) => read(&self.source, object),
+        let named = match self.source.spec.from.only() {
+            Some(FromOne::Object(kind, name)) => Some((kind, name)),
+            _ => None,
+        };
+        let read = match (seen, named) {
+            (Seen::There(object), _) => read(&self.source, object),
+            (Seen::Failed(why), _) => Err(why),
+            (Seen::Gone, Some((kind, name))) => Err(missing(kind, name)),
+            (Seen::Forbidden, Some((kind, name))) => Err(unreadable(kind, name, &own, &self.sources.account)),
+            (Seen::Gone | Seen::Forbidden, None) => return,
         };
         let version = read.and_then(|newest| self.name(&newest).map(|version| (Arc::new(newest), version)));
         let before = std::mem::replace(&mut self.content, Content::Unknown);
@@ -185,7 +187,7 @@ impl Task {
             Seen::There(config) => Some(config),
             Seen::Gone => None,
             // The rights that are missing show with the first write.
-            Seen::Forbidden => return,
+            Seen::Forbidden | Seen::Failed(_) => return,
         };
         self.config_known = true;
         let is_held = self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy);

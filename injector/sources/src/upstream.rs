@@ -1,20 +1,29 @@
-//! The living object of a source: a ConfigMap or a Secret.
+//! The content of a source: a ConfigMap or a Secret that is watched, or what a server has, which is asked.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use nudge_api::PartKind;
+use nudge_api::{ConfigSource, FromOne, Origin, OriginKind, PartKind};
+use nudge_core::sources::interval;
 use nudge_core::versions::{Contents, contents_of};
 
 use crate::follow::{Seen, follow};
+use crate::remote::poll;
+use crate::shared::Sources;
+use crate::vault::Vault;
 
-/// A ConfigMap or Secret, as far as a source needs it. Its debug form has no value.
+/// The content of a source. Its debug form has no value.
 pub(crate) struct Object {
+    /// What it becomes.
     pub(crate) kind: PartKind,
+    /// Where it is.
+    pub(crate) origin: Origin,
+    /// Of a ConfigMap or Secret.
     pub(crate) meta: ObjectMeta,
     /// Empty for a ConfigMap.
     pub(crate) secret_type: String,
@@ -23,12 +32,45 @@ pub(crate) struct Object {
 
 impl fmt::Debug for Object {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {}", self.kind, self.meta.name.as_deref().unwrap_or_default())
+        out.write_str(&self.name())
+    }
+}
+
+impl Object {
+    /// Nothing yet.
+    pub(crate) fn of(kind: PartKind, origin: Origin) -> Self {
+        Self { kind, origin, meta: ObjectMeta::default(), secret_type: String::new(), contents: Contents::default() }
+    }
+
+    /// How messages call it.
+    pub(crate) fn name(&self) -> String {
+        match self.origin.kind {
+            OriginKind::ConfigMap | OriginKind::Secret => format!("{} {}", self.kind, self.origin.url),
+            _ => self.origin.line(),
+        }
+    }
+}
+
+pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
+    let own = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (url, revision) = (own(&meta.name), own(&meta.resource_version));
+    Origin { kind, url, revision, path: String::new(), time: None, signer: None }
+}
+
+/// Asks, or watches, for the content of a source.
+pub(crate) fn content(sources: &Arc<Sources>, namespace: &str, source: &ConfigSource) -> BoxStream<'static, Seen<Object>> {
+    let interval = interval(source);
+    match source.spec.from.only() {
+        Some(FromOne::Object(kind, name)) => watched(&sources.client, namespace, (kind, name), sources.watch_seconds),
+        Some(FromOne::Vault(vault)) => {
+            poll(Vault::new(Arc::clone(sources), namespace.to_owned(), source, vault.clone()), interval)
+        }
+        Some(FromOne::Git(_) | FromOne::Oci(_)) | None => futures::stream::pending().boxed(),
     }
 }
 
 /// Follows the object.
-pub(crate) fn upstream(
+fn watched(
     client: &Client,
     namespace: &str,
     (kind, name): (PartKind, &str),
@@ -51,23 +93,18 @@ fn as_object<K>(seen: Seen<K>, object: impl FnOnce(K) -> Object) -> Seen<Object>
         Seen::There(found) => Seen::There(object(found)),
         Seen::Gone => Seen::Gone,
         Seen::Forbidden => Seen::Forbidden,
+        Seen::Failed(why) => Seen::Failed(why),
     }
 }
 
 fn of_config_map(map: ConfigMap) -> Object {
-    Object {
-        kind: PartKind::ConfigMap,
-        meta: map.metadata,
-        secret_type: String::new(),
-        contents: contents_of(map.data, map.binary_data),
-    }
+    let origin = origin(OriginKind::ConfigMap, &map.metadata);
+    let contents = contents_of(map.data, map.binary_data);
+    Object { meta: map.metadata, contents, ..Object::of(PartKind::ConfigMap, origin) }
 }
 
 fn of_secret(secret: Secret) -> Object {
-    Object {
-        kind: PartKind::Secret,
-        meta: secret.metadata,
-        secret_type: secret.type_.unwrap_or_default(),
-        contents: contents_of(None, secret.data),
-    }
+    let origin = origin(OriginKind::Secret, &secret.metadata);
+    let (secret_type, contents) = (secret.type_.unwrap_or_default(), contents_of(None, secret.data));
+    Object { meta: secret.metadata, secret_type, contents, ..Object::of(PartKind::Secret, origin) }
 }

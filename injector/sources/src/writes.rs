@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
-use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, PartKind, Reason, VersionedConfig};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Common, Keep, Object, names, object};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
@@ -63,7 +63,14 @@ impl Writes {
         newest: &Newest,
         keep: u32,
     ) -> Result<Option<String>, WriteError> {
-        let common = Common { config, version, keep: Keep::Newest(keep), secret_type: &newest.secret_type };
+        let origin = newest.origin.as_ref().and_then(Origin::annotation);
+        let common = Common {
+            config,
+            version,
+            keep: Keep::Newest(keep),
+            secret_type: &newest.secret_type,
+            origin: origin.as_deref(),
+        };
         let (count, mut existed) = (newest.parts.len(), None);
         for (part, number) in newest.parts.iter().zip(1..) {
             let (readable, hashed) = names(config, version, number, count);

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nudge_cluster::guarded::Guard;
+use nudge_outbound::of_image;
 use nudge_sources::{Sources, run};
 
 use super::cluster;
@@ -25,6 +27,9 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         content_key: Arc::clone(content_key),
         account: options.sources_account.clone(),
         watch_seconds: seconds,
+        guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string()),
+        roots: of_image(),
+        turns: Sources::turns(),
     });
     let index = Arc::clone(index);
     tasks.spawn_restarted("sources", move || {

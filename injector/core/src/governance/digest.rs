@@ -41,6 +41,7 @@ mod tests {
             bytes: 1,
             sealed_at: None,
             consent: None,
+            origin: None,
         }
     }
 

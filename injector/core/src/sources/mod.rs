@@ -20,5 +20,5 @@ pub use keys::selects;
 pub use newest::Newest;
 pub use object::{missing, refusal, unpublishable, unreadable};
 pub use observed::{Act, Decision, Observed, Upstream};
-pub use period::debounce;
+pub use period::{debounce, interval};
 pub use rival::rival;

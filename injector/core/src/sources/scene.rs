@@ -29,6 +29,7 @@ pub(super) fn sealed(version: &str) -> VersionStatus {
         bytes: 1,
         sealed_at: None,
         consent: None,
+        origin: None,
     }
 }
 

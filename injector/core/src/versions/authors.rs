@@ -70,6 +70,7 @@ mod tests {
             bytes: 2,
             sealed_at: None,
             consent: None,
+            origin: None,
         };
         let both = Facts::from([of("alice", 0), of("bob", 1)]);
         let known = |facts: &Facts| authors(&version, &parts, facts, &seals());

@@ -39,7 +39,7 @@ fn version(number: usize, names: &[String]) -> VersionStatus {
     };
     let parts = names.iter().zip(1..).map(part).collect();
     let (state, sealed_at) = (VersionState::Available, Some(now()));
-    VersionStatus { version, state, parts, keys: 999, bytes: 999_999, sealed_at, consent: None }
+    VersionStatus { version, state, parts, keys: 999, bytes: 999_999, sealed_at, consent: None, origin: None }
 }
 
 /// What becomes of these versions, and of as many that were deleted as are remembered at most.

@@ -154,6 +154,7 @@ pub fn inventory(
                     bytes,
                     sealed_at: Some(now.clone()),
                     consent: (!marked && !back).then_some(needed),
+                    origin: objects.iter().find_map(|part| facts_of(facts, part)?.origin.clone()),
                 };
                 names.extend(owned(&sealed));
                 if let Some(stored) = &mut stored {

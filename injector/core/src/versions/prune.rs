@@ -94,6 +94,7 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
             bytes: 0,
             sealed_at: None,
             consent: None,
+            origin: None,
         }
     };
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
@@ -170,6 +171,7 @@ mod tests {
             bytes: 1,
             sealed_at: None,
             consent: None,
+            origin: None,
         });
         config.status =
             Some(VersionedConfigStatus { versions: versions.collect(), ..VersionedConfigStatus::default() });

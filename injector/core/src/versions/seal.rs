@@ -206,6 +206,7 @@ pub(super) mod tests {
             bytes: 5,
             sealed_at: None,
             consent: None,
+            origin: None,
         };
         let retired = RetiredVersion { version: "0".to_owned(), digests: vec![keyed("1111")] };
         let mut status = VersionedConfigStatus {

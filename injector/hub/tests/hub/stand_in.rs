@@ -107,6 +107,7 @@ impl Stored {
             bytes: 0,
             sealed_at: None,
             consent: None,
+            origin: None,
         }
     }
 }

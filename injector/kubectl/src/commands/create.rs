@@ -87,7 +87,7 @@ fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
 /// The object of the part `number` (from 1) of `count`.
 fn made(command: &Create, version: &VersionName, part: &Part, part_of: (usize, usize), name: &str) -> Object {
     let secret_type = command.secret_type.as_deref().unwrap_or(OPAQUE);
-    let common = Common { config: &command.config, version, keep: Keep::Config, secret_type };
+    let common = Common { config: &command.config, version, keep: Keep::Config, secret_type, origin: None };
     object(part, &common, part_of, name)
 }
 

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch};
-use nudge_api::{ConditionType, ConfigSource, VersionedConfig, find_condition};
+use nudge_api::{ConditionType, ConfigSource, FromOne, VersionedConfig, find_condition};
 use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
@@ -73,7 +73,12 @@ async fn list(session: &Session) -> Result<(), Failure> {
 }
 
 fn row(source: &ConfigSource) -> Vec<String> {
-    let from = source.spec.from.object().map(|(kind, name)| format!("{}/{name}", kind.as_str().to_lowercase()));
+    let from = source.spec.from.only().map(|from| match from {
+        FromOne::Object(kind, name) => format!("{}/{name}", kind.as_str().to_lowercase()),
+        FromOne::Git(git) => git.url.clone(),
+        FromOne::Oci(oci) => oci.url.clone(),
+        FromOne::Vault(vault) => format!("{} {}/{}", vault.address, vault.kv.mount, vault.kv.path),
+    });
     let status = source.status.clone().unwrap_or_default();
     let ready = find_condition(&status.conditions, ConditionType::Ready);
     vec![

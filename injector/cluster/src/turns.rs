@@ -1,42 +1,37 @@
-//! Who may ask now. All together ask a bounded number of queries at the same time, and one namespace, whose servers may all be slow, no more
-//! than its share: the others' wait for a turn does not grow with what it asks.
+//! Who may ask other servers now. All together ask a bounded number of questions at the same time, and one namespace, whose servers may all be
+//! slow, no more than its share: the others' wait for a turn does not grow with what it asks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Pairs of queries at the same time.
-const ALL: usize = 32;
-/// Of one namespace.
-const OF_ONE: usize = 4;
-
 /// The turns.
-pub(crate) struct Turns {
+pub struct Turns {
     all: Arc<Semaphore>,
+    of_one: usize,
     namespaces: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(ALL)), namespaces: Mutex::default() }
-    }
-}
-
 /// A turn, until it is dropped.
-pub(crate) struct Turn {
+pub struct Turn {
     _all: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
 }
 
 impl Turns {
+    /// `all` at the same time, and `of_one` of one namespace.
+    pub fn new(all: usize, of_one: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), of_one, namespaces: Mutex::default() }
+    }
+
     /// Waits for a turn. Both queues are served in their order, and a namespace stands in that of all with its share at most.
-    pub(crate) async fn take(&self, namespace: &str) -> Turn {
+    pub async fn take(&self, namespace: &str) -> Turn {
         let own = {
             let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             // One that nobody holds or waits for is as good as a new one.
             namespaces.retain(|_, one| Arc::strong_count(one) > 1);
-            let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(OF_ONE)));
+            let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one)));
             Arc::clone(own)
         };
         // They are never closed.
@@ -56,7 +51,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_namespace_keeps_no_other_waiting() {
-        let turns = Arc::new(Turns::default());
+        let turns = Arc::new(Turns::new(32, 4));
         let slow = async |turns: Arc<Turns>, namespace: String| {
             let _turn = turns.take(&namespace).await;
             sleep(Duration::from_secs(10)).await;
@@ -73,7 +68,7 @@ mod tests {
         drop(turns.take("quick").await);
         assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
         // All together are no more than 32, of one no more than 4.
-        assert_eq!(turns.all.available_permits(), ALL - OF_ONE - 20);
+        assert_eq!(turns.all.available_permits(), 32 - 4 - 20);
         // Nothing is kept of namespaces that ask no more.
         sleep(Duration::from_secs(20)).await;
         drop(turns.take("quick").await);

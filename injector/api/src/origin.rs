@@ -1,0 +1,119 @@
+//! Where the content of a version came from: the annotation `nudge.dev/origin` of its parts, and `status.versions[].origin`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of the annotation.
+const MOST: usize = 1024;
+
+/// Where the content of a version came from, as those say who made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// Git, OCI, Vault, ConfigMap or Secret.
+    pub kind: OriginKind,
+    /// The URL without credentials, or the name of the object.
+    #[schemars(length(max = 512))]
+    pub url: String,
+    /// The commit, the digest of the manifest, the version of the secret, or the resourceVersion of the object.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub revision: String,
+    /// The folder or file.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub path: String,
+    /// When the revision was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+    /// Who has signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub signer: Option<String>,
+}
+
+/// The kinds of origins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OriginKind {
+    /// A git repository.
+    Git,
+    /// An OCI artifact or image.
+    #[serde(rename = "OCI")]
+    Oci,
+    /// A secret of Vault or OpenBao.
+    Vault,
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+impl OriginKind {
+    /// The kind as objects hold it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Git => "Git",
+            Self::Oci => "OCI",
+            Self::Vault => "Vault",
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+impl Origin {
+    /// The annotation; `None` where it is too long to be one.
+    pub fn annotation(&self) -> Option<String> {
+        serde_json::to_string(self).ok().filter(|text| text.len() <= MOST)
+    }
+
+    /// Reads the annotation. Users may write it, so what is none, or too long, is left out, and so is what can't stand on a screen.
+    pub fn read(annotation: &str) -> Option<Self> {
+        let origin: Self = serde_json::from_str(annotation).ok().filter(|_| annotation.len() <= MOST)?;
+        let Self { url, revision, path, signer, .. } = &origin;
+        let shown = [url, revision, path].into_iter().chain(signer).all(|text| !text.contains(char::is_control));
+        shown.then_some(origin)
+    }
+
+    /// In one line: kind, URL, path and a revision in short.
+    pub fn line(&self) -> String {
+        let Self { kind, url, revision, path, .. } = self;
+        let hash = revision.strip_prefix("sha256:").unwrap_or(revision);
+        let is_hash = hash.len() >= 40 && hash.bytes().all(|it| it.is_ascii_hexdigit());
+        let revision = if is_hash { &hash[..12] } else { revision };
+        let at = if revision.is_empty() { String::new() } else { format!("@{revision}") };
+        let path = if path.is_empty() { String::new() } else { format!(" {path}") };
+        format!("{} {url}{at}{path}", kind.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_origin_is_read_as_it_was_written() {
+        let text = json!({"kind": "Git", "url": "https://git.example.com/shop", "revision": "0123456789".repeat(4), "path": "prod",
+            "time": "2026-11-25T10:00:00Z", "signer": "ann@example.com"});
+        let origin = Origin::read(&text.to_string()).unwrap();
+        assert_eq!(Origin::read(&origin.annotation().unwrap()), Some(origin.clone()));
+        assert_eq!(origin.line(), "Git https://git.example.com/shop@012345678901 prod");
+        let vault = Origin::read(&json!({"kind": "Vault", "url": "https://vault:8200", "revision": "3"}).to_string());
+        assert_eq!(vault.unwrap().line(), "Vault https://vault:8200@3");
+    }
+
+    #[test]
+    fn what_is_none_or_would_spoil_a_screen_is_left_out() {
+        for text in [
+            json!("a").to_string(),
+            json!({"kind": "Git"}).to_string(),
+            json!({"kind": "Git", "url": "a\u{1b}[2J"}).to_string(),
+            json!({"kind": "Git", "url": "a".repeat(1024)}).to_string(),
+        ] {
+            assert_eq!(Origin::read(&text), None, "{text}");
+        }
+    }
+}

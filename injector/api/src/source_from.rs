@@ -1,0 +1,298 @@
+//! Where the content of a `ConfigSource` is: a ConfigMap, a Secret, a git repository, an OCI artifact, or a secret of Vault.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::PartKind;
+
+/// Where the content is: exactly one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub struct SourceFrom {
+    /// A ConfigMap of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<SourceObject>,
+    /// A Secret of the namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SourceObject>,
+    /// Files of a git repository. They become ConfigMaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
+    /// Files of an OCI artifact or image. They become ConfigMaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oci: Option<OciSource>,
+    /// A secret of the KV engine of Vault or OpenBao. It becomes Secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vault: Option<VaultSource>,
+}
+
+/// The one that a source names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FromOne<'a> {
+    /// Kind and name of an object of the namespace.
+    Object(PartKind, &'a str),
+    /// Files of a git repository.
+    Git(&'a GitSource),
+    /// Files of an OCI artifact or image.
+    Oci(&'a OciSource),
+    /// A secret of Vault.
+    Vault(&'a VaultSource),
+}
+
+impl SourceFrom {
+    /// The one that is named; `None` unless it is exactly one.
+    pub fn only(&self) -> Option<FromOne<'_>> {
+        let Self { config_map, secret, git, oci, vault } = self;
+        let mut all = [
+            config_map.as_ref().map(|map| FromOne::Object(PartKind::ConfigMap, &map.name)),
+            secret.as_ref().map(|secret| FromOne::Object(PartKind::Secret, &secret.name)),
+            git.as_ref().map(FromOne::Git),
+            oci.as_ref().map(FromOne::Oci),
+            vault.as_ref().map(FromOne::Vault),
+        ]
+        .into_iter()
+        .flatten();
+        all.next().filter(|_| all.next().is_none())
+    }
+}
+
+impl<'a> FromOne<'a> {
+    /// What the content becomes.
+    pub fn part_kind(self) -> PartKind {
+        match self {
+            Self::Object(kind, _) => kind,
+            Self::Git(_) | Self::Oci(_) => PartKind::ConfigMap,
+            Self::Vault(_) => PartKind::Secret,
+        }
+    }
+
+    /// The Secret of the namespace with the credentials that are sent to the server.
+    pub fn credentials(self) -> Option<&'a str> {
+        let auth = match self {
+            Self::Git(git) => git.auth.as_ref(),
+            Self::Oci(oci) => oci.auth.as_ref(),
+            Self::Object(..) | Self::Vault(_) => None,
+        };
+        auth.map(|auth| auth.secret_ref.name.as_str())
+    }
+}
+
+/// An object of the namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceObject {
+    /// Its name.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub name: String,
+}
+
+/// The credentials that are sent to a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceAuth {
+    /// A Secret of the namespace. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to.
+    pub secret_ref: SourceObject,
+}
+
+/// Files of a git repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitSource {
+    /// `https://host/path`, `ssh://user@host/path`, or `user@host:path`, without a password.
+    #[schemars(
+        length(min = 1, max = 512),
+        regex(pattern = r"^(https://[^@?#\s]+|ssh://([-._A-Za-z0-9]+@)?[^@?#\s]+|[-._A-Za-z0-9]+@[^@:/?#\s]+:[^@?#\s]+)$")
+    )]
+    pub url: String,
+    /// Which commit. By default the one that HEAD of the server names.
+    #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<GitReference>,
+    /// The folder, or file, of the repository. By default all of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub path: String,
+    /// Credentials. Keys of the Secret: `ssh-privatekey` and `known_hosts`; or `token`, with `username` where the server asks for one; or
+    /// `username` and `password`; or `github-app-id`, `github-installation-id` and `github-private-key`. The first of these counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<SourceAuth>,
+    /// Reads files that Git LFS keeps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lfs: bool,
+    /// Certificates (PEM) of the authorities that the server is checked by, in place of those of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub ca: Option<String>,
+    /// Refuses commits that are not signed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<GitVerification>,
+}
+
+/// Which commit of a repository: exactly one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
+pub struct GitReference {
+    /// The newest of a branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub branch: Option<String>,
+    /// That of a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub tag: Option<String>,
+    /// That of the highest tag in this range, such as `>=1.2, <2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub semver: Option<String>,
+    /// This one, in 40 or 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 40, max = 64))]
+    pub commit: Option<String>,
+}
+
+/// Who must have signed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitVerification {
+    /// Who may sign, with SSH keys, in lines as `ssh-keygen(1)` describes them under ALLOWED SIGNERS.
+    #[schemars(length(min = 1, max = 16384))]
+    pub allowed_signers: String,
+}
+
+/// Files of an OCI artifact or image. `tag`, `semver` or `digest` says which one: exactly one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciSource {
+    /// `oci://registry/repository`.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^oci(\+http)?://[^@?#\s]+$"))]
+    pub url: String,
+    /// The one of a tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub tag: Option<String>,
+    /// The one of the highest tag in this range, such as `>=1.2, <2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub semver: Option<String>,
+    /// This one, such as `sha256:` and 64 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 71, max = 71))]
+    pub digest: Option<String>,
+    /// The platform of an image that is there for several, such as `linux/amd64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub platform: Option<String>,
+    /// The folder, or file, of the artifact. By default all of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub path: String,
+    /// Credentials. Keys of the Secret: `.dockerconfigjson`, or `username` and `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<SourceAuth>,
+    /// Certificates (PEM) of the authorities that the registry is checked by, in place of those of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub ca: Option<String>,
+}
+
+/// A secret of the KV engine of Vault or OpenBao.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VaultSource {
+    /// `https://host:port`. It is also the audience of the token that Vault is sent.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^https://[^@?#\s]+$"))]
+    pub address: String,
+    /// Certificates (PEM) of the authorities that Vault is checked by, in place of those of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub ca: Option<String>,
+    /// Who Nudge is for Vault.
+    pub auth: VaultAuth,
+    /// The secret.
+    pub kv: VaultKv,
+}
+
+/// Who Nudge is for Vault.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VaultAuth {
+    /// A service account, by the auth method `kubernetes` or `jwt`.
+    pub kubernetes: VaultKubernetes,
+}
+
+/// A service account of the namespace that Vault knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VaultKubernetes {
+    /// The role of Vault.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+$"))]
+    pub role: String,
+    /// Where Vault has the auth method.
+    #[serde(default = "kubernetes")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
+    pub mount: String,
+    /// The service account.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub service_account: String,
+}
+
+fn kubernetes() -> String {
+    "kubernetes".to_owned()
+}
+
+/// One secret of a KV engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VaultKv {
+    /// Where Vault has the engine.
+    #[serde(default = "secret")]
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
+    pub mount: String,
+    /// The path of the secret in it.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
+    pub path: String,
+    /// The version of the engine.
+    #[serde(default = "two")]
+    #[schemars(range(min = 1, max = 2))]
+    pub version: u8,
+}
+
+fn secret() -> String {
+    "secret".to_owned()
+}
+
+fn two() -> u8 {
+    2
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_source_has_one_origin_and_no_other() {
+        let from = |value| serde_json::from_value::<SourceFrom>(value).unwrap();
+        let one = json!({"name": "a"});
+        assert_eq!(from(json!({"secret": one})).only(), Some(FromOne::Object(PartKind::Secret, "a")));
+        assert_eq!(from(json!({"secret": one, "configMap": one})).only(), None);
+        assert_eq!(from(json!({})).only(), None);
+        let git = json!({"url": "https://git.example.com/shop", "auth": {"secretRef": {"name": "deploy-key"}}});
+        let source = from(json!({"git": git}));
+        let only = source.only().unwrap();
+        assert_eq!((only.part_kind(), only.credentials()), (PartKind::ConfigMap, Some("deploy-key")));
+        assert_eq!(from(json!({"git": git, "secret": one})).only(), None);
+    }
+
+    #[test]
+    fn vault_is_where_it_usually_is() {
+        let source: VaultSource = serde_json::from_value(json!({
+            "address": "https://vault:8200", "auth": {"kubernetes": {"role": "shop", "serviceAccount": "shop"}}, "kv": {"path": "shop"}
+        }))
+        .unwrap();
+        assert_eq!((source.auth.kubernetes.mount.as_str(), source.kv.mount.as_str(), source.kv.version), ("kubernetes", "secret", 2));
+    }
+}

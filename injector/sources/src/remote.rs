@@ -1,0 +1,106 @@
+//! A server that is asked again and again: how often, and what is done while it does not answer.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::{BoxStream, unfold};
+use nudge_api::{Explanation, Reason};
+use nudge_protocol::backoff::Backoff;
+use tokio::time::sleep;
+
+use crate::follow::Seen;
+use crate::upstream::Object;
+
+/// Waits after failures in a row. Somebody who has repaired the cause need not wait: kubectl nudge source sync.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
+
+/// A server with the content of one source.
+pub(crate) trait Remote: Send + 'static {
+    /// Reads the content. `None`: it is what it was the last time, which was no failure.
+    fn read(&mut self) -> impl Future<Output = Result<Option<Object>, Explanation>> + Send;
+
+    /// The content of the last time is not kept any more.
+    fn forget(&mut self);
+}
+
+/// Asks at once, and then every `interval`.
+pub(crate) fn poll(remote: impl Remote, interval: Duration) -> BoxStream<'static, Seen<Object>> {
+    let state = (remote, Duration::ZERO, 0);
+    unfold(state, move |(mut remote, mut wait, mut failures)| async move {
+        loop {
+            sleep(wait).await;
+            match remote.read().await {
+                Ok(object) => {
+                    // Sources that begin together do not ask together for ever.
+                    (failures, wait) = (0, interval.mul_f64(rand::random_range(1.0..1.1)));
+                    if let Some(object) = object {
+                        return Some((Seen::There(object), (remote, wait, failures)));
+                    }
+                }
+                Err(why) => {
+                    failures += 1;
+                    wait = BACKOFF.jittered(failures, rand::random());
+                    // The content is asked for again: nobody keeps it while it is not known to be the newest.
+                    remote.forget();
+                    return Some((Seen::Failed(why), (remote, wait, failures)));
+                }
+            }
+        }
+    })
+    .boxed()
+}
+
+/// The server did not give its content.
+pub(crate) fn failed(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
+    Reason::FetchFailed.explained(format!("{what}: {why}; the last version stays as it is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use nudge_api::{OriginKind, PartKind};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::upstream::origin;
+
+    fn object() -> Object {
+        Object::of(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
+    }
+
+    /// What it says each time, and when it was asked.
+    struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant, bool);
+
+    impl Remote for Scripted {
+        async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+            self.1.lock().unwrap().push((self.2.elapsed(), self.3));
+            self.3 = true;
+            match if self.0.is_empty() { Ok(false) } else { self.0.remove(0) } {
+                Ok(changed) => Ok(changed.then(object)),
+                Err(()) => Err(failed("git.example.com", "no answer")),
+            }
+        }
+
+        fn forget(&mut self) {
+            self.3 = false;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_asked_every_interval_and_less_often_while_it_fails() {
+        let asked = Arc::default();
+        let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
+        let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
+        let seen: Vec<_> = poll(remote, Duration::from_mins(1)).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
+        assert_eq!(seen, [true, false, false, false, true]);
+        let asked = asked.lock().unwrap().clone();
+        let waits: Vec<_> = asked.windows(2).map(|two| (two[1].0 - two[0].0).as_secs_f64()).collect();
+        for (wait, (least, most)) in waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 7.6), (5.0, 15.1), (10.0, 30.1)]) {
+            assert!((least..most).contains(wait), "{waits:?}");
+        }
+        // After a failure it does not count on what it gave before.
+        assert_eq!(asked.iter().map(|(_, known)| *known).collect::<Vec<_>>(), [false, true, true, false, false, false]);
+    }
+}

@@ -1,0 +1,342 @@
+//! A secret of the KV engine of Vault or OpenBao, read as a service account of the source's namespace. The account's token is made for this
+//! Vault alone; the token of Nudge is sent nowhere.
+//!
+//! Formats: <https://openbao.org/api-docs/auth/kubernetes/>, <https://openbao.org/api-docs/secret/kv/kv-v2/>.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Request, Response};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use nudge_api::{ConfigSource, Explanation, Origin, OriginKind, PartKind, Reason, VaultSource};
+use nudge_authoring::OPAQUE;
+use nudge_cluster::call::call;
+use nudge_core::outbound::Address;
+use nudge_core::versions::Contents;
+use nudge_outbound::{Authorities, Bounds, HttpError, Reach, of_pem, request};
+use nudge_protocol::error_chain::chain;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::remote::{Remote, failed};
+use crate::shared::Sources;
+use crate::upstream::Object;
+
+/// What one answer may cost: a dictionary, with escapes.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 * 1024 };
+/// For how long a token of the account holds; no shorter one can be had.
+const TOKEN_SECONDS: i64 = 600;
+/// For how long a login is used at most, whatever Vault says.
+const LONGEST_LOGIN: Duration = Duration::from_hours(1);
+
+/// Vault, as one source sees it.
+pub(crate) struct Vault {
+    sources: Arc<Sources>,
+    namespace: String,
+    source: String,
+    spec: VaultSource,
+    login: Option<Login>,
+    /// The version of the secret that was read last.
+    known: Option<u64>,
+}
+
+/// A token of Vault.
+struct Login {
+    token: Zeroizing<String>,
+    until: Instant,
+}
+
+/// Why there is no content. Nothing of an answer is repeated.
+#[derive(Debug, thiserror::Error)]
+enum VaultError {
+    #[error("{0}")]
+    Said(Explanation),
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("it refuses service account {account} for role {role} (status {status}): see bound_service_account_names, \
+             bound_service_account_namespaces and audience of the role, and auth.kubernetes.mount of the source")]
+    Login { account: String, role: String, status: u16 },
+    #[error("role {0} may not read the secret, or there is no such secret (status 403)")]
+    Forbidden(String),
+    #[error("it is sealed or not ready (status {0})")]
+    Sealed(u16),
+    #[error("it answers with status {0}")]
+    Status(u16),
+    #[error("it redirects (status {0}), which is not followed; name the address that serves in spec.from.vault.address")]
+    Redirects(u16),
+    #[error("its answer is not that of a KV engine of version {0}; see kv.version of the source")]
+    Foreign(u8),
+}
+
+#[derive(Deserialize)]
+struct LoginAnswer {
+    auth: Auth,
+}
+
+#[derive(Deserialize)]
+struct Auth {
+    client_token: String,
+    lease_duration: u64,
+}
+
+#[derive(Deserialize)]
+struct Answer<D> {
+    data: D,
+}
+
+#[derive(Deserialize)]
+struct Two {
+    data: Option<BTreeMap<String, Value>>,
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    version: u64,
+    created_time: Option<Time>,
+}
+
+/// What a secret holds.
+#[derive(Default)]
+struct Found {
+    values: Option<BTreeMap<String, Value>>,
+    version: Option<u64>,
+    created: Option<Time>,
+}
+
+impl Vault {
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, source: &ConfigSource, spec: VaultSource) -> Self {
+        Self { sources, namespace, source: source.name_any(), spec, login: None, known: None }
+    }
+
+    async fn found(&mut self) -> Result<Found, VaultError> {
+        let address = Address::parse(&self.spec.address).map_err(|error| refused("spec.from.vault.address", &error))?;
+        let roots = match &self.spec.ca {
+            None => Arc::clone(&self.sources.roots),
+            Some(pem) => of_pem(pem.as_bytes()).ok_or_else(|| refused("spec.from.vault.ca", &"it holds no certificate"))?,
+        };
+        let guarded = self.sources.guard.now().await.map_err(|error| VaultError::Said(failed(&self.spec.address, error)))?;
+        let reach = Reach::Outside(guarded);
+        let known = self.login.take().filter(|login| login.until > Instant::now());
+        let fresh = known.is_none();
+        let login = match known {
+            Some(login) => login,
+            None => self.log_in(&address, &reach, &roots).await?,
+        };
+        let (path, read) = match self.get(&address, &reach, &roots, &login).await {
+            // It may have been taken back.
+            Err(VaultError::Forbidden(_)) if !fresh => {
+                let login = self.log_in(&address, &reach, &roots).await?;
+                let read = self.get(&address, &reach, &roots, &login).await;
+                (login, read)
+            }
+            read => (login, read),
+        };
+        let found = read?;
+        self.login = Some(path);
+        Ok(found)
+    }
+
+    async fn log_in(&self, address: &Address, reach: &Reach, roots: &Authorities) -> Result<Login, VaultError> {
+        let auth = &self.spec.auth.kubernetes;
+        let jwt = self.account_token().await?;
+        let body = Zeroizing::new(json!({"role": auth.role, "jwt": jwt.as_str()}).to_string());
+        let asking = Request::post(format!("{}/v1/auth/{}/login", address.prefix, auth.mount))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+            .map_err(|_| refused("auth.kubernetes.mount", &"it can't stand in a URL"))?;
+        let answer = request(address, reach, roots, asking, BOUNDS).await?;
+        let status = answer.status().as_u16();
+        let read = match status {
+            200 => parsed::<LoginAnswer>(answer),
+            400 | 401 | 403 | 404 => {
+                let account = auth.service_account.clone();
+                return Err(VaultError::Login { account, role: auth.role.clone(), status });
+            }
+            _ => return Err(other(status)),
+        };
+        let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
+        let lease = Duration::from_secs(lease_duration).min(LONGEST_LOGIN);
+        // Before it ends.
+        Ok(Login { token: Zeroizing::new(client_token), until: Instant::now() + lease / 2 })
+    }
+
+    /// A token of the service account, for this Vault.
+    async fn account_token(&self) -> Result<Zeroizing<String>, VaultError> {
+        let account = &self.spec.auth.kubernetes.service_account;
+        let api = Api::<ServiceAccount>::namespaced(self.sources.client.clone(), &self.namespace);
+        let asking = TokenRequest {
+            spec: TokenRequestSpec {
+                audiences: vec![self.spec.address.clone()],
+                expiration_seconds: Some(TOKEN_SECONDS),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let what = || format!("asking for a token of ServiceAccount {}/{account}", self.namespace);
+        match call(what, api.create_token_request(account, &PostParams::default(), &asking)).await {
+            Ok(TokenRequest { status: Some(status), .. }) => Ok(Zeroizing::new(status.token)),
+            Ok(_) => Err(refused("auth.kubernetes.serviceAccount", &"the API server gave no token")),
+            Err(error) if error.code() == 403 => Err(VaultError::Said(self.unallowed())),
+            Err(error) if error.code() == 404 => {
+                let message = format!("ServiceAccount {account} does not exist; create it, or name another one");
+                Err(VaultError::Said(Reason::SourceRefused.explained(message)))
+            }
+            Err(error) => {
+                let (namespace, source) = (&self.namespace, &self.source);
+                tracing::warn!(namespace, source, error = chain(&error), "no token of a service account; retrying");
+                Err(VaultError::Said(failed(format!("ServiceAccount {account}"), "the API server gives no token now")))
+            }
+        }
+    }
+
+    fn unallowed(&self) -> Explanation {
+        let (account, source, own) = (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
+        Reason::NotAllowed.explained(format!(
+            "tokens of ServiceAccount {account} may not be asked for; allow it: kubectl create role nudge-source-{source} --verb=create \
+             --resource=serviceaccounts/token --resource-name={account}; kubectl create rolebinding nudge-source-{source} \
+             --role=nudge-source-{source} --serviceaccount={own}"
+        ))
+    }
+
+    async fn get(
+        &self,
+        address: &Address,
+        reach: &Reach,
+        roots: &Authorities,
+        login: &Login,
+    ) -> Result<Found, VaultError> {
+        let kv = &self.spec.kv;
+        let engine = if kv.version == 1 { "" } else { "data/" };
+        let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::Foreign(kv.version))?;
+        token.set_sensitive(true);
+        let asking = Request::get(format!("{}/v1/{}/{engine}{}", address.prefix, kv.mount, kv.path))
+            .header("x-vault-token", token)
+            .body(Full::default())
+            .map_err(|_| refused("kv", &"mount and path can't stand in a URL"))?;
+        let answer = request(address, reach, roots, asking, BOUNDS).await?;
+        match answer.status().as_u16() {
+            200 if kv.version == 1 => {
+                let read = parsed::<Answer<BTreeMap<String, Value>>>(answer).ok_or(VaultError::Foreign(1))?;
+                Ok(Found { values: Some(read.data), ..Found::default() })
+            }
+            200 => {
+                let Two { data, metadata } = parsed::<Answer<Two>>(answer).ok_or(VaultError::Foreign(2))?.data;
+                Ok(Found { values: data, version: Some(metadata.version), created: metadata.created_time })
+            }
+            403 => Err(VaultError::Forbidden(self.spec.auth.kubernetes.role.clone())),
+            // Its newest version was deleted, too.
+            404 => Ok(Found::default()),
+            status => Err(other(status)),
+        }
+    }
+}
+
+impl Remote for Vault {
+    async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+        let sources = Arc::clone(&self.sources);
+        let _turn = sources.turns.take(&self.namespace).await;
+        let Found { values, version, created } = match self.found().await {
+            Ok(found) => found,
+            Err(VaultError::Said(why)) => return Err(why),
+            Err(error) => return Err(failed(&self.spec.address, chain(&error))),
+        };
+        let kv = &self.spec.kv;
+        let Some(values) = values else {
+            return Err(Reason::SourceGone.explained(format!(
+                "secret {} of the engine {} of {} does not exist, or its newest version was deleted; the last version stays as it is",
+                kv.path, kv.mount, self.spec.address
+            )));
+        };
+        if version.is_some() && version == self.known {
+            return Ok(None);
+        }
+        self.known = version;
+        let origin = Origin {
+            kind: OriginKind::Vault,
+            url: self.spec.address.clone(),
+            revision: version.map_or_else(String::new, |version| version.to_string()),
+            path: format!("{}/{}", kv.mount, kv.path),
+            time: created,
+            signer: None,
+        };
+        let contents = values.into_iter().map(|(key, value)| (key, bytes(value))).collect::<Contents>();
+        Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::of(PartKind::Secret, origin) }))
+    }
+
+    fn forget(&mut self) {
+        self.known = None;
+    }
+}
+
+/// A text as it is, and everything else as JSON.
+fn bytes(value: Value) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(match value {
+        Value::String(text) => text.into_bytes(),
+        other => other.to_string().into_bytes(),
+    })
+}
+
+fn refused(field: &str, why: &dyn std::fmt::Display) -> VaultError {
+    VaultError::Said(Reason::SourceRefused.explained(format!("{field}: {why}; correct it")))
+}
+
+fn other(status: u16) -> VaultError {
+    match status {
+        300..400 => VaultError::Redirects(status),
+        429 | 472 | 473 | 501 | 503 => VaultError::Sealed(status),
+        _ => VaultError::Status(status),
+    }
+}
+
+/// Reads the body, and wipes it.
+fn parsed<T: for<'de> Deserialize<'de>>(answer: Response<Bytes>) -> Option<T> {
+    let body = answer.into_body();
+    let read = serde_json::from_slice(&body).ok();
+    if let Ok(mut body) = body.try_into_mut() {
+        body.zeroize();
+    }
+    read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(body: &str) -> Response<Bytes> {
+        Response::new(Bytes::copy_from_slice(body.as_bytes()))
+    }
+
+    #[test]
+    fn both_engines_are_read() {
+        let two = parsed::<Answer<Two>>(answer(
+            r#"{"data": {"data": {"pin": "1234", "limit": 3}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
+        ));
+        let Two { data, metadata } = two.unwrap().data;
+        assert_eq!((metadata.version, metadata.created_time.is_some()), (7, true));
+        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(value).to_vec()).collect();
+        assert_eq!(values, [b"3".to_vec(), b"1234".to_vec()]);
+        let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
+        assert!(parsed::<Answer<Two>>(answer(deleted)).unwrap().data.data.is_none());
+        let one = parsed::<Answer<BTreeMap<String, Value>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
+        assert_eq!(one.data["pin"], "1234");
+        assert!(parsed::<Answer<Two>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
+    }
+
+    #[test]
+    fn what_a_server_says_is_not_repeated() {
+        assert!(matches!(other(503), VaultError::Sealed(503)));
+        assert!(matches!(other(307), VaultError::Redirects(307)));
+        assert!(matches!(other(500), VaultError::Status(500)));
+    }
+}
