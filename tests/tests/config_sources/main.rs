@@ -15,3 +15,4 @@ mod rotation;
 mod scene;
 mod takeover;
 mod validity;
+mod vault;

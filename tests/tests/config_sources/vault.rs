@@ -1,0 +1,199 @@
+//! Secrets of a real OpenBao become versions; who may read them is decided there, and by Kubernetes, and nobody else's token is sent.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_tests::Installation;
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
+use nudge_tests::openbao::OpenBao;
+use serde_json::{Value, json};
+
+use crate::scene::{condition, enabled, is, is_current, patched, shared, source, until};
+
+/// The value of a secret, which is nowhere else.
+const VALUE: &str = "hunter2-of-vault";
+
+/// A server that knows the cluster by the auth method `kubernetes`.
+async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<OpenBao>> {
+    let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
+    // It asks the API server whose a token is, as an account that may.
+    space.service_account("reviewer").await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(installation.cluster.admin().await?);
+    let name = format!("reviewer-{}", space.name);
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reviewer", "namespace": space.name}],
+    });
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+    let accounts = space.api::<ServiceAccount>();
+    let asked = accounts.create_token_request("reviewer", &PostParams::default(), &TokenRequest::default()).await?;
+    let reviewer = asked.status.context("no token")?.token;
+    bao.bao(&["auth", "enable", "kubernetes"])?;
+    bao.bao(&[
+        "write",
+        "auth/kubernetes/config",
+        &format!("kubernetes_host={}", installation.cluster.url()),
+        &format!("kubernetes_ca_cert={}", installation.cluster.authority().certificate()),
+        &format!("token_reviewer_jwt={reviewer}"),
+    ])?;
+    bao.bao(&["secrets", "enable", "-path=old", "-version=1", "kv"])?;
+    Ok(Some(bao))
+}
+
+fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Value {
+    let auth = json!({"kubernetes": {"role": role, "serviceAccount": account}});
+    json!({"vault": {"address": bao.url(), "ca": bao.ca(), "auth": auth, "kv": kv}})
+}
+
+/// Lets sources have tokens of an account, as the condition says.
+async fn may_have_tokens(space: &Space, account: &str) -> Result<()> {
+    let role = format!("nudge-source-{account}");
+    let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
+    });
+    space.create_object::<RoleBinding>(binding).await.map(drop)
+}
+
+async fn value(space: &Space, config: &str, version: &str, key: &str) -> Result<String> {
+    let labels = format!("nudge.dev/config={config},nudge.dev/version={version}");
+    let found = space.api::<Secret>().list(&ListParams::default().labels(&labels)).await?;
+    let data = found.items.into_iter().find_map(|secret| secret.data?.remove(key)).context("no such key")?;
+    Ok(String::from_utf8(data.0)?)
+}
+
+#[tokio::test]
+async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
+    let Some(installation) = shared().await? else { return Ok(()) };
+    let Some(space) = enabled("vault", true).await? else { return Ok(()) };
+    let Some(mut bao) = openbao(installation, &space).await? else { return Ok(()) };
+    for account in ["shop", "other"] {
+        space.service_account(account).await?;
+    }
+    bao.allow("shop", (&space.name, "shop"), "secret/data/team/shop")?;
+    let put = |pin: &str| bao.bao(&["kv", "put", "secret/team/shop", &format!("pin={pin}"), "limit=3"]);
+    put(VALUE)?;
+    let kv = json!({"path": "team/shop"});
+    source(&space, "shop", &from(&bao, "shop", "shop", &kv), &json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"})).await?;
+    let sync = async |number: &str| {
+        patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": number}}})).await
+    };
+    // Nobody has allowed tokens of the account.
+    let refused = until(&space, "shop", "no token may be had", is("NotAllowed")).await?;
+    let message = condition(&refused, "Fetched").2;
+    ensure!(message.contains("--resource=serviceaccounts/token --resource-name=shop"), "{message}");
+    may_have_tokens(&space, "shop").await?;
+    sync("1").await?;
+    let first = is_current(&space, "shop", None).await?;
+    ensure!(value(&space, "shop", &first, "pin").await? == VALUE && value(&space, "shop", &first, "limit").await? == "3");
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    let origin = config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    ensure!(origin.line() == format!("Vault {}@1 secret/team/shop", bao.url()), "{origin:?}");
+    // By the interval alone.
+    put("second")?;
+    let second = is_current(&space, "shop", Some(&first)).await?;
+    ensure!(value(&space, "shop", &second, "pin").await? == "second");
+
+    let fails = async |what: &str, reason: &'static str, says: &str| {
+        let status = until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says)).await?;
+        ensure!(status.version.as_ref() == Some(&second), "{status:?}");
+        let config = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
+        ensure!(config.current.as_ref() == Some(&second), "{what}: {:?}", config.current);
+        Ok(())
+    };
+    let spec = async |vault: Value| patched(&space, "shop", &json!({"spec": {"from": {"vault": vault}}})).await;
+    spec(json!({"kv": {"path": "team/nothing"}})).await?;
+    fails("another secret", "FetchFailed", "may not read the secret, or there is no such secret").await?;
+    bao.bao(&["kv", "delete", "secret/team/shop"])?;
+    spec(json!({"kv": {"path": "team/shop"}})).await?;
+    fails("its newest version was deleted", "SourceGone", "or its newest version was deleted").await?;
+    bao.bao(&["kv", "undelete", "-versions=2", "secret/team/shop"])?;
+    sync("2").await?;
+    until(&space, "shop", "it is back", is("Activated")).await?;
+    spec(json!({"kv": {"version": 1}})).await?;
+    fails("the other engine", "FetchFailed", "").await?;
+    spec(json!({"kv": {"version": 2}, "auth": {"kubernetes": {"role": "nobody"}}})).await?;
+    fails("no such role", "FetchFailed", "it refuses service account shop for role nobody").await?;
+    spec(json!({"auth": {"kubernetes": {"role": "shop", "mount": "elsewhere"}}})).await?;
+    fails("no such mount", "FetchFailed", "it refuses service account shop for role shop").await?;
+    may_have_tokens(&space, "other").await?;
+    spec(json!({"auth": {"kubernetes": {"mount": "kubernetes", "serviceAccount": "other"}}})).await?;
+    fails("another account", "FetchFailed", "it refuses service account other for role shop").await?;
+    spec(json!({"auth": {"kubernetes": {"serviceAccount": "nobody"}}})).await?;
+    fails("no such account", "NotAllowed", "--resource-name=nobody").await?;
+    spec(json!({"auth": {"kubernetes": {"serviceAccount": "shop"}}, "ca": installation.cluster.authority().certificate()})).await?;
+    fails("another authority", "FetchFailed", "authority that is not trusted").await?;
+    // The way of an attacker: what only the control plane reaches.
+    for address in ["https://127.0.0.1:1", "https://localhost", "https://169.254.169.254", &installation.cluster.url()] {
+        spec(json!({"address": address})).await?;
+        fails(address, "FetchFailed", "nothing is sent to").await?;
+    }
+    spec(json!({"address": bao.url(), "ca": bao.ca()})).await?;
+    until(&space, "shop", "all is right again", is("Activated")).await?;
+    bao.bao(&["operator", "seal"])?;
+    sync("3").await?;
+    fails("it is sealed", "FetchFailed", "it is sealed or not ready (status 503)").await?;
+    bao.process().kill()?;
+    sync("4").await?;
+    fails("it is away", "FetchFailed", "can't be reached").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
+    let Some(installation) = shared().await? else { return Ok(()) };
+    let Some(space) = enabled("vault-lent", true).await? else { return Ok(()) };
+    space.service_account("payment").await?;
+    let eve = installation.cluster.user("eve", &[]);
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
+    ]);
+    space.create_object::<Role>(json!({"metadata": {"name": "eve"}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": "eve"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "eve"},
+        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    let client = installation.cluster.client(&eve).await?;
+    let sources = Api::<ConfigSource>::namespaced(client, &space.name);
+    let vault = |address: &str| {
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"}, "spec": {"from": {"vault": {
+            "address": address, "kv": {"path": "pay"}, "auth": {"kubernetes": {"role": "pay", "serviceAccount": "payment"}}}}}})
+    };
+    let parameters = PostParams::default();
+    let made = sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com"))?).await;
+    let said = made.err().context("a source was lent an account")?.to_string();
+    ensure!(said.contains("create tokens of ServiceAccount payment"), "{said}");
+    // What would stand in a URL, or go in the clear.
+    for address in ["https://a:hunter2@vault.example.com", "http://vault.example.com", "https://vault.example.com?a"] {
+        let made = sources.create(&parameters, &serde_json::from_value(vault(address))?).await;
+        let said = made.err().with_context(|| format!("{address} was taken"))?.to_string();
+        ensure!(said.contains("spec.from.vault.address"), "{said}");
+    }
+    let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["payment"], "verbs": ["create"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": "pays"}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": "pays"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pays"},
+        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    let made = nudge_tests::eventually(crate::scene::SOON, "who has the right may", async || {
+        sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com")).ok()?).await.ok()
+    });
+    let made = made.await?;
+    sources.delete(&made.name_any(), &DeleteParams::default()).await.ok();
+    space.api::<ServiceAccount>().delete("payment", &DeleteParams::default()).await?;
+    Ok(())
+}
