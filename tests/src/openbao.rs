@@ -15,7 +15,7 @@ use crate::cluster::authority::Authority;
 use crate::{Process, eventually, ports, python, tools};
 
 /// What its admin shows. Nothing of Nudge may.
-const ROOT: &str = "root-hunter2";
+pub const ROOT: &str = "root-hunter2";
 
 /// A server, which keeps nothing.
 pub struct OpenBao {

@@ -5,7 +5,6 @@ use nudge_cluster::guarded::Guard;
 use nudge_cluster::turns::Turns;
 use nudge_outbound::{Authorities, of_image};
 
-
 /// Pairs of queries at the same time.
 const QUERIES: usize = 32;
 /// Of one namespace.

@@ -20,7 +20,7 @@ use crate::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, Version
 /// Most bytes of versions that are all stored as they are.
 const ALL_BYTES: usize = 16 * 1024;
 /// Most bytes of one that is stored so beside an archive.
-const WHOLE_BYTES: usize = 1024;
+const WHOLE_BYTES: usize = 800;
 /// How digests begin that are stored in short, and the letters for that.
 const SHORT: [(char, &str); 2] = [('c', "sha256:"), ('s', "seal:")];
 /// Bytes of such a digest.
@@ -377,7 +377,16 @@ mod tests {
             digest: digest("sha256:", number),
         };
         let sealed_at = Timestamp::from_second(1_700_000_000).ok().map(Time);
-        VersionStatus { version, state, parts: vec![part], keys: 20, bytes: 4096, sealed_at, consent: None, origin: None }
+        VersionStatus {
+            version,
+            state,
+            parts: vec![part],
+            keys: 20,
+            bytes: 4096,
+            sealed_at,
+            consent: None,
+            origin: None,
+        }
     }
 
     #[test]

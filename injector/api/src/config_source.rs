@@ -197,6 +197,9 @@ mod tests {
         assert_eq!((source.spec.debounce.as_str(), source.spec.min_interval.as_str()), ("2s", "1m"));
         assert_eq!(source.spec.secret_retention, "24h");
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
-        assert_eq!((source.spec.from.only(), source.spec.interval.as_str()), (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), "1m"));
+        assert_eq!(
+            (source.spec.from.only(), source.spec.interval.as_str()),
+            (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), "1m")
+        );
     }
 }

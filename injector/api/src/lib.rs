@@ -31,8 +31,8 @@ pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, Rel
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
 pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
 pub use source_from::{
-    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceAuth, SourceFrom, SourceObject, VaultAuth, VaultKubernetes, VaultKv,
-    VaultSource,
+    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceAuth, SourceFrom, SourceObject, VaultAuth,
+    VaultKubernetes, VaultKv, VaultSource,
 };
 pub use status::{
     AnalysisStatus, AnalysisVerdict, BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind,

@@ -104,7 +104,9 @@ pub struct GitSource {
     /// `https://host/path`, `ssh://user@host/path`, or `user@host:path`, without a password.
     #[schemars(
         length(min = 1, max = 512),
-        regex(pattern = r"^(https://[^@?#\s]+|ssh://([-._A-Za-z0-9]+@)?[^@?#\s]+|[-._A-Za-z0-9]+@[^@:/?#\s]+:[^@?#\s]+)$")
+        regex(
+            pattern = r"^(https://[^@?#\s]+|ssh://([-._A-Za-z0-9]+@)?[^@?#\s]+|[-._A-Za-z0-9]+@[^@:/?#\s]+:[^@?#\s]+)$"
+        )
     )]
     pub url: String,
     /// Which commit. By default the one that HEAD of the server names.
@@ -293,6 +295,9 @@ mod tests {
             "address": "https://vault:8200", "auth": {"kubernetes": {"role": "shop", "serviceAccount": "shop"}}, "kv": {"path": "shop"}
         }))
         .unwrap();
-        assert_eq!((source.auth.kubernetes.mount.as_str(), source.kv.mount.as_str(), source.kv.version), ("kubernetes", "secret", 2));
+        assert_eq!(
+            (source.auth.kubernetes.mount.as_str(), source.kv.mount.as_str(), source.kv.version),
+            ("kubernetes", "secret", 2)
+        );
     }
 }

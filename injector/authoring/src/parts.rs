@@ -169,7 +169,12 @@ mod tests {
 
     fn made(part: &Part, of: (usize, usize), keep: Keep) -> Object {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
-        object(part, &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None }, of, "shop-1.0.1")
+        object(
+            part,
+            &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None },
+            of,
+            "shop-1.0.1",
+        )
     }
 
     #[test]

@@ -93,11 +93,14 @@ mod tests {
         let asked = Arc::default();
         let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
         let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
-        let seen: Vec<_> = poll(remote, Duration::from_mins(1)).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
+        let seen: Vec<_> =
+            poll(remote, Duration::from_mins(1)).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
         assert_eq!(seen, [true, false, false, false, true]);
         let asked = asked.lock().unwrap().clone();
         let waits: Vec<_> = asked.windows(2).map(|two| (two[1].0 - two[0].0).as_secs_f64()).collect();
-        for (wait, (least, most)) in waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 7.6), (5.0, 15.1), (10.0, 30.1)]) {
+        for (wait, (least, most)) in
+            waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 7.6), (5.0, 15.1), (10.0, 30.1)])
+        {
             assert!((least..most).contains(wait), "{waits:?}");
         }
         // After a failure it does not count on what it gave before.

@@ -58,7 +58,11 @@ pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
 }
 
 /// Asks, or watches, for the content of a source.
-pub(crate) fn content(sources: &Arc<Sources>, namespace: &str, source: &ConfigSource) -> BoxStream<'static, Seen<Object>> {
+pub(crate) fn content(
+    sources: &Arc<Sources>,
+    namespace: &str,
+    source: &ConfigSource,
+) -> BoxStream<'static, Seen<Object>> {
     let interval = interval(source);
     match source.spec.from.only() {
         Some(FromOne::Object(kind, name)) => watched(&sources.client, namespace, (kind, name), sources.watch_seconds),

@@ -63,8 +63,10 @@ enum VaultError {
     Said(Explanation),
     #[error(transparent)]
     Http(#[from] HttpError),
-    #[error("it refuses service account {account} for role {role} (status {status}): see bound_service_account_names, \
-             bound_service_account_namespaces and audience of the role, and auth.kubernetes.mount of the source")]
+    #[error(
+        "it refuses service account {account} for role {role} (status {status}): see bound_service_account_names, \
+             bound_service_account_namespaces and audience of the role, and auth.kubernetes.mount of the source"
+    )]
     Login { account: String, role: String, status: u16 },
     #[error("role {0} may not read the secret, or there is no such secret (status 403)")]
     Forbidden(String),
@@ -72,7 +74,9 @@ enum VaultError {
     Sealed(u16),
     #[error("it answers with status {0}")]
     Status(u16),
-    #[error("it redirects (status {0}), which is not followed; name the address that serves in spec.from.vault.address")]
+    #[error(
+        "it redirects (status {0}), which is not followed; name the address that serves in spec.from.vault.address"
+    )]
     Redirects(u16),
     #[error("its answer is not that of a KV engine of version {0}; see kv.version of the source")]
     Foreign(u8),
@@ -123,9 +127,12 @@ impl Vault {
         let address = Address::parse(&self.spec.address).map_err(|error| refused("spec.from.vault.address", &error))?;
         let roots = match &self.spec.ca {
             None => Arc::clone(&self.sources.roots),
-            Some(pem) => of_pem(pem.as_bytes()).ok_or_else(|| refused("spec.from.vault.ca", &"it holds no certificate"))?,
+            Some(pem) => {
+                of_pem(pem.as_bytes()).ok_or_else(|| refused("spec.from.vault.ca", &"it holds no certificate"))?
+            }
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| VaultError::Said(failed(&self.spec.address, error)))?;
+        let guarded =
+            self.sources.guard.now().await.map_err(|error| VaultError::Said(failed(&self.spec.address, error)))?;
         let reach = Reach::Outside(guarded);
         let known = self.login.take().filter(|login| login.until > Instant::now());
         let fresh = known.is_none();

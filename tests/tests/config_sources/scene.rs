@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
@@ -17,15 +17,28 @@ use tokio::sync::OnceCell;
 /// How long things may take, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
+static SHARED: OnceCell<Option<Replica>> = OnceCell::const_new();
+
 /// The control plane with its webhooks, and the role sources.
 pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
-    static SHARED: OnceCell<Option<Replica>> = OnceCell::const_new();
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     let sources = SHARED.get_or_try_init(async || {
         installation.apply_sources().await?;
         installation.sources(&ReplicaOptions::default()).await.map(Some)
     });
     Ok(sources.await?.as_ref().map(|_| installation))
+}
+
+/// Fails if one of these stands in a log of the role sources, or of the control plane.
+pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
+    let sources = SHARED.get().and_then(Option::as_ref).context("no sources")?;
+    let (_, control) = Installation::shared_with_webhooks().await?.context("no control plane")?;
+    let logs = [sources.log(), control.log()];
+    ensure!(logs.iter().all(|log| !log.is_empty()), "a log is empty");
+    let found = credentials.iter().filter(|one| logs.iter().any(|log| log.contains(**one)));
+    let found: Vec<_> = found.map(|one| one.len()).collect();
+    ensure!(found.is_empty(), "credentials of these lengths are in a log: {found:?}");
+    Ok(())
 }
 
 /// A namespace whose admin lets sources work there. `secrets`: with Secrets too.

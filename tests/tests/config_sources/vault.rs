@@ -12,16 +12,16 @@ use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
-use nudge_tests::openbao::OpenBao;
+use nudge_tests::openbao::{OpenBao, ROOT};
 use serde_json::{Value, json};
 
-use crate::scene::{condition, enabled, is, is_current, patched, shared, source, until};
+use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
 
 /// The value of a secret, which is nowhere else.
 const VALUE: &str = "hunter2-of-vault";
 
 /// A server that knows the cluster by the auth method `kubernetes`.
-async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<OpenBao>> {
+async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     // It asks the API server whose a token is, as an account that may.
     space.service_account("reviewer").await?;
@@ -45,7 +45,7 @@ async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Optio
         &format!("token_reviewer_jwt={reviewer}"),
     ])?;
     bao.bao(&["secrets", "enable", "-path=old", "-version=1", "kv"])?;
-    Ok(Some(bao))
+    Ok(Some((bao, reviewer)))
 }
 
 fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Value {
@@ -76,7 +76,7 @@ async fn value(space: &Space, config: &str, version: &str, key: &str) -> Result<
 async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("vault", true).await? else { return Ok(()) };
-    let Some(mut bao) = openbao(installation, &space).await? else { return Ok(()) };
+    let Some((mut bao, reviewer)) = openbao(installation, &space).await? else { return Ok(()) };
     for account in ["shop", "other"] {
         space.service_account(account).await?;
     }
@@ -84,7 +84,13 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     let put = |pin: &str| bao.bao(&["kv", "put", "secret/team/shop", &format!("pin={pin}"), "limit=3"]);
     put(VALUE)?;
     let kv = json!({"path": "team/shop"});
-    source(&space, "shop", &from(&bao, "shop", "shop", &kv), &json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"})).await?;
+    source(
+        &space,
+        "shop",
+        &from(&bao, "shop", "shop", &kv),
+        &json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"}),
+    )
+    .await?;
     let sync = async |number: &str| {
         patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": number}}})).await
     };
@@ -95,9 +101,12 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     may_have_tokens(&space, "shop").await?;
     sync("1").await?;
     let first = is_current(&space, "shop", None).await?;
-    ensure!(value(&space, "shop", &first, "pin").await? == VALUE && value(&space, "shop", &first, "limit").await? == "3");
+    ensure!(
+        value(&space, "shop", &first, "pin").await? == VALUE && value(&space, "shop", &first, "limit").await? == "3"
+    );
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    let origin = config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    let origin =
+        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
     ensure!(origin.line() == format!("Vault {}@1 secret/team/shop", bao.url()), "{origin:?}");
     // By the interval alone.
     put("second")?;
@@ -105,7 +114,9 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     ensure!(value(&space, "shop", &second, "pin").await? == "second");
 
     let fails = async |what: &str, reason: &'static str, says: &str| {
-        let status = until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says)).await?;
+        let status =
+            until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says))
+                .await?;
         ensure!(status.version.as_ref() == Some(&second), "{status:?}");
         let config = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
         ensure!(config.current.as_ref() == Some(&second), "{what}: {:?}", config.current);
@@ -134,7 +145,8 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     spec(json!({"auth": {"kubernetes": {"serviceAccount": "shop"}}, "ca": installation.cluster.authority().certificate()})).await?;
     fails("another authority", "FetchFailed", "authority that is not trusted").await?;
     // The way of an attacker: what only the control plane reaches.
-    for address in ["https://127.0.0.1:1", "https://localhost", "https://169.254.169.254", &installation.cluster.url()] {
+    for address in ["https://127.0.0.1:1", "https://localhost", "https://169.254.169.254", &installation.cluster.url()]
+    {
         spec(json!({"address": address})).await?;
         fails(address, "FetchFailed", "nothing is sent to").await?;
     }
@@ -146,6 +158,9 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     bao.process().kill()?;
     sync("4").await?;
     fails("it is away", "FetchFailed", "can't be reached").await?;
+    // How tokens of service accounts begin.
+    nowhere_logged(&[VALUE, ROOT, &reviewer, "eyJhbGci"]).await?;
+    ensure!(!bao.log().contains(VALUE));
     Ok(())
 }
 

@@ -46,7 +46,11 @@ impl PartFacts {
             immutable: immutable == Some(true),
             marked: is_marked(key, kind, meta, content),
             author: author(key, kind, meta, content),
-            origin: meta.annotations.as_ref().and_then(|all| all.get(labels::ORIGIN)).and_then(|text| Origin::read(text)),
+            origin: meta
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(labels::ORIGIN))
+                .and_then(|text| Origin::read(text)),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(key)),
             keys: content.keys().cloned().collect(),
