@@ -2,6 +2,7 @@
 
 mod content;
 mod follow;
+mod metrics;
 mod namespace;
 mod remote;
 mod run;
@@ -12,5 +13,6 @@ mod validity;
 mod vault;
 mod writes;
 
+pub use metrics::FetchMetrics;
 pub use run::run;
 pub use shared::Sources;

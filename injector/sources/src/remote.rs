@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, unfold};
-use nudge_api::{Explanation, Reason};
+use nudge_api::{Explanation, OriginKind, Reason};
 use nudge_protocol::backoff::Backoff;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::follow::Seen;
+use crate::metrics::{FetchMetrics, Outcome};
 use crate::upstream::Object;
 
 /// Waits after failures in a row. Somebody who has repaired the cause need not wait: kubectl nudge source sync.
@@ -16,6 +17,9 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Durat
 
 /// A server with the content of one source.
 pub(crate) trait Remote: Send + 'static {
+    /// What it is.
+    const KIND: OriginKind;
+
     /// Reads the content. `None`: it is what it was the last time, which was no failure.
     fn read(&mut self) -> impl Future<Output = Result<Option<Object>, Explanation>> + Send;
 
@@ -24,17 +28,25 @@ pub(crate) trait Remote: Send + 'static {
 }
 
 /// Asks at once, and then every `interval`.
-pub(crate) fn poll(remote: impl Remote, interval: Duration) -> BoxStream<'static, Seen<Object>> {
-    let state = (remote, Duration::ZERO, 0);
-    unfold(state, move |(mut remote, mut wait, mut failures)| async move {
+pub(crate) fn poll<R: Remote>(remote: R, interval: Duration, metrics: FetchMetrics) -> BoxStream<'static, Seen<Object>> {
+    let state = (remote, Duration::ZERO, 0, metrics);
+    unfold(state, move |(mut remote, mut wait, mut failures, metrics)| async move {
         loop {
             sleep(wait).await;
-            match remote.read().await {
+            let began = Instant::now();
+            let read = remote.read().await;
+            let outcome = match &read {
+                Ok(Some(_)) => Outcome::Changed,
+                Ok(None) => Outcome::Unchanged,
+                Err(_) => Outcome::Failed,
+            };
+            metrics.count(R::KIND, outcome, began.elapsed());
+            match read {
                 Ok(object) => {
                     // Sources that begin together do not ask together for ever.
                     (failures, wait) = (0, interval.mul_f64(rand::random_range(1.0..1.1)));
                     if let Some(object) = object {
-                        return Some((Seen::There(object), (remote, wait, failures)));
+                        return Some((Seen::There(object), (remote, wait, failures, metrics)));
                     }
                 }
                 Err(why) => {
@@ -42,7 +54,7 @@ pub(crate) fn poll(remote: impl Remote, interval: Duration) -> BoxStream<'static
                     wait = BACKOFF.jittered(failures, rand::random());
                     // The content is asked for again: nobody keeps it while it is not known to be the newest.
                     remote.forget();
-                    return Some((Seen::Failed(why), (remote, wait, failures)));
+                    return Some((Seen::Failed(why), (remote, wait, failures, metrics)));
                 }
             }
         }
@@ -60,8 +72,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-    use nudge_api::{OriginKind, PartKind};
-    use tokio::time::Instant;
+    use nudge_api::PartKind;
 
     use super::*;
     use crate::upstream::origin;
@@ -74,6 +85,8 @@ mod tests {
     struct Scripted(Vec<Result<bool, ()>>, Arc<Mutex<Vec<(Duration, bool)>>>, Instant, bool);
 
     impl Remote for Scripted {
+        const KIND: OriginKind = OriginKind::Git;
+
         async fn read(&mut self) -> Result<Option<Object>, Explanation> {
             self.1.lock().unwrap().push((self.2.elapsed(), self.3));
             self.3 = true;
@@ -94,7 +107,7 @@ mod tests {
         let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
         let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
         let seen: Vec<_> =
-            poll(remote, Duration::from_mins(1)).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
+            poll(remote, Duration::from_mins(1), FetchMetrics::default()).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
         assert_eq!(seen, [true, false, false, false, true]);
         let asked = asked.lock().unwrap().clone();
         let waits: Vec<_> = asked.windows(2).map(|two| (two[1].0 - two[0].0).as_secs_f64()).collect();

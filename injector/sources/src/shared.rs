@@ -8,6 +8,8 @@ use nudge_cluster::turns::Turns;
 use nudge_outbound::Authorities;
 use ring::hmac;
 
+use crate::metrics::FetchMetrics;
+
 /// What all sources need.
 pub struct Sources {
     /// Asks the API server.
@@ -22,6 +24,8 @@ pub struct Sources {
     pub guard: Guard,
     /// The authorities that this image trusts.
     pub roots: Authorities,
+    /// Counts what servers are asked for.
+    pub metrics: FetchMetrics,
     /// Who may ask a server now.
     pub turns: Turns,
 }

@@ -67,7 +67,7 @@ pub(crate) fn content(
     match source.spec.from.only() {
         Some(FromOne::Object(kind, name)) => watched(&sources.client, namespace, (kind, name), sources.watch_seconds),
         Some(FromOne::Vault(vault)) => {
-            poll(Vault::new(Arc::clone(sources), namespace.to_owned(), source, vault.clone()), interval)
+            poll(Vault::new(Arc::clone(sources), namespace.to_owned(), source, vault.clone()), interval, sources.metrics.clone())
         }
         Some(FromOne::Git(_) | FromOne::Oci(_)) | None => futures::stream::pending().boxed(),
     }

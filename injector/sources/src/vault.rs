@@ -250,6 +250,8 @@ impl Vault {
 }
 
 impl Remote for Vault {
+    const KIND: OriginKind = OriginKind::Vault;
+
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _turn = sources.turns.take(&self.namespace).await;

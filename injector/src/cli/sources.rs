@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nudge_cluster::guarded::Guard;
 use nudge_outbound::of_image;
-use nudge_sources::{Sources, run};
+use nudge_sources::{FetchMetrics, Sources, run};
 
 use super::cluster;
 use super::controllers::while_leading;
@@ -17,7 +17,9 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Starts the sources.
 pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
     let leadership = plane.lead("lease of the sources", plane.lease(&plane.options.sources_lease));
-    let ControlPlane { options, config, index, content_key, tasks, .. } = plane;
+    let ControlPlane { options, config, index, content_key, registry, tasks, .. } = plane;
+    let metrics = FetchMetrics::default();
+    metrics.register(registry);
     let seconds = options.watch.seconds;
     // A watch whose server is gone ends with its silence.
     let mut config = config.clone();
@@ -29,6 +31,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         watch_seconds: seconds,
         guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string()),
         roots: of_image(),
+        metrics,
         turns: Sources::turns(),
     });
     let index = Arc::clone(index);

@@ -1,0 +1,109 @@
+//! Metrics of what servers were asked for. No label holds a name that users choose.
+
+use std::time::Duration;
+
+use nudge_api::OriginKind;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// The kinds of servers.
+const KINDS: [OriginKind; 3] = [OriginKind::Git, OriginKind::Oci, OriginKind::Vault];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Fetch {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+/// What came of one question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// There is other content, or it was asked for the first time.
+    Changed,
+    /// The content is what it was.
+    Unchanged,
+    /// It gave none.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Changed, Self::Unchanged, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The metrics; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct FetchMetrics {
+    fetches: Family<Fetch, Counter>,
+    seconds: Family<Kind, Histogram>,
+    mirrors: Gauge,
+}
+
+impl Default for FetchMetrics {
+    fn default() -> Self {
+        // From 10 ms to three minutes, each twice the last.
+        let seconds = || Histogram::new((0..15).map(|step| 0.01 * f64::from(1 << step)));
+        let metrics = Self {
+            fetches: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            mirrors: Gauge::default(),
+        };
+        // All series from the start: a rate must include the first event.
+        for kind in KINDS {
+            let kind = kind.as_str();
+            drop(metrics.seconds.get_or_create(&Kind { kind }));
+            for outcome in Outcome::ALL {
+                drop(metrics.fetches.get_or_create(&Fetch { kind, outcome: outcome.as_str() }));
+            }
+        }
+        metrics
+    }
+}
+
+impl FetchMetrics {
+    /// Registers them.
+    pub fn register(&self, registry: &mut Registry) {
+        let Self { fetches, seconds, mirrors } = self;
+        registry.register("source_fetches", "Questions to servers of sources, by what came of them", fetches.clone());
+        registry.register_with_unit(
+            "source_fetch",
+            "How long servers of sources took to give their content, or to say that it is what it was",
+            Unit::Seconds,
+            seconds.clone(),
+        );
+        registry.register_with_unit(
+            "source_mirrors",
+            "What the mirrors of git repositories take on the disk",
+            Unit::Bytes,
+            mirrors.clone(),
+        );
+    }
+
+    /// Counts one question.
+    pub(crate) fn count(&self, kind: OriginKind, outcome: Outcome, took: Duration) {
+        let kind = kind.as_str();
+        self.fetches.get_or_create(&Fetch { kind, outcome: outcome.as_str() }).inc();
+        self.seconds.get_or_create(&Kind { kind }).observe(took.as_secs_f64());
+    }
+
+    /// What the mirrors take now.
+    pub(crate) fn mirrors(&self, bytes: u64) {
+        self.mirrors.set(bytes.cast_signed());
+    }
+}
