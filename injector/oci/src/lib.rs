@@ -1,1 +1,27 @@
 //! The files of an OCI artifact or image at one digest, and the other way: files become an artifact.
+//!
+//! A credential is sent to the registry's own host, and to a token realm elsewhere only if the caller agrees. What a registry sends is
+//! checked by its digest, and unpacked in memory within bounds.
+
+mod archive;
+mod challenge;
+mod credential;
+mod digest;
+mod error;
+mod layers;
+mod manifest;
+mod pull;
+mod push;
+mod reference;
+mod session;
+mod tags;
+mod wanted;
+
+pub use archive::{ArchiveError, Layer, Limits, unpack};
+pub use challenge::{Challenge, read as read_challenges};
+pub use credential::{Credential, CredentialError, credential_of};
+pub use error::OciError;
+pub use pull::{Artifact, Pulled, Request};
+pub use reference::{Located, Reference, ReferenceError};
+pub use session::Registry;
+pub use wanted::{Wanted, WantedError};

@@ -1,0 +1,195 @@
+//! What a registry is asked with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::reference::Reference;
+
+/// A credential for one registry.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// None.
+    Anonymous,
+    /// A name and a password, or a token in its place.
+    Basic {
+        /// The name.
+        username: String,
+        /// The password.
+        password: Zeroizing<String>,
+    },
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Basic { .. } => "Basic",
+        })
+    }
+}
+
+impl Credential {
+    /// The value of the header `Authorization` without its scheme, if there is one.
+    pub(crate) fn encoded(&self) -> Option<Zeroizing<String>> {
+        let Self::Basic { username, password } = self else { return None };
+        let plain = Zeroizing::new(format!("{username}:{}", password.as_str()));
+        Some(Zeroizing::new(STANDARD.encode(plain.as_bytes())))
+    }
+}
+
+/// A docker config that holds no credential that can be used. No message holds what it says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialError {
+    /// Not a docker config.
+    #[error("it is no docker config: a JSON object with the object auths")]
+    Json,
+    /// The entry is not complete.
+    #[error("its entry for {0} has neither auth nor username and password")]
+    Incomplete(String),
+    /// The entry can't be read.
+    #[error("auth of its entry for {0} is not the Base64 of NAME:PASSWORD")]
+    Encoding(String),
+    /// A token for another protocol.
+    #[error("its entry for {0} has an identity token, which Nudge does not use; store a password or an access token")]
+    IdentityToken(String),
+}
+
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    auths: BTreeMap<String, Entry>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Entry {
+    auth: Option<Hidden>,
+    username: Option<String>,
+    password: Option<Hidden>,
+    #[serde(rename = "identitytoken")]
+    identity_token: Option<Hidden>,
+}
+
+/// A text of a JSON document that is wiped from memory.
+#[derive(Deserialize)]
+#[serde(from = "String")]
+pub(crate) struct Hidden(pub(crate) Zeroizing<String>);
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+/// The credential that a docker config (`config.json`, `.dockerconfigjson`) has for this registry: that of its longest entry that stands
+/// for the repository. Helpers are programs, which are not run. No entry means no credential.
+pub fn credential_of(config: &[u8], reference: &Reference) -> Result<Credential, CredentialError> {
+    let config: Config = serde_json::from_slice(config).map_err(|_| CredentialError::Json)?;
+    let fitting = config.auths.into_iter().filter(|(name, _)| is_for(name, reference));
+    let Some((name, entry)) = fitting.max_by_key(|(name, _)| plain(name).len()) else {
+        return Ok(Credential::Anonymous);
+    };
+    let filled = |text: &Hidden| !text.0.is_empty();
+    if entry.identity_token.as_ref().is_some_and(filled) {
+        return Err(CredentialError::IdentityToken(shown(&name)));
+    }
+    if let Some(auth) = entry.auth.filter(filled) {
+        let wrong = || CredentialError::Encoding(shown(&name));
+        let decoded = Zeroizing::new(STANDARD.decode(auth.0.trim()).map_err(|_| wrong())?);
+        let text = std::str::from_utf8(&decoded).map_err(|_| wrong())?;
+        let (username, password) = text.split_once(':').ok_or_else(wrong)?;
+        let password = Zeroizing::new(password.trim_end_matches('\0').to_owned());
+        return Ok(Credential::Basic { username: username.to_owned(), password });
+    }
+    match (entry.username, entry.password) {
+        (Some(username), Some(Hidden(password))) => Ok(Credential::Basic { username, password }),
+        // Docker leaves such an entry behind when a helper has the credential.
+        (None, None) => Ok(Credential::Anonymous),
+        _ => Err(CredentialError::Incomplete(shown(&name))),
+    }
+}
+
+/// Keys of old configs are URLs.
+fn plain(name: &str) -> &str {
+    let name = name.strip_prefix("https://").or_else(|| name.strip_prefix("http://")).unwrap_or(name);
+    name.trim_end_matches('/')
+}
+
+fn shown(name: &str) -> String {
+    nudge_protocol::bounded_text::one_line(plain(name), 253)
+}
+
+/// Whether an entry stands for the registry, or for a part of it that has the repository.
+fn is_for(name: &str, reference: &Reference) -> bool {
+    let name = plain(name);
+    // As Docker calls its own registry.
+    if reference.address().host == "registry-1.docker.io" && ["index.docker.io/v1", "docker.io"].contains(&name) {
+        return true;
+    }
+    let (registry, path) = name.split_once('/').unwrap_or((name, ""));
+    let path = if matches!(path, "v1" | "v2") { "" } else { path };
+    let address = reference.address();
+    // A port that is written down though it is the usual one.
+    let usual = format!("{}:{}", address.host, address.port);
+    let same = [reference.registry(), &usual].iter().any(|it| it.eq_ignore_ascii_case(registry));
+    let below = reference.repository().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    same && (path.is_empty() || below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(config: &str, reference: &str) -> Result<Credential, CredentialError> {
+        credential_of(config.as_bytes(), &Reference::parse(reference).unwrap())
+    }
+
+    fn basic(username: &str, password: &str) -> Result<Credential, CredentialError> {
+        Ok(Credential::Basic { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) })
+    }
+
+    #[test]
+    fn the_entry_of_the_registry_is_found() {
+        let config = r#"{"auths": {
+            "registry.example.com": {"auth": "YTpi"},
+            "registry.example.com/team": {"auth": "YzpkOmU="},
+            "other.example.com:8443": {"username": "f", "password": "g"},
+            "https://index.docker.io/v1/": {"auth": "aDpp"},
+            "helped.example.com": {}
+        }, "credsStore": "desktop", "credHelpers": {"x": "y"}}"#;
+        assert_eq!(of(config, "oci://registry.example.com/a"), basic("a", "b"));
+        assert_eq!(of(config, "oci://registry.example.com/team/shop"), basic("c", "d:e"));
+        assert_eq!(of(config, "oci://registry.example.com/teams/shop"), basic("a", "b"));
+        assert_eq!(of(config, "oci://registry.example.com:443/a"), basic("a", "b"));
+        assert_eq!(of(config, "oci://other.example.com:8443/a"), basic("f", "g"));
+        assert_eq!(of(config, "oci://docker.io/a"), basic("h", "i"));
+        for none in ["other.example.com", "registry.example.com:444", "example.com", "helped.example.com"] {
+            assert_eq!(of(config, &format!("oci://{none}/a")), Ok(Credential::Anonymous), "{none}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_used_is_said_without_repeating_it() {
+        for (config, error) in [
+            ("hidden", CredentialError::Json),
+            (r#"{"auths": {"r": {"auth": "hidden!"}}}"#, CredentialError::Encoding("r".into())),
+            (r#"{"auths": {"r": {"auth": "aGlkZGVu"}}}"#, CredentialError::Encoding("r".into())),
+            (r#"{"auths": {"r": {"username": "hidden"}}}"#, CredentialError::Incomplete("r".into())),
+            (
+                r#"{"auths": {"r": {"auth": "YTpi", "identitytoken": "hidden"}}}"#,
+                CredentialError::IdentityToken("r".into()),
+            ),
+        ] {
+            let found = of(config, "oci://r/a").unwrap_err();
+            assert!(!format!("{found} {found:?}").contains("hidden"));
+            assert_eq!(found, error);
+        }
+        let basic = basic("hidden", "hidden").unwrap();
+        assert_eq!(format!("{basic:?}"), "Basic");
+    }
+}

@@ -1,0 +1,197 @@
+//! Why there is no artifact, and what to do. Nothing of what a server wrote is repeated but names of platforms, which are checked.
+
+use nudge_outbound::HttpError;
+
+use crate::archive::ArchiveError;
+use crate::wanted::WantedError;
+
+/// Why.
+#[derive(Debug, thiserror::Error)]
+pub enum OciError {
+    /// The wish itself.
+    #[error(transparent)]
+    Wanted(#[from] WantedError),
+    /// The folder.
+    #[error("the path {0:?} must stay below the root of the artifact, without .. in it")]
+    Path(String),
+    /// No answer.
+    #[error("{host} gave no answer")]
+    Http {
+        /// The registry, its token realm, or its storage.
+        host: String,
+        /// The cause.
+        #[source]
+        source: HttpError,
+    },
+    /// All of it took too long.
+    #[error("the artifact was not there within {0} s; the registry is slow, or the artifact too large")]
+    TooSlow(u64),
+    /// Nobody was asked as.
+    #[error(
+        "there is no repository {repository}, or it is not public; check its name, or give a credential of somebody who may {act} it"
+    )]
+    NoAccess {
+        /// The repository.
+        repository: String,
+        /// pull or push.
+        act: &'static str,
+    },
+    /// The credential is good, and does not do.
+    #[error(
+        "there is no repository {repository}, or the credential may not {act} it; check its name and the rights of the credential"
+    )]
+    Denied {
+        /// The repository.
+        repository: String,
+        /// pull or push.
+        act: &'static str,
+    },
+    /// The credential is not good.
+    #[error("{host} refuses the credential; check name and password, and whether a token has expired")]
+    CredentialRefused {
+        /// Who does.
+        host: String,
+    },
+    /// Tokens are made elsewhere.
+    #[error(
+        "{registry} has its tokens made by {host}, and the credential is not sent there; if the host is trusted, list it among the hosts \
+         that the credential is for"
+    )]
+    RealmElsewhere {
+        /// The registry.
+        registry: String,
+        /// The host of the realm.
+        host: String,
+    },
+    /// Tokens without TLS.
+    #[error("{registry} has its tokens made by {host} without TLS; nothing is sent there")]
+    RealmWithoutTls {
+        /// The registry.
+        registry: String,
+        /// The host of the realm.
+        host: String,
+    },
+    /// The realm is no address.
+    #[error("{registry} has its tokens made by an address that can't be used")]
+    Realm {
+        /// The registry.
+        registry: String,
+    },
+    /// Another authentication.
+    #[error("{host} asks for another authentication than Basic and Bearer, which Nudge does not have")]
+    Challenge {
+        /// The registry.
+        host: String,
+    },
+    /// The realm gave none.
+    #[error("{host} gave no token; check that it serves registries")]
+    NoToken {
+        /// The host of the realm.
+        host: String,
+    },
+    /// No such repository.
+    #[error("there is no repository {0}; check its name, or push something to it")]
+    NoRepository(String),
+    /// No such tag or digest.
+    #[error("the repository {repository} has no {wanted}; see which tags it has")]
+    NoVersion {
+        /// The repository.
+        repository: String,
+        /// The tag or digest.
+        wanted: String,
+    },
+    /// No tag in the range.
+    #[error("none of the {tags} tags of {repository} is a version within {range}; widen the range, or push such a tag")]
+    NoMatch {
+        /// The repository.
+        repository: String,
+        /// The range.
+        range: String,
+        /// How many there are.
+        tags: usize,
+    },
+    /// It is not there for this platform.
+    #[error("the artifact is not there for platform {wanted:?}; it is there for {}", there.join(", "))]
+    NoPlatform {
+        /// The wish.
+        wanted: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+    /// It is there for several platforms.
+    #[error("the artifact is there for several platforms; name one of {}", .0.join(", "))]
+    WhichPlatform(Vec<String>),
+    /// Not what the distribution specification says.
+    #[error("the {what} of {repository} is not as the OCI specifications say: {why}")]
+    Malformed {
+        /// The repository.
+        repository: String,
+        /// Manifest, index, list of tags.
+        what: &'static str,
+        /// The rule.
+        why: &'static str,
+    },
+    /// Another content than named.
+    #[error(
+        "what {host} sent as {digest} has another digest; nothing of it is used. Check what stands between, such as a proxy"
+    )]
+    Digest {
+        /// Who.
+        host: String,
+        /// The digest that was asked for.
+        digest: String,
+    },
+    /// Too long.
+    #[error(
+        "{what} has more than {limit} bytes, which is the limit; name a path with less in it, or divide the artifact"
+    )]
+    TooLarge {
+        /// What.
+        what: String,
+        /// The bound.
+        limit: u64,
+    },
+    /// Too many.
+    #[error("the artifact has more than {limit} {what}, which is the limit")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The bound.
+        limit: usize,
+    },
+    /// A redirect that is not followed.
+    #[error("{host} redirects {what}, which is not followed: {why}")]
+    Redirect {
+        /// Who.
+        host: String,
+        /// What was asked for.
+        what: &'static str,
+        /// The rule.
+        why: &'static str,
+    },
+    /// A layer.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// Nothing is wanted of it.
+    #[error("{}; see what is in the artifact", match .0.as_str() {
+        "" => "the artifact has no file that is wanted".to_owned(),
+        path => format!("the artifact has no file that is wanted below {path}"),
+    })]
+    NoFiles(String),
+    /// Too often.
+    #[error("{host} refuses more requests for now; try later, or with a credential")]
+    Busy {
+        /// Who.
+        host: String,
+    },
+    /// Anything else.
+    #[error("{host} answered {what} with status {status}")]
+    Status {
+        /// Who.
+        host: String,
+        /// What was asked for.
+        what: &'static str,
+        /// The status.
+        status: u16,
+    },
+}

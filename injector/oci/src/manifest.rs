@@ -1,0 +1,160 @@
+//! Manifests and indexes: what of them is used. They come from anybody.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::digest::is_digest;
+
+/// Media types that are asked for.
+pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// That of manifests which are pushed.
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// Configs of images, whose layers have whiteouts.
+const IMAGE_CONFIGS: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+
+/// The annotation that says when something was made.
+const CREATED: &str = "org.opencontainers.image.created";
+
+/// What content is named by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Descriptor {
+    pub(crate) media_type: String,
+    pub(crate) digest: String,
+    pub(crate) size: u64,
+    pub(crate) annotations: BTreeMap<String, String>,
+    platform: Option<Platform>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Platform {
+    os: String,
+    architecture: String,
+    variant: Option<String>,
+}
+
+impl Platform {
+    /// On one line, if it is a platform and no text.
+    fn shown(&self) -> Option<String> {
+        let names = [Some(&self.os), Some(&self.architecture), self.variant.as_ref().filter(|it| !it.is_empty())];
+        let is_name = |name: &&String| {
+            (1..=32).contains(&name.len()) && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-".contains(&it))
+        };
+        let names: Vec<&str> =
+            names.into_iter().flatten().map(|it| is_name(&it).then_some(it.as_str())).collect::<Option<_>>()?;
+        // Such are attestations, which are about another one.
+        (names[..2] != ["unknown", "unknown"]).then(|| names.join("/"))
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Raw {
+    schema_version: u32,
+    manifests: Option<Vec<Descriptor>>,
+    config: Option<Descriptor>,
+    layers: Option<Vec<Descriptor>>,
+    annotations: BTreeMap<String, String>,
+}
+
+/// One of both.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// Names a manifest for each platform.
+    Index { manifests: Vec<Descriptor>, created: Option<Timestamp> },
+    /// Names layers.
+    Manifest(Manifest),
+}
+
+/// Names layers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
+    pub(crate) created: Option<Timestamp>,
+}
+
+impl Manifest {
+    /// Whether it is an image, and no other artifact.
+    pub(crate) fn is_image(&self) -> bool {
+        IMAGE_CONFIGS.contains(&self.config.media_type.as_str())
+    }
+}
+
+/// Reads a document. The error is the rule that it breaks.
+pub(crate) fn read(text: &[u8]) -> Result<Document, &'static str> {
+    let raw: Raw = serde_json::from_slice(text).map_err(|_| "it is no JSON of that kind")?;
+    if raw.schema_version != 2 {
+        return Err("its schemaVersion is not 2");
+    }
+    let created = raw.annotations.get(CREATED).and_then(|it| it.parse().ok());
+    let named = |descriptors: &[Descriptor]| descriptors.iter().all(|it| is_digest(&it.digest));
+    match (raw.manifests, raw.config, raw.layers) {
+        (Some(manifests), None, None) if named(&manifests) => Ok(Document::Index { manifests, created }),
+        (None, Some(config), Some(layers)) if named(&layers) && is_digest(&config.digest) => {
+            Ok(Document::Manifest(Manifest { config, layers, created }))
+        }
+        // Programs that read one and programs that read the other would see two artifacts of one digest.
+        (Some(_), ..) if raw.schema_version == 2 => {
+            Err("it is index and manifest at once, or names no digest of SHA-256")
+        }
+        _ => Err("it has no config, or no layers, or names no digest of SHA-256"),
+    }
+}
+
+/// When an image was made, by its config.
+pub(crate) fn created_of(config: &[u8]) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct Config {
+        created: Option<String>,
+    }
+    let config: Config = serde_json::from_slice(config).ok()?;
+    config.created?.parse().ok()
+}
+
+/// Why none is chosen.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ChoiceError {
+    /// There is none for it.
+    None(Vec<String>),
+    /// There are several, and no wish.
+    Several(Vec<String>),
+}
+
+/// The manifest for a platform such as `linux/amd64` or `linux/arm/v7`. Without a wish, there must be one.
+pub(crate) fn choose<'a>(manifests: &'a [Descriptor], wanted: Option<&str>) -> Result<&'a Descriptor, ChoiceError> {
+    let named = || manifests.iter().map(|it| (it, it.platform.as_ref().map(Platform::shown)));
+    // Without a platform it is for all; with one that can't be read it is for none.
+    let usable: Vec<(&Descriptor, String)> = named()
+        .filter_map(|(it, platform)| match platform {
+            None => Some((it, "any".to_owned())),
+            Some(platform) => Some((it, platform?)),
+        })
+        .collect();
+    let there = || usable.iter().map(|(_, platform)| platform.clone()).take(SHOWN).collect();
+    let Some(wanted) = wanted else {
+        return match &usable[..] {
+            [(one, _)] => Ok(*one),
+            [] => Err(ChoiceError::None(Vec::new())),
+            _ => Err(ChoiceError::Several(there())),
+        };
+    };
+    let exact = usable.iter().find(|(_, platform)| platform == wanted);
+    // `linux/arm64` is also that with a variant, if there is one of it.
+    let of_any_variant = || {
+        let mut fitting =
+            usable.iter().filter(|(_, it)| it.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/')));
+        fitting.next().filter(|_| fitting.next().is_none())
+    };
+    exact.or_else(of_any_variant).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(there()))
+}
+
+/// The most platforms that a message has.
+const SHOWN: usize = 20;

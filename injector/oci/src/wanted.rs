@@ -1,0 +1,73 @@
+//! Which artifact of a repository is wanted.
+
+use semver::VersionReq;
+
+use crate::digest::is_digest;
+
+/// A tag, a range of tags, or a digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// What the tag names now.
+    Tag(String),
+    /// The highest tag within this range of semantic versions, such as `>=1.2, <2`.
+    Semver(String),
+    /// This content and no other: `sha256:…`.
+    Digest(String),
+}
+
+/// A wish that no registry can meet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WantedError {
+    /// Not a tag.
+    #[error("{0:?} is no tag: a tag has 1 to 128 letters, digits and ._-, and does not begin with . or -")]
+    Tag(String),
+    /// Not a range.
+    #[error("{0:?} is no range of versions; write one as in >=1.2, <2")]
+    Semver(String),
+    /// Not a digest.
+    #[error("{0:?} is no digest; write sha256: and 64 digits from 0 to f")]
+    Digest(String),
+}
+
+impl Wanted {
+    /// Checks the form.
+    pub fn check(&self) -> Result<(), WantedError> {
+        match self {
+            Self::Tag(tag) if !is_tag(tag) => Err(WantedError::Tag(tag.clone())),
+            Self::Semver(range) => range_of(range).map(drop),
+            Self::Digest(digest) if !is_digest(digest) => Err(WantedError::Digest(digest.clone())),
+            Self::Tag(_) | Self::Digest(_) => Ok(()),
+        }
+    }
+}
+
+/// The range of a text.
+pub(crate) fn range_of(text: &str) -> Result<VersionReq, WantedError> {
+    VersionReq::parse(text).map_err(|_| WantedError::Semver(text.to_owned()))
+}
+
+/// Whether the text can be a tag.
+pub(crate) fn is_tag(text: &str) -> bool {
+    let in_tag = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
+    (1..=128).contains(&text.len()) && text.bytes().all(in_tag) && !text.starts_with(['.', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_form() {
+        for good in ["v1", "1.2.3", "_a", "A-b.c", &"a".repeat(128)] {
+            assert_eq!(Wanted::Tag(good.to_owned()).check(), Ok(()), "{good}");
+        }
+        for bad in ["", ".a", "-a", "a b", "a/b", "a\n", "../a", &"a".repeat(129)] {
+            assert!(Wanted::Tag(bad.to_owned()).check().is_err(), "{bad}");
+        }
+        for good in ["1", "1.x", "^1.2", "~1.2.3", ">=1.0, <2", "*", ">=1.0.0-rc.1"] {
+            assert_eq!(Wanted::Semver(good.to_owned()).check(), Ok(()), "{good}");
+        }
+        assert!(Wanted::Semver("latest".to_owned()).check().is_err());
+        assert!(Wanted::Digest("sha256:1".to_owned()).check().is_err());
+    }
+}
