@@ -12,12 +12,12 @@ pub mod commands;
 pub mod eventually;
 pub mod fakes;
 pub mod kubelet;
-pub mod openbao;
 pub mod policies;
 pub mod ports;
 pub mod process;
 pub mod procfs;
 pub mod python;
+pub mod servers;
 pub mod tools;
 
 pub use agent::access::Access;

@@ -66,6 +66,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "nudge-cluster",
             "nudge-controller",
             "nudge-core",
+            "nudge-git",
             "nudge-hub",
             "nudge-outbound",
             "nudge-protocol",

@@ -5,7 +5,8 @@
 {{- $container := first $pod.containers -}}
 {{- $roles := dict "nudge-injector" $values.control "nudge-hub" $values.hub "nudge-certs" $values.certs "nudge-sources" $values.sourcesRole "nudge-analysis" $values.analysisRole -}}
 {{- $role := get $roles .object.metadata.name -}}
-{{- $_ := set $container "image" (include "nudge.image" (dict "name" "nudge-injector" "top" .top)) -}}
+{{- $image := ternary "nudge-sources" "nudge-injector" (eq .object.metadata.name "nudge-sources") -}}
+{{- $_ := set $container "image" (include "nudge.image" (dict "name" $image "top" .top)) -}}
 {{- $env := dict -}}
 {{- if eq .object.metadata.name "nudge-injector" -}}
 {{- $_ := set $env "NUDGE_AGENT_IMAGE" (include "nudge.image" (dict "name" "nudge-agent" "top" .top)) -}}

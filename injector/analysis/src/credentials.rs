@@ -1,37 +1,20 @@
-//! The Secret that a query names: whom it may be shown to, and what is sent.
+//! What of the Secret that a query names is sent with it.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::HeaderValue;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
-use nudge_cluster::call::{CallError, call};
+use kube::Client;
+use nudge_cluster::credential_secret::{CredentialSecret, CredentialSecretError};
 use nudge_core::outbound::Address;
 use nudge_outbound::{Authorities, of_pem};
-use nudge_protocol::labels::ALLOWED_HOSTS;
-use zeroize::{Zeroize as _, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Why the Secret is not used. No value of it is repeated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialsError {
-    /// It can't be read.
-    #[error("{0} may not get Secret {1}: allow it by a Role with resourceNames, as injector/README.md shows")]
-    Forbidden(String, String),
-    /// It is not there.
-    #[error("Secret {0} does not exist")]
-    Missing(String),
-    /// It can't be read now.
-    #[error("Secret {0} can't be read")]
-    Unreadable(String, #[source] CallError),
-    /// It is for other hosts.
-    #[error("Secret {secret} is not for {host}: its annotation {ALLOWED_HOSTS} does not name this host")]
-    OtherHost {
-        /// The Secret.
-        secret: String,
-        /// Where the query would have gone.
-        host: String,
-    },
+    /// It can't be had, or is for other hosts.
+    #[error(transparent)]
+    Secret(#[from] CredentialSecretError),
     /// What it holds makes no header.
     #[error("Secret {0} needs the key token, or username and password, and no other characters than a header can have")]
     Unusable(String),
@@ -56,26 +39,13 @@ pub(crate) async fn credentials(
     (namespace, name): (&str, &str),
     address: &Address,
 ) -> Result<Credentials, CredentialsError> {
-    let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    let mut secret = match call(|| format!("reading Secret {namespace}/{name}"), api.get_opt(name)).await {
-        Ok(Some(secret)) => secret,
-        Ok(None) => return Err(CredentialsError::Missing(name.to_owned())),
-        Err(error) if error.code() == 403 => {
-            return Err(CredentialsError::Forbidden(account.to_owned(), name.to_owned()));
-        }
-        Err(error) => return Err(CredentialsError::Unreadable(name.to_owned(), error)),
-    };
-    let made = of_secret(&secret, name, address);
-    secret.data.iter_mut().flat_map(|data| data.values_mut()).for_each(|value| value.0.zeroize());
-    made
+    let secret = CredentialSecret::read(client, account, (namespace, name)).await?;
+    of_secret(&secret, name, address)
 }
 
-fn of_secret(secret: &Secret, name: &str, address: &Address) -> Result<Credentials, CredentialsError> {
-    let hosts = secret.metadata.annotations.as_ref().and_then(|all| all.get(ALLOWED_HOSTS));
-    if !hosts.is_some_and(|hosts| address.is_in(hosts)) {
-        return Err(CredentialsError::OtherHost { secret: name.to_owned(), host: address.authority() });
-    }
-    let value = |key: &str| secret.data.as_ref()?.get(key).map(|ByteString(bytes)| bytes.as_slice());
+fn of_secret(secret: &CredentialSecret, name: &str, address: &Address) -> Result<Credentials, CredentialsError> {
+    secret.check(address)?;
+    let value = |key: &str| secret.value(key);
     let unusable = || CredentialsError::Unusable(name.to_owned());
     let roots = value("ca.crt").map(|text| of_pem(text).ok_or_else(|| CredentialsError::Certificate(name.to_owned())));
     let roots = roots.transpose()?;
@@ -101,15 +71,15 @@ fn of_secret(secret: &Secret, name: &str, address: &Address) -> Result<Credentia
 
 #[cfg(test)]
 mod tests {
+    use nudge_protocol::labels::ALLOWED_HOSTS;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn made(hosts: Option<&str>, data: &Value) -> Result<Credentials, CredentialsError> {
-        let annotations = hosts.map(|hosts| json!({ALLOWED_HOSTS: hosts}));
-        let secret = json!({"metadata": {"annotations": annotations}, "stringData": {}, "data": data});
+    fn made(hosts: &str, data: &Value) -> Result<Credentials, CredentialsError> {
+        let secret = json!({"metadata": {"annotations": {ALLOWED_HOSTS: hosts}}, "data": data});
         let address = Address::parse("https://prometheus.example.com:9090").unwrap();
-        of_secret(&serde_json::from_value(secret).unwrap(), "metrics", &address)
+        of_secret(&CredentialSecret::of("metrics", serde_json::from_value(secret).unwrap()), "metrics", &address)
     }
 
     fn encoded(text: &str) -> String {
@@ -117,20 +87,17 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_sent_to_the_hosts_that_it_names_and_to_no_others() {
+    fn a_token_is_sent_to_the_hosts_that_the_secret_names_and_to_no_others() {
         let token = json!({"token": encoded("hunter2\n")});
-        let header = made(Some("prometheus.example.com"), &token).unwrap().authorization.unwrap();
+        let header = made("prometheus.example.com", &token).unwrap().authorization.unwrap();
         assert_eq!((header.to_str().unwrap(), format!("{header:?}").as_str()), ("Bearer hunter2", "Sensitive"));
-        for hosts in [None, Some(""), Some("example.com"), Some("prometheus.example.com:443"), Some("*")] {
-            let error = made(hosts, &token).err().unwrap();
-            assert!(matches!(error, CredentialsError::OtherHost { .. }), "{hosts:?}");
-            assert!(!format!("{error} {error:?}").contains("hunter2"));
-        }
+        let error = made("example.com", &token).err().unwrap();
+        assert!(matches!(error, CredentialsError::Secret(CredentialSecretError::OtherHost { .. })));
     }
 
     #[test]
     fn a_user_and_a_password_are_sent_and_nothing_else_is() {
-        let of = |data: Value| made(Some("prometheus.example.com"), &data);
+        let of = |data: Value| made("prometheus.example.com", &data);
         let basic = of(json!({"username": encoded("a"), "password": encoded("hunter2")})).unwrap();
         assert_eq!(basic.authorization.unwrap(), format!("Basic {}", encoded("a:hunter2")));
         for data in [

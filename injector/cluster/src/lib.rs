@@ -1,6 +1,7 @@
 //! What Nudge knows of the cluster and how it talks to the API server: watches that keep an index, the lease, the work queue, Events.
 
 pub mod call;
+pub mod credential_secret;
 pub mod events;
 pub mod features;
 pub mod guarded;

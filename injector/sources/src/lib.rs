@@ -1,9 +1,13 @@
 //! Sources: living objects become versions of a config. What is done is decided in `nudge_core::sources`; here it is watched and written.
 
 mod content;
+mod credentials;
+mod files;
 mod follow;
+mod git;
 mod metrics;
 mod namespace;
+mod oci;
 mod remote;
 mod run;
 mod shared;

@@ -28,7 +28,11 @@ pub(crate) trait Remote: Send + 'static {
 }
 
 /// Asks at once, and then every `interval`.
-pub(crate) fn poll<R: Remote>(remote: R, interval: Duration, metrics: FetchMetrics) -> BoxStream<'static, Seen<Object>> {
+pub(crate) fn poll<R: Remote>(
+    remote: R,
+    interval: Duration,
+    metrics: FetchMetrics,
+) -> BoxStream<'static, Seen<Object>> {
     let state = (remote, Duration::ZERO, 0, metrics);
     unfold(state, move |(mut remote, mut wait, mut failures, metrics)| async move {
         loop {
@@ -106,8 +110,11 @@ mod tests {
         let asked = Arc::default();
         let script = vec![Ok(true), Ok(false), Err(()), Err(()), Err(()), Ok(true)];
         let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
-        let seen: Vec<_> =
-            poll(remote, Duration::from_mins(1), FetchMetrics::default()).take(5).map(|seen| matches!(seen, Seen::There(_))).collect().await;
+        let seen: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
+            .take(5)
+            .map(|seen| matches!(seen, Seen::There(_)))
+            .collect()
+            .await;
         assert_eq!(seen, [true, false, false, false, true]);
         let asked = asked.lock().unwrap().clone();
         let waits: Vec<_> = asked.windows(2).map(|two| (two[1].0 - two[0].0).as_secs_f64()).collect();

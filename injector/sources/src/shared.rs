@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kube::Client;
 use nudge_cluster::guarded::Guard;
 use nudge_cluster::turns::Turns;
+use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
 use ring::hmac;
 
@@ -24,6 +25,8 @@ pub struct Sources {
     pub guard: Guard,
     /// The authorities that this image trusts.
     pub roots: Authorities,
+    /// The mirrors of git repositories.
+    pub mirrors: Mirrors,
     /// Counts what servers are asked for.
     pub metrics: FetchMetrics,
     /// Who may ask a server now.

@@ -13,6 +13,8 @@ use nudge_core::sources::interval;
 use nudge_core::versions::{Contents, contents_of};
 
 use crate::follow::{Seen, follow};
+use crate::git::Git;
+use crate::oci::Oci;
 use crate::remote::poll;
 use crate::shared::Sources;
 use crate::vault::Vault;
@@ -63,13 +65,14 @@ pub(crate) fn content(
     namespace: &str,
     source: &ConfigSource,
 ) -> BoxStream<'static, Seen<Object>> {
-    let interval = interval(source);
+    let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
+    let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     match source.spec.from.only() {
-        Some(FromOne::Object(kind, name)) => watched(&sources.client, namespace, (kind, name), sources.watch_seconds),
-        Some(FromOne::Vault(vault)) => {
-            poll(Vault::new(Arc::clone(sources), namespace.to_owned(), source, vault.clone()), interval, sources.metrics.clone())
-        }
-        Some(FromOne::Git(_) | FromOne::Oci(_)) | None => futures::stream::pending().boxed(),
+        Some(FromOne::Object(kind, name)) => watched(&sources.client, &namespace, (kind, name), sources.watch_seconds),
+        Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
+        Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
+        Some(FromOne::Vault(vault)) => poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics),
+        None => futures::stream::pending().boxed(),
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Options {
     pub(super) sources_lease: LeaseSettings,
     /// The service account of the role sources, as kubectl takes it.
     pub(super) sources_account: String,
+    /// Where the role sources keeps mirrors, and how many bytes they may take.
+    pub(super) mirrors: (PathBuf, u64),
     pub(super) analysis_lease: LeaseSettings,
     /// The service account of the role analysis, as kubectl takes it.
     pub(super) analysis_account: String,
@@ -134,6 +136,7 @@ impl TryFrom<ServeSettings> for Options {
             hub_lease: lease(settings.hub_lease),
             sources_lease: lease(settings.sources_lease),
             sources_account: format!("{namespace}:{}", settings.sources_service_account),
+            mirrors: (settings.mirrors_dir, u64::from(settings.mirrors_mib) << 20),
             analysis_lease: lease(settings.analysis_lease),
             analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,

@@ -157,8 +157,11 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     let (config, client) = cluster::find().await?;
     let roles = options.roles;
     // Nobody reaches a process that serves nobody and has nothing to show.
-    let health_listener =
-        if roles.serve() || roles.sources { Some(listen(options.listen_health, "health and metrics").await?) } else { None };
+    let health_listener = if roles.serve() || roles.sources {
+        Some(listen(options.listen_health, "health and metrics").await?)
+    } else {
+        None
+    };
     tracing::info!(
         replica = options.replica,
         version = env!("CARGO_PKG_VERSION"),

@@ -78,6 +78,12 @@ pub struct ServeSettings {
     /// Service account of the role sources, for its messages about missing rights.
     #[arg(long, env = "NUDGE_SOURCES_SERVICE_ACCOUNT", default_value = "nudge-sources", value_name = "NAME")]
     pub sources_service_account: String,
+    /// Folder of the role sources for mirrors of git repositories.
+    #[arg(long, env = "NUDGE_MIRRORS_DIR", default_value = "/var/cache/nudge-sources", value_name = "DIR")]
+    pub mirrors_dir: PathBuf,
+    /// What these mirrors may take on the disk, in MiB.
+    #[arg(long, env = "NUDGE_MIRRORS_MIB", default_value_t = 4096, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
+    pub mirrors_mib: u32,
     /// Lease that decides which replica asks for the numbers that versions are judged by.
     #[arg(long, env = "NUDGE_ANALYSIS_LEASE", default_value = "nudge-analysis", value_name = "NAME")]
     pub analysis_lease: String,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_cluster::guarded::Guard;
+use nudge_git::Mirrors;
 use nudge_outbound::of_image;
 use nudge_sources::{FetchMetrics, Sources, run};
 
@@ -31,6 +32,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         watch_seconds: seconds,
         guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string()),
         roots: of_image(),
+        mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,
         turns: Sources::turns(),
     });

@@ -146,7 +146,7 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
         ("metadata", "nothing is sent to 169.254.169.254: it is link-local"),
         ("loopback", "nothing is sent to localhost: it is the machine itself"),
         ("foreign", "Secret foreign is not for"),
-        ("closed", "may not get Secret closed"),
+        ("closed", "Secret closed may not be read; allow it: kubectl create role"),
         ("api", "nothing is sent to ::ffff:"),
     ];
     let object = said(&scene, &expected.map(|(name, _)| name)).await?;

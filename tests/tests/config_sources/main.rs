@@ -5,6 +5,7 @@
 
 mod contention;
 mod failing;
+mod git;
 mod living;
 mod pod;
 mod published;

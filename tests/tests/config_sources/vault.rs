@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
-use nudge_tests::openbao::{OpenBao, ROOT};
+use nudge_tests::servers::openbao::{OpenBao, ROOT};
 use serde_json::{Value, json};
 
 use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
@@ -23,27 +22,8 @@ const VALUE: &str = "hunter2-of-vault";
 /// A server that knows the cluster by the auth method `kubernetes`.
 async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
-    // It asks the API server whose a token is, as an account that may.
-    space.service_account("reviewer").await?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(installation.cluster.admin().await?);
-    let name = format!("reviewer-{}", space.name);
-    let binding = json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reviewer", "namespace": space.name}],
-    });
-    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
-    let accounts = space.api::<ServiceAccount>();
-    let asked = accounts.create_token_request("reviewer", &PostParams::default(), &TokenRequest::default()).await?;
-    let reviewer = asked.status.context("no token")?.token;
-    bao.bao(&["auth", "enable", "kubernetes"])?;
-    bao.bao(&[
-        "write",
-        "auth/kubernetes/config",
-        &format!("kubernetes_host={}", installation.cluster.url()),
-        &format!("kubernetes_ca_cert={}", installation.cluster.authority().certificate()),
-        &format!("token_reviewer_jwt={reviewer}"),
-    ])?;
+    let cluster = installation.cluster;
+    let reviewer = bao.knows(space, &cluster.url(), &cluster.authority().certificate()).await?;
     bao.bao(&["secrets", "enable", "-path=old", "-version=1", "kv"])?;
     Ok(Some((bao, reviewer)))
 }

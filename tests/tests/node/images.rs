@@ -95,11 +95,16 @@ impl Programs {
         let nginx = program(&tools::look("nginx").context("no nginx")?, "/usr/sbin/nginx");
         let nginx = busybox.iter().cloned().chain(nginx).chain(source("nginx/app.sh", "/app.sh"));
         let nginx = nginx.chain(source("nginx/nginx.conf.template", "/nginx.conf.template")).collect();
+        let git = ["/usr/bin/git", "/usr/lib/git-core/git-remote-https", "/usr/bin/ssh", "/usr/bin/ssh-keygen"];
+        let git = git.into_iter().flat_map(|path| program(Path::new(path), path));
+        let sources =
+            busybox.iter().cloned().chain(git).chain(nudge("nudge-injector", "/nudge-injector:0555", "serve"));
         let rust = program(&self.folder.join("nudge-example-rust"), "/app").to_vec();
         Ok(vec![
             ("nudge-agent", nudge("nudge-agent", "/nudge-agent:0111", "run")),
             ("nudge-agent-kill", nudge("nudge-agent", "/nudge-agent:0111:cap_kill", "run")),
             ("nudge-injector", nudge("nudge-injector", "/nudge-injector:0555", "serve")),
+            ("nudge-sources", sources.collect()),
             ("nudge-example-python", example(script("python/app.py"), &["python3", "/app.py"])),
             ("nudge-example-webhook", example(script("webhook/app.py"), &["python3", "/app.py"])),
             ("nudge-example-node", example(node, &["node", "/app.mjs"])),

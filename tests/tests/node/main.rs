@@ -28,9 +28,9 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, certificates, checks, deleted, demo, edits, exposure, failures, forged, guarded, handlers, in_place,
-    jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback, rollout,
-    secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    attackers, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded, handlers,
+    in_place, jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback,
+    rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Suite};
 
@@ -55,6 +55,7 @@ const SCENARIOS: &[(&str, Run)] = &[
     ("secrets", |suite| Box::pin(secrets::run(suite))),
     ("certificates", |suite| Box::pin(certificates::run(suite))),
     ("edits", |suite| Box::pin(edits::run(suite))),
+    ("fetched", |suite| Box::pin(fetched::run(suite))),
     ("jobs", |suite| Box::pin(jobs::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
     ("forged", |suite| Box::pin(forged::run(suite))),

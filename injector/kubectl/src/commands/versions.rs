@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::VersionedConfig;
+use nudge_api::{Origin, VersionedConfig};
 use nudge_protocol::{ConfigName, labels};
 use serde::Serialize;
 
@@ -41,6 +41,9 @@ struct Row {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sealed_at: Option<Time>,
+    /// Where its content is from, as its creator says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin: Option<Origin>,
 }
 
 /// The sealed versions in the order in which they were sealed, then the incomplete ones.
@@ -54,6 +57,7 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
             keys: Some(version.keys),
             bytes: Some(version.bytes),
             sealed_at: version.sealed_at.clone(),
+            origin: version.origin.clone(),
         })
         .collect();
     let mut incomplete: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -74,6 +78,7 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
         keys: None,
         bytes: None,
         sealed_at: None,
+        origin: None,
     }));
     rows
 }
@@ -94,6 +99,7 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
                 let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
                 let sealed = row.sealed_at.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
                 let objects = row.objects.len().to_string();
+                let origin = row.origin.as_ref().map_or_else(|| "-".to_owned(), Origin::line);
                 vec![
                     row.version.clone(),
                     row.state.clone(),
@@ -101,10 +107,17 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
                     number(row.keys.map(u64::from)),
                     number(row.bytes),
                     sealed,
+                    origin,
                 ]
             };
-            let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-            session.out.print(&table(&["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "SEALED"], &cells))
+            let mut cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+            let mut heads = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "SEALED", "ORIGIN"];
+            // Most versions are made by hand.
+            if rows.iter().all(|row| row.origin.is_none()) {
+                heads.pop();
+                cells.iter_mut().for_each(|row| drop(row.pop()));
+            }
+            session.out.print(&table(&heads, &cells))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
+    Origin,
     Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval, VersionState,
     VersionedConfig,
 };
@@ -86,6 +87,9 @@ struct VersionDetail {
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sealed_at: Option<i64>,
+    /// Where its content is from, as its creator says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
     /// It never becomes current by itself.
     consent: bool,
     /// Who asked for it last, and when.
@@ -165,6 +169,7 @@ impl Detail {
             keys: Some(version.keys),
             bytes: Some(version.bytes),
             sealed_at: version.sealed_at.as_ref().map(second),
+            from: version.origin.as_ref().map(Origin::line),
             consent: matches!(version.consent, Some(Consent::Needed | Consent::NeededAnew)),
             requested_by: last(&version.version).and_then(|release| release.requested_by.clone()),
             requested_at: last(&version.version).and_then(|release| release.requested_at.as_ref()).map(second),
@@ -176,6 +181,7 @@ impl Detail {
             keys: None,
             bytes: None,
             sealed_at: None,
+            from: None,
             consent: false,
             requested_by: None,
             requested_at: None,

@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod edits;
 pub(crate) mod exposure;
 pub(crate) mod failures;
+pub(crate) mod fetched;
 pub(crate) mod forged;
 pub(crate) mod guarded;
 pub(crate) mod handlers;

@@ -32,6 +32,7 @@ function facts(version, origin, previous) {
     element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
       previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
     element("div", { class: "soft" }, size, origin ? made() : "", version.sealedAt ? age(version.sealedAt, "; sealed ") : "", request(version)),
+    version.from ? element("div", { class: "soft" }, `from ${version.from}`) : "",
     version.message ? element("div", {}, version.message) : "",
   ];
 }

