@@ -38,7 +38,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
         ],
     ),
     ("nudge-outbound", &["nudge-core"]),
-    ("nudge-git", &["nudge-core", "nudge-outbound"]),
+    ("nudge-git", &["nudge-core", "nudge-outbound", "nudge-protocol"]),
     ("nudge-oci", &["nudge-core", "nudge-outbound", "nudge-protocol"]),
     ("nudge-analysis", &["nudge-api", "nudge-cluster", "nudge-core", "nudge-outbound", "nudge-protocol"]),
     ("nudge-authoring", &["nudge-api", "nudge-core", "nudge-protocol"]),

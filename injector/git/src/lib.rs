@@ -1,1 +1,27 @@
 //! The files of a git repository under one path, at one commit, by the git program of the distribution.
+
+mod app;
+mod credential;
+mod error;
+mod http;
+mod lfs;
+mod mirror;
+mod mirrors;
+mod program;
+mod reference;
+mod request;
+mod revision;
+mod session;
+mod settings;
+mod signature;
+mod stderr;
+mod tree;
+mod url;
+
+pub use app::App;
+pub use credential::Credential;
+pub use error::GitError;
+pub use mirrors::Mirrors;
+pub use request::{Commit, Fetched, Request};
+pub use revision::{Revision, RevisionError};
+pub use url::{GitUrl, GitUrlError};

@@ -1,0 +1,97 @@
+//! Who asks a server.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ring::digest::{Context, SHA256};
+use zeroize::Zeroizing;
+
+use crate::app::App;
+
+/// Who asks a server.
+#[derive(Clone)]
+pub enum Credential {
+    /// Anybody.
+    Anonymous,
+    /// The owner of a key, of a server that is one of these.
+    Ssh {
+        /// A private key without a passphrase, as OpenSSH writes it.
+        key: Zeroizing<Vec<u8>>,
+        /// Keys of servers, as `known_hosts` has them.
+        known_hosts: String,
+    },
+    /// The owner of a token, or of a password.
+    Token {
+        /// Servers that know the user by the token take any name.
+        username: String,
+        /// The token.
+        token: Zeroizing<String>,
+    },
+    /// An installation of a GitHub App.
+    App(App),
+}
+
+impl Credential {
+    /// A digest that is the same for the same credential.
+    pub(crate) fn digest(&self, context: &mut Context) {
+        let mut add = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        };
+        match self {
+            Self::Anonymous => add(b"anonymous"),
+            Self::Ssh { key, .. } => {
+                add(b"ssh");
+                add(key);
+            }
+            Self::Token { username, token } => {
+                add(b"token");
+                add(username.as_bytes());
+                add(token.as_bytes());
+            }
+            Self::App(app) => {
+                add(b"app");
+                app.parts().into_iter().for_each(add);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anonymous => "Anonymous",
+            Self::Ssh { .. } => "Ssh",
+            Self::Token { .. } => "Token",
+            Self::App(_) => "App",
+        })
+    }
+}
+
+/// The value of the header that proves it.
+pub(crate) fn basic(username: &str, token: &str) -> Zeroizing<String> {
+    let text = Zeroizing::new(format!("{username}:{token}"));
+    let mut header = Zeroizing::new(String::with_capacity(text.len() * 2 + 16));
+    header.push_str("Basic ");
+    BASE64_STANDARD.encode_string(text.as_bytes(), &mut header);
+    header
+}
+
+/// The name of what belongs to these: hexadecimal digits.
+pub(crate) fn name_of(url: &str, credential: &Credential) -> String {
+    let mut context = Context::new(&SHA256);
+    context.update(&(url.len() as u64).to_be_bytes());
+    context.update(url.as_bytes());
+    credential.digest(&mut context);
+    hex(&context.finish().as_ref()[..16])
+}
+
+/// In hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,174 @@
+//! Why there are no files. Nothing that git or the server has said is repeated: it may hold a credential.
+
+use nudge_outbound::ConnectError;
+
+use crate::revision::RevisionError;
+
+/// Why there are no files.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// The revision.
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
+    /// The path that is asked for.
+    #[error("path must be a relative path without . and .., such as config/prod")]
+    Path,
+    /// SSH without a key.
+    #[error("an SSH URL needs an SSH key and known_hosts; or use the https:// URL")]
+    NeedsKey,
+    /// A key and HTTPS.
+    #[error("an SSH key is of no use for an https:// URL; use the SSH URL of the repository, or a token")]
+    KeyForHttps,
+    /// The token has characters that no header can have, or is empty.
+    #[error("the token, or its user name, is empty or holds characters that can't be sent; look for a line break")]
+    Token,
+    /// The key can't be read by ssh.
+    #[error("the SSH key is no private key in OpenSSH's format without a passphrase")]
+    Key,
+    /// The CA.
+    #[error("ca.crt holds no certificate")]
+    Ca,
+    /// A program.
+    #[error("{0} is not installed; use the image for sources, or install git and openssh-client")]
+    Program(&'static str),
+    /// The server has it not, or denies that.
+    #[error(
+        "{0} has no such repository, or shows it to others only: compare the URL, and what the credential may read"
+    )]
+    NotFound(String),
+    /// Not with this credential.
+    #[error("{0} refuses the credential, or asks for one: see whether it has expired or lost its rights")]
+    Credential(String),
+    /// The ref.
+    #[error("the repository has no {0}")]
+    Ref(String),
+    /// The path is not in the commit.
+    #[error("commit {commit} has no {path}")]
+    NoPath {
+        /// The commit.
+        commit: String,
+        /// What was asked for.
+        path: String,
+    },
+    /// The host key is not known.
+    #[error("no key of {host} is in known_hosts.{}", hint(lines))]
+    HostKeyUnknown {
+        /// As `known_hosts` has it.
+        host: String,
+        /// The lines to add, if the server has shown its keys.
+        lines: Vec<String>,
+    },
+    /// Another host key.
+    #[error(
+        "{0} has another key than known_hosts says: somebody may stand between, or the server has a new key; ask who runs it"
+    )]
+    HostKeyWrong(String),
+    /// Nothing is sent there, or nobody is there.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Git did not reach it.
+    #[error("{0} can't be reached")]
+    Unreachable(String),
+    /// TLS.
+    #[error(
+        "{0} has a certificate that is not valid, or of an authority that is not trusted: see ca.crt of the Secret"
+    )]
+    Tls(String),
+    /// It took too long.
+    #[error("not done within {0} s; the server is too slow, or the repository too large")]
+    TooSlow(u64),
+    /// On disk.
+    #[error(
+        "the repository takes more than {0} bytes on disk even without its history; use a smaller one, or a server that supports partial clones"
+    )]
+    TooLargeMirror(u64),
+    /// The files.
+    #[error("the files have more than {0} bytes together; name a smaller folder in path")]
+    TooLarge(usize),
+    /// Entries.
+    #[error("there are more than {0} files below path; name a smaller folder in path")]
+    TooManyFiles(usize),
+    /// Refs.
+    #[error("the repository has too many refs; their list has more than {0} bytes")]
+    TooManyRefs(usize),
+    /// A link.
+    #[error("{0} is a symbolic link, and links are not followed; leave it out, or put the file there")]
+    Symlink(String),
+    /// A submodule.
+    #[error("{0} is a submodule, and those are not fetched; leave it out, or make a source of its own repository")]
+    Submodule(String),
+    /// A name.
+    #[error("a file below path has a name that is no UTF-8, or has control characters, . or ..; rename it")]
+    FileName,
+    /// A pointer, but LFS is off.
+    #[error("{0} is kept by Git LFS; set lfs: true")]
+    LfsOff(String),
+    /// The object is not there.
+    #[error("the LFS server has no object for {0}; push it by `git lfs push`")]
+    LfsMissing(String),
+    /// Not what the pointer says.
+    #[error("the LFS server gave another content for {0} than its pointer says")]
+    LfsContent(String),
+    /// LFS is elsewhere.
+    #[error(
+        ".lfsconfig names an LFS server on another host, {0}, to which no credential is sent; keep the objects on the server of the repository"
+    )]
+    LfsHost(String),
+    /// LFS by SSH alone.
+    #[error(
+        "the server gives no LFS endpoint on its own host over SSH; use the https:// URL of the repository with a token"
+    )]
+    LfsSsh,
+    /// LFS does not answer as it should.
+    #[error("the LFS server answers with {0}")]
+    Lfs(String),
+    /// A redirect.
+    #[error("{0} redirects to another URL, and redirects are not followed; use the URL that it redirects to")]
+    Redirect(String),
+    /// No signature that counts.
+    #[error("commit {0} is not signed by one of the allowed signers; sign it, or its tag, by an SSH key of theirs")]
+    NotSigned(String),
+    /// The disk.
+    #[error("the disk for mirrors of repositories is full; make it larger, or the bound of the mirrors smaller")]
+    DiskFull,
+    /// The disk, otherwise.
+    #[error("the folder for mirrors of repositories can't be used")]
+    Disk(#[source] std::io::Error),
+    /// The App.
+    #[error("the GitHub App's private key is no RSA key in PEM")]
+    AppKey,
+    /// The API of the App.
+    #[error("GitHub App: {0}")]
+    App(String),
+    /// A fault in what was received, which git refuses.
+    #[error("the repository has objects that git refuses as broken or dangerous; `git fsck` shows which")]
+    Fsck,
+    /// The mirror is broken, and so was the next.
+    #[error("the mirror of the repository is broken")]
+    Broken,
+    /// The server gives no single objects, though it takes filters. It is not seen from outside.
+    #[error("the server gives no single objects")]
+    NotPartial,
+    /// Something else.
+    #[error("git failed ({0}) for a reason that it gives in no known form; try `git {0}` by hand")]
+    Git(&'static str),
+}
+
+impl GitError {
+    /// Whether another mirror may be better.
+    pub(crate) fn is_of_mirror(&self) -> bool {
+        matches!(self, Self::Broken | Self::Git(_))
+    }
+
+    /// What a fault of the file system means.
+    pub(crate) fn disk(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::StorageFull { Self::DiskFull } else { Self::Disk(error) }
+    }
+}
+
+fn hint(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return " Add it, from a source that you trust".to_owned();
+    }
+    format!(" If who runs the server confirms it, add this line: {}", lines.join("; or "))
+}

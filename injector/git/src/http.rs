@@ -1,0 +1,8 @@
+//! Bounds of this crate's own requests.
+
+use std::time::Duration;
+
+use nudge_outbound::Bounds;
+
+/// Of an answer that is no content.
+pub(crate) const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 * 1024 * 1024 };

@@ -1,0 +1,308 @@
+//! All mirrors of a folder: one for each repository and credential, the least recently used of which go first.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use nudge_outbound::{Authorities, Reach, of_image, of_pem, resolve};
+use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
+
+use crate::app::{self, AppToken};
+use crate::credential::{Credential, basic, name_of};
+use crate::error::GitError;
+use crate::lfs;
+use crate::mirror::{self, Mirror, as_file};
+use crate::program::{Programs, bytes_in};
+use crate::reference::{self, Found};
+use crate::request::{Commit, Fetched, Request};
+use crate::revision::Revision;
+use crate::session::Session;
+use crate::signature;
+use crate::tree::{Entry, Kind};
+
+/// How long a fetch may take.
+const TIME: Duration = Duration::from_secs(120);
+/// How many fetches are made at the same time.
+const TURNS: usize = 2;
+/// The most bytes of one mirror.
+const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
+/// What the names of folders of this form begin with.
+const PREFIX: &str = "1-";
+/// What the names of those end with that hold whole commits.
+const WHOLE: &str = "-whole";
+
+/// The mirrors of a folder, which belongs to them: what else is in it is removed when there is too much.
+pub struct Mirrors {
+    directory: PathBuf,
+    most: u64,
+    reach: Reach,
+    time: Duration,
+    programs: OnceLock<Programs>,
+    /// A lock for each mirror.
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Semaphore,
+    tokens: Mutex<HashMap<String, AppToken>>,
+}
+
+impl Mirrors {
+    /// Those of this folder, with so many bytes together at most.
+    pub fn new(directory: PathBuf, most_bytes: u64, reach: Reach) -> Self {
+        // Keys of a process that was killed.
+        let left = fs::read_dir(&directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
+        left.for_each(|entry| drop(mirror::remove(&entry.path())));
+        Self {
+            directory,
+            most: most_bytes,
+            reach,
+            time: TIME,
+            programs: OnceLock::new(),
+            locks: Mutex::default(),
+            turns: Semaphore::new(TURNS),
+            tokens: Mutex::default(),
+        }
+    }
+
+    /// The same, where a fetch may take this long.
+    #[must_use]
+    pub fn within(self, time: Duration) -> Self {
+        Self { time, ..self }
+    }
+
+    /// The bytes on disk of all mirrors.
+    pub fn bytes(&self) -> u64 {
+        bytes_in(&self.directory)
+    }
+
+    /// The files of a repository, unless its revision is the commit that the caller knows with the same path.
+    pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Fetched, GitError> {
+        request.check()?;
+        if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
+            return Ok(Fetched::Unchanged);
+        }
+        let name = name_of(&request.url.to_string(), request.credential);
+        let lock =
+            Arc::clone(self.locks.lock().unwrap_or_else(PoisonError::into_inner).entry(name.clone()).or_default());
+        let _held = lock.lock().await;
+        let Ok(_turn) = self.turns.acquire().await else { return Err(GitError::Broken) };
+        let late = |_| GitError::TooSlow(self.time.as_secs());
+        let fetched = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(late);
+        self.tidy(&name);
+        fetched?
+    }
+
+    async fn fetch_in_turn(&self, request: &Request<'_>, known: Option<&str>, name: &str) -> Result<Fetched, GitError> {
+        make_folder(&self.directory)?;
+        let authorities = match request.ca {
+            Some(pem) => of_pem(pem).ok_or(GitError::Ca)?,
+            None => of_image(),
+        };
+        let fetched = self.fetch_with(request, known, name, &authorities).await;
+        let Credential::App(_) = request.credential else { return fetched };
+        if !matches!(fetched, Err(GitError::Credential(_) | GitError::NotFound(_))) {
+            return fetched;
+        }
+        // A token that was taken back before its time: once more, with another, unless this one is new.
+        let app = name_of("", request.credential);
+        let dropped = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
+        if dropped.is_none() { fetched } else { self.fetch_with(request, known, name, &authorities).await }
+    }
+
+    async fn fetch_with(
+        &self,
+        request: &Request<'_>,
+        known: Option<&str>,
+        name: &str,
+        authorities: &Authorities,
+    ) -> Result<Fetched, GitError> {
+        let programs = match self.programs.get() {
+            Some(programs) => programs,
+            None => {
+                let found = Programs::find()?;
+                self.programs.get_or_init(|| found)
+            }
+        };
+        let authorization = self.authorization(request.credential, authorities).await?;
+        let addresses = resolve(request.url.address(), &self.reach).await?;
+        let session = Session::begin(programs, request, addresses, authorization.clone(), &self.directory)?;
+        let found = match request.revision {
+            Revision::Commit(id) => Found::commit(id),
+            revision => {
+                let missing = || GitError::Ref(revision.to_string());
+                reference::find(revision, &session.refs().await?).ok_or_else(missing)?
+            }
+        };
+        if Some(found.commit.as_str()) == known {
+            return Ok(Fetched::Unchanged);
+        }
+        let folder = self.directory.join(format!("{PREFIX}{name}"));
+        let whole_folder = self.directory.join(format!("{PREFIX}{name}{WHOLE}"));
+        let mut whole = whole_folder.exists();
+        let most = self.most.min(MOST_MIRROR);
+        let mut again = true;
+        loop {
+            let at = if whole { &whole_folder } else { &folder };
+            let read = async {
+                let mirror = Mirror::open(&session, request.url, at, most, (&found.commit, whole)).await?;
+                let lfs = lfs::Server { reach: &self.reach, authorities, authorization: authorization.as_ref() };
+                read(&session, &mirror, request, found.clone(), &lfs).await
+            };
+            match read.await {
+                Ok(commit) if Some(commit.id.as_str()) == known => return Ok(Fetched::Unchanged),
+                Ok(commit) => return Ok(Fetched::Commit(commit)),
+                Err(GitError::NotPartial) if !whole => {
+                    mirror::remove(&folder)?;
+                    whole = true;
+                }
+                Err(error) if again && error.is_of_mirror() => {
+                    mirror::remove(at)?;
+                    again = false;
+                }
+                Err(error) => {
+                    // What is too large, or does not fit, only takes room.
+                    if matches!(error, GitError::TooLargeMirror(_) | GitError::DiskFull) {
+                        mirror::remove(at)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The value of the header that proves who asks.
+    async fn authorization(
+        &self,
+        credential: &Credential,
+        authorities: &Authorities,
+    ) -> Result<Option<Zeroizing<String>>, GitError> {
+        match credential {
+            Credential::Anonymous | Credential::Ssh { .. } => Ok(None),
+            Credential::Token { username, token } => {
+                let good = |text: &str| !text.is_empty() && !text.contains(|it: char| it.is_control());
+                if !good(username) || username.contains(':') || !good(token) {
+                    return Err(GitError::Token);
+                }
+                Ok(Some(basic(username, token)))
+            }
+            Credential::App(app) => {
+                let (now, name) = (Timestamp::now(), name_of("", credential));
+                let kept = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+                let token = match kept.filter(|token| token.lasts(now)) {
+                    Some(token) => token,
+                    None => {
+                        let token = app::token(app, &self.reach, authorities, now).await?;
+                        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                        tokens.retain(|_, token| token.lasts(now));
+                        tokens.insert(name, token.clone());
+                        token
+                    }
+                };
+                Ok(Some(basic("x-access-token", &token.token)))
+            }
+        }
+    }
+
+    /// Removes mirrors, the least recently used first, until the rest has no more bytes than it may. Those in use stay.
+    fn tidy(&self, own: &str) {
+        let mut all: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let ours = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+            let used =
+                path.join("nudge-used").metadata().and_then(|it| it.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            let bytes =
+                if path.is_dir() { bytes_in(&path) } else { entry.metadata().map(|it| it.len()).unwrap_or_default() };
+            all.push((if ours { used } else { SystemTime::UNIX_EPOCH }, path, bytes));
+        }
+        all.sort();
+        let mut total: u64 = all.iter().map(|(_, _, bytes)| bytes).sum();
+        for (_, path, bytes) in all {
+            if total <= self.most {
+                return;
+            }
+            let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
+            let name = name.strip_suffix(WHOLE).unwrap_or(name);
+            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            // Who is about to use it has taken the lock out of the map, and nobody can do so now.
+            let in_use =
+                file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| Arc::strong_count(lock) > 1);
+            if name != own && !in_use && mirror::remove(&path).is_ok() {
+                locks.remove(name);
+                total = total.saturating_sub(bytes);
+            }
+        }
+    }
+}
+
+/// What is asked for, from a mirror that may have to be filled.
+async fn read(
+    session: &Session<'_>,
+    mirror: &Mirror<'_>,
+    request: &Request<'_>,
+    found: Found,
+    lfs: &lfs::Server<'_>,
+) -> Result<Commit, GitError> {
+    let Request { path, wanted: is_of_use, .. } = *request;
+    let found = mirror.commit(found).await?;
+    let id = found.commit.clone();
+    let signer = match request.allowed_signers {
+        Some(_) => Some(signature::signer(session, mirror, &found).await?),
+        None => None,
+    };
+    let time = committed(&mirror.object("commit", &id).await?)?;
+    let mut entries = below(mirror, &id, path).await?;
+    entries.retain(|entry| is_of_use(&entry.path));
+    entries.iter().try_for_each(as_file)?;
+    let ids: BTreeSet<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+    let blobs = mirror.blobs(&ids, MAX_DICTIONARY_BYTES).await?;
+    let mut files = BTreeMap::new();
+    let mut total = 0;
+    for Entry { id, path, .. } in &entries {
+        let content = blobs.get(id).ok_or(GitError::Broken)?;
+        // One content may be that of many files.
+        total += content.len();
+        if total > MAX_DICTIONARY_BYTES {
+            return Err(GitError::TooLarge(MAX_DICTIONARY_BYTES));
+        }
+        files.insert(path.clone(), content.clone());
+    }
+    lfs.replace(session, mirror, request, &id, &mut files).await?;
+    Ok(Commit { id, time, signer, files })
+}
+
+/// The entries below a path, by their path from there.
+async fn below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entry>, GitError> {
+    if path.is_empty() {
+        return mirror.entries(commit).await;
+    }
+    let missing = || GitError::NoPath { commit: commit.to_owned(), path: path.to_owned() };
+    let entry = mirror.entry(commit, path).await?.ok_or_else(missing)?;
+    if entry.kind == Kind::Folder {
+        return mirror.entries(&entry.id).await;
+    }
+    as_file(&entry)?;
+    let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+    Ok(vec![Entry { path: name, ..entry }])
+}
+
+/// When a commit was committed.
+fn committed(commit: &[u8]) -> Result<Timestamp, GitError> {
+    let text = String::from_utf8_lossy(commit);
+    let line = text.lines().take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("committer "));
+    let second = line.and_then(|line| line.rsplit(' ').nth(1)).and_then(|second| second.parse().ok());
+    second.and_then(|second| Timestamp::from_second(second).ok()).ok_or(GitError::Broken)
+}
+
+fn make_folder(folder: &Path) -> Result<(), GitError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(GitError::disk)
+}

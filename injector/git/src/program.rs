@@ -1,0 +1,228 @@
+//! Programs: where they are, and one run of one within bounds.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+use zeroize::Zeroizing;
+
+use crate::error::GitError;
+use crate::settings::Environment;
+
+/// The most that is kept of what a program says about faults.
+const STDERR: u64 = 64 * 1024;
+/// How often the size on disk is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Where programs are.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs {
+    pub(crate) git: PathBuf,
+    /// The folders that git may look in for others.
+    pub(crate) path: String,
+}
+
+impl Programs {
+    /// Looks for git in the absolute folders of PATH.
+    pub(crate) fn find() -> Result<Self, GitError> {
+        let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        let folders: Vec<PathBuf> = env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
+        let path = env::join_paths(&folders).ok().and_then(|path| path.into_string().ok());
+        let path = path.unwrap_or_else(|| "/usr/bin:/bin".to_owned());
+        Ok(Self { git: look(&path, "git").ok_or(GitError::Program("git"))?, path })
+    }
+
+    /// Another program.
+    pub(crate) fn other(&self, name: &'static str) -> Result<PathBuf, GitError> {
+        look(&self.path, name).ok_or(GitError::Program(name))
+    }
+}
+
+fn look(path: &str, name: &str) -> Option<PathBuf> {
+    let runs = |file: &PathBuf| file.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+    env::split_paths(path).map(|folder| folder.join(name)).find(runs)
+}
+
+/// One run.
+pub(crate) struct Job<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) arguments: &'a [&'a str],
+    pub(crate) environment: &'a Environment,
+    /// The working directory.
+    pub(crate) directory: &'a Path,
+    pub(crate) input: &'a [u8],
+    /// The most bytes of its output.
+    pub(crate) most: usize,
+    /// A folder, and the most bytes in it.
+    pub(crate) watched: Option<(&'a Path, u64)>,
+}
+
+/// What came of it.
+pub(crate) struct Done {
+    pub(crate) good: bool,
+    pub(crate) output: Zeroizing<Vec<u8>>,
+    /// Never shown.
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// Why nothing came of it.
+#[derive(Debug)]
+pub(crate) enum JobError {
+    /// It did not start.
+    Start(io::Error),
+    /// It printed more than it may.
+    Output,
+    /// The folder has more than it may.
+    Watched,
+}
+
+/// A process group, which ends with this.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // It is not waited for yet, so the number still means it.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Runs a program in a process group of its own, which is killed when this future is dropped.
+pub(crate) async fn run(job: Job<'_>) -> Result<Done, JobError> {
+    let mut child = Command::new(job.program)
+        .args(job.arguments.iter().map(OsStr::new))
+        .env_clear()
+        .envs(job.environment.iter().map(|(name, value)| (name, value.as_str())))
+        .current_dir(job.directory)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(JobError::Start)?;
+    let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let written = async {
+        if let Some(mut stdin) = stdin {
+            // A program that ends early does not read all.
+            let _ = stdin.write_all(job.input).await;
+        }
+    };
+    let said = async {
+        let mut said = Vec::new();
+        if let Some(mut stderr) = stderr {
+            let _ = (&mut stderr).take(STDERR).read_to_end(&mut said).await;
+            // What is too much is read, so that the program is not stopped by it.
+            let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+        }
+        said
+    };
+    let printed = async {
+        let mut printed = Zeroizing::new(Vec::new());
+        let Some(stdout) = stdout else { return Ok(printed) };
+        let most = u64::try_from(job.most).unwrap_or(u64::MAX);
+        let _ = stdout.take(most.saturating_add(1)).read_to_end(&mut printed).await;
+        if printed.len() > job.most { Err(JobError::Output) } else { Ok(printed) }
+    };
+    let all = async {
+        let ((), stderr, output) = tokio::try_join!(
+            async {
+                written.await;
+                Ok(())
+            },
+            async { Ok(said.await) },
+            printed
+        )?;
+        let status = child.wait().await.map_err(JobError::Start)?;
+        Ok::<_, JobError>(Done { good: status.success(), output, stderr })
+    };
+    let done = tokio::select! {
+        done = all => done?,
+        () = outgrown(job.watched) => return Err(JobError::Watched),
+    };
+    group.0 = None;
+    Ok(done)
+}
+
+/// Ends when the folder has more bytes than it may.
+async fn outgrown(watched: Option<(&Path, u64)>) {
+    let Some((folder, most)) = watched else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if bytes_in(folder) > most {
+            return;
+        }
+    }
+}
+
+/// The bytes on disk of all files of a folder.
+pub(crate) fn bytes_in(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(it) if it.is_dir() => bytes_in(&entry.path()),
+            Ok(it) => it.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job<'a>(arguments: &'a [&'a str], environment: &'a Environment) -> Job<'a> {
+        let (program, directory) = (Path::new("/bin/sh"), Path::new("/"));
+        Job { program, arguments, environment, directory, input: b"in", most: 10, watched: None }
+    }
+
+    #[tokio::test]
+    async fn input_output_and_faults_are_passed_on_and_nothing_of_the_environment() {
+        let environment = vec![("A".to_owned(), Zeroizing::new("1".to_owned()))];
+        let script = "cat; echo -n $A$HOME; echo no >&2; exit 3";
+        let done = run(job(&["-c", script], &environment)).await.unwrap();
+        assert_eq!(
+            (done.good, done.output.as_slice(), done.stderr.as_slice()),
+            (false, b"in1".as_slice(), b"no\n".as_slice())
+        );
+        let much = run(job(&["-c", "echo 12345678901; exec sleep 60"], &environment)).await;
+        assert!(matches!(much, Err(JobError::Output)));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_waited_for_ends_with_all_that_it_has_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let script = format!("sleep 60 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
+        let (arguments, environment) = (["-c", script.as_str()], Vec::new());
+        let seen = async {
+            while !file.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            _ = run(job(&arguments, &environment)) => panic!("it ended"),
+            () = seen => {}
+        }
+        let sleep = std::fs::read_to_string(&file).unwrap();
+        let there = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", sleep.trim())).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        while there() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What a server's list of refs says about a revision.
+
+use std::collections::BTreeMap;
+
+use semver::{Version, VersionReq};
+
+use crate::revision::{Revision, is_id, is_name};
+
+/// What a revision stands for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The commit.
+    pub(crate) commit: String,
+    /// The object of an annotated tag.
+    pub(crate) tag: Option<String>,
+    /// The name of the ref, `refs/heads/main`, for servers that don't give commits by their id.
+    pub(crate) name: Option<String>,
+}
+
+impl Found {
+    /// A commit by its id.
+    pub(crate) fn commit(id: &str) -> Self {
+        Self { commit: id.to_owned(), tag: None, name: None }
+    }
+
+    /// The name of the tag alone.
+    pub(crate) fn tag_name(&self) -> Option<&str> {
+        self.name.as_deref()?.strip_prefix("refs/tags/")
+    }
+}
+
+/// Finds the revision in what `git ls-remote` prints. `None` if it is not there.
+pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
+    let listed = String::from_utf8_lossy(listed);
+    let refs: BTreeMap<&str, &str> = listed
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .filter(|(id, _)| is_id(id))
+        .map(|(id, name)| (name, id))
+        .collect();
+    match revision {
+        Revision::Head => named(&refs, "HEAD"),
+        Revision::Branch(name) => named(&refs, &format!("refs/heads/{name}")),
+        Revision::Tag(name) => named(&refs, &format!("refs/tags/{name}")),
+        Revision::Semver(range) => {
+            let range = VersionReq::parse(range).ok()?;
+            let versions = refs.keys().filter_map(|name| {
+                let tag = name.strip_prefix("refs/tags/").filter(|tag| is_name(tag))?;
+                let version = Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()?;
+                range.matches(&version).then_some((version, *name))
+            });
+            named(&refs, versions.max()?.1)
+        }
+        Revision::Commit(id) => Some(Found::commit(id)),
+    }
+}
+
+fn named(refs: &BTreeMap<&str, &str>, name: &str) -> Option<Found> {
+    let id = (*refs.get(name)?).to_owned();
+    let peeled = refs.get(format!("{name}^{{}}").as_str()).map(|it| (*it).to_owned());
+    let name = Some(name.to_owned());
+    Some(match peeled {
+        Some(commit) => Found { commit, tag: Some(id), name },
+        None => Found { commit: id, tag: None, name },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(digit: char) -> String {
+        digit.to_string().repeat(40)
+    }
+
+    fn listed(refs: &[(char, &str)]) -> Vec<u8> {
+        refs.iter().map(|(digit, name)| format!("{}\t{name}\n", id(*digit))).collect::<String>().into_bytes()
+    }
+
+    #[test]
+    fn a_name_is_found_whole() {
+        let listed = listed(&[
+            ('0', "HEAD"),
+            ('1', "refs/heads/main"),
+            ('2', "refs/heads/x/refs/heads/next"),
+            ('3', "refs/tags/one"),
+            ('4', "refs/tags/one^{}"),
+        ]);
+        let commit = |revision| find(&revision, &listed).map(|found| found.commit);
+        assert_eq!(commit(Revision::Head), Some(id('0')));
+        assert_eq!(commit(Revision::Branch("main".to_owned())), Some(id('1')));
+        assert_eq!(commit(Revision::Branch("next".to_owned())), None);
+        assert_eq!(commit(Revision::Tag("main".to_owned())), None);
+        let tag = find(&Revision::Tag("one".to_owned()), &listed).unwrap();
+        assert_eq!((tag.commit.clone(), tag.tag.clone(), tag.tag_name()), (id('4'), Some(id('3')), Some("one")));
+    }
+
+    #[test]
+    fn the_highest_version_in_the_range_is_taken() {
+        let listed = listed(&[
+            ('1', "refs/tags/v1.2.0"),
+            ('2', "refs/tags/1.10.0"),
+            ('3', "refs/tags/v2.0.0"),
+            ('4', "refs/tags/v1.11.0-rc.1"),
+            ('5', "refs/tags/nightly"),
+            ('6', "refs/heads/v1.99.0"),
+        ]);
+        let of = |range: &str| find(&Revision::Semver(range.to_owned()), &listed).map(|found| found.commit);
+        assert_eq!(of("1"), Some(id('2')));
+        assert_eq!(of(">=1"), Some(id('3')));
+        assert_eq!(of(">=1.11.0-rc.0, <1.11.0"), Some(id('4')));
+        assert_eq!(of("3"), None);
+    }
+
+    #[test]
+    fn what_is_no_list_has_no_refs() {
+        for bad in [b"x\tHEAD\n".as_slice(), b"\xff\tHEAD", b"", b"0000\tHEAD"] {
+            assert_eq!(find(&Revision::Head, bad), None);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What of a repository is asked for.
+
+use std::fmt;
+
+use semver::VersionReq;
+
+/// The longest name of a ref.
+const MOST: usize = 255;
+
+/// A revision that can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RevisionError {
+    /// Git has no such names.
+    #[error("{0} is no name that git takes for a branch or a tag")]
+    Name(&'static str),
+    /// No range.
+    #[error("semver is no range of versions, such as \">=1.2, <2\" or \"1.x\"")]
+    Range,
+    /// No commit.
+    #[error("commit is not the whole id of a commit: 40 hexadecimal digits")]
+    Commit,
+}
+
+/// What of a repository is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revision {
+    /// The branch that the server's HEAD names.
+    Head,
+    /// The newest commit of a branch.
+    Branch(String),
+    /// The commit of a tag.
+    Tag(String),
+    /// The tag with the highest version in this range; `v1.2.0` is 1.2.0.
+    Semver(String),
+    /// This commit.
+    Commit(String),
+}
+
+impl Revision {
+    /// Whether git takes it.
+    pub fn check(&self) -> Result<(), RevisionError> {
+        let good = |name: &str, what| if is_name(name) { Ok(()) } else { Err(RevisionError::Name(what)) };
+        match self {
+            Self::Head => Ok(()),
+            Self::Branch(name) => good(name, "branch"),
+            Self::Tag(name) => good(name, "tag"),
+            Self::Semver(range) if range.len() > MOST => Err(RevisionError::Range),
+            Self::Semver(range) => VersionReq::parse(range).map(drop).map_err(|_| RevisionError::Range),
+            Self::Commit(id) if is_id(id) => Ok(()),
+            Self::Commit(_) => Err(RevisionError::Commit),
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Head => f.write_str("HEAD"),
+            Self::Branch(name) => write!(f, "branch {name}"),
+            Self::Tag(name) => write!(f, "tag {name}"),
+            Self::Semver(range) => write!(f, "a tag with a version in {range}"),
+            Self::Commit(id) => write!(f, "commit {id}"),
+        }
+    }
+}
+
+/// The whole id of an object, by SHA-1 or SHA-256.
+pub(crate) fn is_id(id: &str) -> bool {
+    matches!(id.len(), 40 | 64) && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// As git check-ref-format has it, and nothing that a program could take for an option.
+pub(crate) fn is_name(name: &str) -> bool {
+    let in_part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(['.', '-'])
+            && !part.ends_with('.')
+            && !part.strip_suffix(".lock").is_some_and(|_| true)
+    };
+    let good = |it: char| !it.is_control() && !it.is_whitespace() && !"~^:?*[\\".contains(it);
+    name.len() <= MOST
+        && name != "@"
+        && name.chars().all(good)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && name.split('/').all(in_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_git() {
+        for good in ["main", "release/1.2", "v1.0.0", "a-b_c", "ü"] {
+            assert_eq!(Revision::Branch(good.to_owned()).check(), Ok(()), "{good}");
+        }
+        for bad in [
+            "",
+            "-d",
+            "--upload-pack=id",
+            "a/-d",
+            "a..b",
+            "a b",
+            "a\nb",
+            "a\0",
+            ".a",
+            "a/.b",
+            "a.",
+            "a.lock",
+            "a.lock/b",
+            "/a",
+            "a/",
+            "a//b",
+            "@",
+            "a@{1}",
+            "a~1",
+            "a^",
+            "a:b",
+            "a*",
+            "a?",
+            "a[",
+            "a\\b",
+        ] {
+            assert!(Revision::Tag(bad.to_owned()).check().is_err(), "{bad:?}");
+        }
+        let long = "a".repeat(MOST + 1);
+        assert!(Revision::Branch(long).check().is_err());
+    }
+
+    #[test]
+    fn a_commit_is_a_whole_id() {
+        assert_eq!(Revision::Commit("0a".repeat(20)).check(), Ok(()));
+        for bad in ["", "0a", "HEAD", &"0A".repeat(20), &"0g".repeat(20), &"0".repeat(41)] {
+            assert!(Revision::Commit(bad.to_owned()).check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_one_of_cargo() {
+        for good in ["1", ">=1.2, <2", "^1.2.3", "*", "1.x"] {
+            assert_eq!(Revision::Semver(good.to_owned()).check(), Ok(()), "{good}");
+        }
+        assert!(Revision::Semver("newest".to_owned()).check().is_err());
+    }
+}

@@ -1,0 +1,154 @@
+//! What git and ssh say in words, as kinds of faults.
+
+/// What went wrong. The order of [`RULES`] decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    DiskFull,
+    HostKeyWrong,
+    HostKeyUnknown,
+    Key,
+    Credential,
+    NotFound,
+    Redirect,
+    Tls,
+    Unreachable,
+    TooSlow,
+    NoRef,
+    /// The server gives no object by its id.
+    NotById,
+    Fsck,
+    Other,
+}
+
+/// Text, in lower case, that shows the fault.
+const RULES: [(Fault, &[&str]); 13] = [
+    (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
+    (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
+    (Fault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
+    (Fault::Key, &["invalid format", "error in libcrypto", "incorrect passphrase"]),
+    (
+        Fault::Credential,
+        &[
+            "permission denied (",
+            "too many authentication failures",
+            "could not read username",
+            "could not read password",
+            "authentication failed",
+            "returned error: 401",
+            "returned error: 403",
+        ],
+    ),
+    (
+        Fault::NotFound,
+        &[
+            "returned error: 404",
+            "returned error: 410",
+            "repository not found",
+            "does not appear to be a git repository",
+            "could not be found or you don't have permission",
+        ],
+    ),
+    (Fault::Redirect, &["returned error: 30"]),
+    (
+        Fault::Tls,
+        &[
+            "server certificate verification failed",
+            "ssl certificate problem",
+            "certificate verify failed",
+            "ssl: no alternative certificate subject name",
+            "does not match target host name",
+            "ssl: certificate subject name",
+            "error setting certificate",
+            "gnutls_handshake() failed",
+            "ssl_connect",
+            "ssl connect error",
+            "wrong version number",
+        ],
+    ),
+    (Fault::TooSlow, &["operation too slow", "operation timed out"]),
+    (
+        Fault::Unreachable,
+        &[
+            "failed to connect to",
+            "couldn't connect to server",
+            "could not connect to server",
+            "could not resolve host",
+            "connection refused",
+            "connection timed out",
+            "no route to host",
+            "network is unreachable",
+            "connection reset",
+            "connection closed",
+            "empty reply from server",
+            "returned error: 5",
+            "returned error: 429",
+            "kex_exchange_identification",
+            "banner exchange",
+            "timeout, server",
+            "recv failure",
+            "unexpected disconnect",
+            "remote end hung up",
+            "transfer closed",
+            "rpc failed",
+        ],
+    ),
+    (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
+    (Fault::NoRef, &["couldn't find remote ref"]),
+    (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
+];
+
+/// The kind of fault that this text is about.
+pub(crate) fn fault(stderr: &[u8]) -> Fault {
+    let text = String::from_utf8_lossy(stderr).to_lowercase();
+    // "remote:" is what the server wants to have shown: it decides nothing but what git says of itself.
+    let own: String = text.lines().filter(|line| !line.starts_with("remote: ")).flat_map(|line| [line, "\n"]).collect();
+    // An HTTP server's "not found" is in git's own words.
+    if own.contains("fatal: repository '") && own.contains("' not found") {
+        return Fault::NotFound;
+    }
+    let found = RULES.iter().find(|(_, texts)| texts.iter().any(|text| own.contains(text)));
+    found.map_or(Fault::Other, |(fault, _)| *fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_known_by_their_words() {
+        for (text, known) in [
+            (
+                "fatal: unable to access 'https://a/b/': Failed to connect to a port 443 after 0 ms: Connection refused",
+                Fault::Unreachable,
+            ),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 302", Fault::Redirect),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 403", Fault::Credential),
+            ("fatal: could not read Username for 'https://a': terminal prompts disabled", Fault::Credential),
+            ("remote: Not Found\nfatal: repository 'https://a/b/' not found", Fault::NotFound),
+            (
+                "git@a: Permission denied (publickey).\r\nfatal: Could not read from remote repository.",
+                Fault::Credential,
+            ),
+            (
+                "No ED25519 host key is known for [a]:22 and you have requested strict checking.\r\nHost key verification failed.",
+                Fault::HostKeyUnknown,
+            ),
+            (
+                "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+                Fault::HostKeyWrong,
+            ),
+            ("ssh: connect to host a port 22: Connection refused", Fault::Unreachable),
+            (
+                "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output",
+                Fault::DiskFull,
+            ),
+            ("fatal: remote error: upload-pack: not our ref 0000", Fault::NotById),
+            ("error: Server does not allow request for unadvertised object 0000", Fault::NotById),
+            ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", Fault::TooSlow),
+            ("error: object 00: hasDotdot: contains '..'\nfatal: fsck error in packed object", Fault::Fsck),
+            ("remote: connection refused\nfatal: something new", Fault::Other),
+        ] {
+            assert_eq!(fault(text.as_bytes()), known, "{text}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The URL of a repository: what of it is used, and nothing more.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use nudge_core::outbound::{Address, AddressError};
+
+/// The longest URL.
+const MOST: usize = 2048;
+
+/// A URL that can't be used. None of it is repeated: it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GitUrlError {
+    /// Another protocol, or none.
+    #[error("it must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")]
+    Scheme,
+    /// A password, a query or a fragment.
+    #[error("it must not have a password, ? or #, and with https no user: credentials are in the Secret")]
+    More,
+    /// A user that is none.
+    #[error("its user may hold letters, digits and -._ only, and not begin with -")]
+    User,
+    /// No host, or not one.
+    #[error("it names no host")]
+    Host,
+    /// A port that is none.
+    #[error("its port is not between 1 and 65535")]
+    Port,
+    /// A path that is none.
+    #[error("its path must name a repository, by letters, digits and -._~/%+ only, not begin with - or have ..")]
+    Path,
+    /// Too long.
+    #[error("it has more than {MOST} characters")]
+    Long,
+}
+
+/// How the server is spoken to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Https,
+    /// `ssh://user@host:port/path`.
+    Ssh(Option<String>),
+    /// `user@host:path`, where the path begins in the home of the user.
+    Short(String),
+}
+
+/// Where a repository is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitUrl {
+    form: Form,
+    address: Address,
+    /// For [`Form::Short`] without a slash at the front, otherwise with it.
+    path: String,
+}
+
+impl GitUrl {
+    /// Reads a URL.
+    pub fn parse(url: &str) -> Result<Self, GitUrlError> {
+        if url.len() > MOST {
+            return Err(GitUrlError::Long);
+        }
+        if url.contains(['?', '#', '\\']) {
+            return Err(GitUrlError::More);
+        }
+        if let Some(rest) = url.strip_prefix("https://") {
+            let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
+            let address = address_of("https", authority)?;
+            return Ok(Self { form: Form::Https, address, path: checked_path(path)? });
+        }
+        if let Some(rest) = url.strip_prefix("ssh://") {
+            let (authority, path) = rest.split_at(rest.find('/').ok_or(GitUrlError::Path)?);
+            let (user, host) = match authority.rsplit_once('@') {
+                Some((user, host)) => (Some(checked_user(user)?), host),
+                None => (None, authority),
+            };
+            let address = ssh_address(host)?;
+            return Ok(Self { form: Form::Ssh(user), address, path: checked_path(path)? });
+        }
+        if url.contains("://") || url.starts_with(['-', '/', '.']) {
+            return Err(GitUrlError::Scheme);
+        }
+        let (authority, path) = url.split_once(':').ok_or(GitUrlError::Scheme)?;
+        let (user, host) = authority.split_once('@').ok_or(GitUrlError::Scheme)?;
+        let user = checked_user(user)?;
+        // `user:password@host:path` has its second @ in the path.
+        if path.contains('@') {
+            return Err(GitUrlError::More);
+        }
+        let address = ssh_address(host)?;
+        Ok(Self { form: Form::Short(user), address, path: checked_path(path)? })
+    }
+
+    /// The address of its host.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether it is by SSH, and not by HTTPS.
+    pub(crate) fn is_ssh(&self) -> bool {
+        self.form != Form::Https
+    }
+
+    /// The user of an SSH server.
+    pub(crate) fn user(&self) -> &str {
+        match &self.form {
+            Form::Ssh(Some(user)) | Form::Short(user) => user,
+            Form::Https | Form::Ssh(None) => "git",
+        }
+    }
+
+    /// The path on the server.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// `https://host:port/`, without the path.
+    pub(crate) fn origin(&self) -> String {
+        format!("https://{}/", self.address.authority())
+    }
+
+    /// The host as `known_hosts` has it.
+    pub(crate) fn known_as(&self) -> String {
+        let Address { host, port, .. } = &self.address;
+        if *port == 22 { host.clone() } else { format!("[{host}]:{port}") }
+    }
+}
+
+impl fmt::Display for GitUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { form, address, path } = self;
+        let host = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
+        match form {
+            Form::Https => write!(f, "https://{}{path}", address.authority()),
+            Form::Short(user) => write!(f, "{user}@{host}:{path}"),
+            Form::Ssh(user) => {
+                let user = user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                let port = if address.port == 22 { String::new() } else { format!(":{}", address.port) };
+                write!(f, "ssh://{user}{host}{port}{path}")
+            }
+        }
+    }
+}
+
+fn address_of(scheme: &str, authority: &str) -> Result<Address, GitUrlError> {
+    let address = Address::parse(&format!("{scheme}://{authority}")).map_err(|error| match error {
+        AddressError::More => GitUrlError::More,
+        AddressError::Port => GitUrlError::Port,
+        AddressError::Scheme | AddressError::Host | AddressError::Path => GitUrlError::Host,
+    })?;
+    if is_host(&address.host) { Ok(address) } else { Err(GitUrlError::Host) }
+}
+
+fn ssh_address(authority: &str) -> Result<Address, GitUrlError> {
+    let mut address = address_of("http", authority)?;
+    // Without a port, that of HTTP was meant by nobody.
+    let port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.ends_with(']'));
+    if !port {
+        address.port = 22;
+    }
+    Ok(address)
+}
+
+/// Whether all programs read this host in the same way: a name that ends with a number is an IPv4 address to some, and a dot at the end is
+/// left out by some.
+fn is_host(host: &str) -> bool {
+    if host.contains(':') {
+        return host.parse::<Ipv6Addr>().is_ok();
+    }
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let number = last.chars().all(|it| it.is_ascii_digit()) || last.starts_with("0x");
+    !host.starts_with(['-', '.']) && !last.is_empty() && (!number || host.parse::<Ipv4Addr>().is_ok())
+}
+
+fn checked_user(user: &str) -> Result<String, GitUrlError> {
+    if user.contains(':') {
+        return Err(GitUrlError::More);
+    }
+    let good = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+    let good = !user.is_empty() && user.len() <= 64 && !user.starts_with('-') && user.chars().all(good);
+    if good { Ok(user.to_owned()) } else { Err(GitUrlError::User) }
+}
+
+fn checked_path(path: &str) -> Result<String, GitUrlError> {
+    let good = |it: char| it.is_ascii_alphanumeric() || "-._~/%+".contains(it);
+    let path = path.trim_end_matches('/');
+    let bare = path.trim_start_matches('/');
+    let steps_out = path.split('/').any(|name| name == "..");
+    if bare.is_empty() || bare.starts_with('-') || steps_out || !path.chars().all(good) {
+        return Err(GitUrlError::Path);
+    }
+    Ok(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_url_is_read() {
+        for (url, shown, host, port) in [
+            ("https://Git.example.com/team/shop.git", "https://git.example.com/team/shop.git", "git.example.com", 443),
+            ("https://git.example.com:8443/shop/", "https://git.example.com:8443/shop", "git.example.com", 8443),
+            ("https://[fd00::1]:8443/shop", "https://[fd00::1]:8443/shop", "fd00::1", 8443),
+            ("ssh://git@git.example.com/shop", "ssh://git@git.example.com/shop", "git.example.com", 22),
+            ("ssh://git.example.com:80/shop", "ssh://git.example.com:80/shop", "git.example.com", 80),
+            ("ssh://git@[fd00::1]:2222/~/shop", "ssh://git@[fd00::1]:2222/~/shop", "fd00::1", 2222),
+            ("ssh://git@[fd00::1]/shop", "ssh://git@[fd00::1]/shop", "fd00::1", 22),
+            ("git@10.0.0.1:team/shop.git", "git@10.0.0.1:team/shop.git", "10.0.0.1", 22),
+        ] {
+            let read = GitUrl::parse(url).unwrap();
+            assert_eq!(read.to_string(), shown);
+            assert_eq!((read.address().host.as_str(), read.address().port), (host, port), "{url}");
+        }
+        assert_eq!(GitUrl::parse("ssh://git@a:2222/b").unwrap().known_as(), "[a]:2222");
+        assert_eq!(GitUrl::parse("git@a:b").unwrap().known_as(), "a");
+    }
+
+    #[test]
+    fn nothing_else_is() {
+        for (url, error) in [
+            ("http://a/b", GitUrlError::Scheme),
+            ("file:///b", GitUrlError::Scheme),
+            ("ext::sh -c id", GitUrlError::Scheme),
+            ("/b", GitUrlError::Scheme),
+            ("--upload-pack=id", GitUrlError::Scheme),
+            ("-oProxyCommand=id@a:b", GitUrlError::Scheme),
+            ("a:b", GitUrlError::Scheme),
+            ("https://user:secret@a/b", GitUrlError::More),
+            ("https://token@a/b", GitUrlError::More),
+            ("ssh://user:secret@a/b", GitUrlError::More),
+            ("user:secret@a:b", GitUrlError::Scheme),
+            ("https://a/b?c", GitUrlError::More),
+            ("ssh://-oProxyCommand=id/b", GitUrlError::Host),
+            ("ssh://-a/b", GitUrlError::Host),
+            ("ssh://-u@a/b", GitUrlError::User),
+            ("git@-a:b", GitUrlError::Host),
+            ("git@a:-b", GitUrlError::Path),
+            ("https://2130706433/b", GitUrlError::Host),
+            ("https://0x7f.1/b", GitUrlError::Host),
+            ("https://127.0.0.0x1/b", GitUrlError::Host),
+            ("https://a./b", GitUrlError::Host),
+            ("https://a:0/b", GitUrlError::Port),
+            ("https://a/", GitUrlError::Path),
+            ("https://a", GitUrlError::Path),
+            ("https://a/b/../c", GitUrlError::Path),
+            ("https://a/b\nc", GitUrlError::Path),
+            ("ssh://a/b';id'", GitUrlError::Path),
+        ] {
+            assert_eq!(GitUrl::parse(url), Err(error), "{url:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_alike(url in "(https://|ssh://(git@)?|git@)[a-z0-9.:\\[\\]-]{1,12}[:/]\\PC{0,20}") {
+            if let Ok(read) = GitUrl::parse(&url) {
+                let shown = read.to_string();
+                prop_assert!(shown.bytes().all(|it| it.is_ascii_graphic()) && !shown.starts_with('-'), "{}", shown);
+                prop_assert_eq!(GitUrl::parse(&shown), Ok(read));
+            }
+        }
+    }
+}
