@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use nudge_outbound::{Authorities, Reach, of_image, of_pem, resolve};
+use nudge_outbound::{Authorities, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
@@ -40,7 +40,6 @@ const WHOLE: &str = "-whole";
 pub struct Mirrors {
     directory: PathBuf,
     most: u64,
-    reach: Reach,
     time: Duration,
     programs: OnceLock<Programs>,
     /// A lock for each mirror.
@@ -51,7 +50,7 @@ pub struct Mirrors {
 
 impl Mirrors {
     /// Those of this folder, with so many bytes together at most.
-    pub fn new(directory: PathBuf, most_bytes: u64, reach: Reach) -> Self {
+    pub fn new(directory: PathBuf, most_bytes: u64) -> Self {
         // Keys of a process that was killed.
         let left = fs::read_dir(&directory)
             .into_iter()
@@ -62,7 +61,6 @@ impl Mirrors {
         Self {
             directory,
             most: most_bytes,
-            reach,
             time: TIME,
             programs: OnceLock::new(),
             locks: Mutex::default(),
@@ -130,8 +128,8 @@ impl Mirrors {
                 self.programs.get_or_init(|| found)
             }
         };
-        let authorization = self.authorization(request.credential, authorities).await?;
-        let addresses = resolve(request.url.address(), &self.reach).await?;
+        let authorization = self.authorization(request, authorities).await?;
+        let addresses = resolve(request.url.address(), request.reach).await?;
         let session = Session::begin(programs, request, addresses, authorization.clone(), &self.directory)?;
         let found = match request.revision {
             Revision::Commit(id) => Found::commit(id),
@@ -152,7 +150,7 @@ impl Mirrors {
             let at = if whole { &whole_folder } else { &folder };
             let read = async {
                 let mirror = Mirror::open(&session, request.url, at, most, (&found.commit, whole)).await?;
-                let lfs = lfs::Server { reach: &self.reach, authorities, authorization: authorization.as_ref() };
+                let lfs = lfs::Server { reach: request.reach, authorities, authorization: authorization.as_ref() };
                 read(&session, &mirror, request, found.clone(), &lfs).await
             };
             match read.await {
@@ -180,9 +178,10 @@ impl Mirrors {
     /// The value of the header that proves who asks.
     async fn authorization(
         &self,
-        credential: &Credential,
+        request: &Request<'_>,
         authorities: &Authorities,
     ) -> Result<Option<Zeroizing<String>>, GitError> {
+        let Request { credential, reach, .. } = request;
         match credential {
             Credential::Anonymous | Credential::Ssh { .. } => Ok(None),
             Credential::Token { username, token } => {
@@ -198,7 +197,7 @@ impl Mirrors {
                 let token = match kept.filter(|token| token.lasts(now)) {
                     Some(token) => token,
                     None => {
-                        let token = app::token(app, &self.reach, authorities, now).await?;
+                        let token = app::token(app, reach, authorities, now).await?;
                         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
                         tokens.retain(|_, token| token.lasts(now));
                         tokens.insert(name, token.clone());

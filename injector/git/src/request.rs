@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use nudge_outbound::Reach;
 use zeroize::Zeroizing;
 
 use crate::credential::Credential;
@@ -21,6 +22,8 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Who asks.
     pub credential: &'a Credential,
+    /// Where requests may go.
+    pub reach: &'a Reach,
     /// Authorities, as PEM, in place of those of the image.
     pub ca: Option<&'a [u8]>,
     /// Whether files that are kept by Git LFS are fetched from there.

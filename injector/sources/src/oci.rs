@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::keys_of_files;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, Credential, Pulled, Reference, Registry, Request, Wanted};
+use nudge_oci::{Artifact, Credential, Pulled, Reference, Registry, Request, Pick};
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
@@ -31,11 +31,11 @@ impl Oci {
         Self { sources, namespace, spec, oci, known: None }
     }
 
-    fn wanted(&self) -> Result<Wanted, Explanation> {
+    fn wanted(&self) -> Result<Pick, Explanation> {
         match (&self.oci.tag, &self.oci.semver, &self.oci.digest) {
-            (Some(tag), None, None) => Ok(Wanted::Tag(tag.clone())),
-            (None, Some(range), None) => Ok(Wanted::Semver(range.clone())),
-            (None, None, Some(digest)) => Ok(Wanted::Digest(digest.clone())),
+            (Some(tag), None, None) => Ok(Pick::Tag(tag.clone())),
+            (None, Some(range), None) => Ok(Pick::Semver(range.clone())),
+            (None, None, Some(digest)) => Ok(Pick::Digest(digest.clone())),
             _ => Err(Reason::SourceRefused.explained("spec.from.oci needs exactly one of tag, semver and digest")),
         }
     }

@@ -95,7 +95,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 impl Client {
     pub(crate) fn new(url: &str, credential: Credential, ca: Option<Vec<u8>>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST, Reach::Anywhere);
+        let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST);
         let (url, path) = (GitUrl::parse(url)?, "config/prod".to_owned());
         Ok(Self { folder, mirrors, url, credential, ca, path, lfs: false, signers: None })
     }
@@ -115,6 +115,7 @@ impl Client {
             revision: &revision,
             path: &self.path,
             credential: &self.credential,
+            reach: &Reach::Anywhere,
             ca: self.ca.as_deref(),
             lfs: self.lfs,
             allowed_signers: self.signers.as_deref(),
