@@ -39,7 +39,7 @@ pub(crate) fn kind(layer: &Descriptor) -> Result<Kind, ArchiveError> {
     }
     let base = layer.media_type.split(['+', ';']).next().unwrap_or_default();
     let base = base.trim_end_matches(".gzip").trim_end_matches(".zstd");
-    Ok(if base.ends_with(".tar") || base.ends_with("/tar") { Kind::Archive } else { Kind::Unknown })
+    Ok(if [".tar", "/tar", "-tar"].iter().any(|it| base.ends_with(it)) { Kind::Archive } else { Kind::Unknown })
 }
 
 /// The archive in a blob, whichever way it is compressed.

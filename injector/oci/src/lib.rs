@@ -15,6 +15,7 @@ mod push;
 mod reference;
 mod session;
 mod tags;
+mod url;
 mod wanted;
 
 pub use archive::{ArchiveError, Layer, Limits, unpack};

@@ -96,17 +96,17 @@ pub(crate) fn read(text: &[u8]) -> Result<Document, &'static str> {
     }
     let created = raw.annotations.get(CREATED).and_then(|it| it.parse().ok());
     let named = |descriptors: &[Descriptor]| descriptors.iter().all(|it| is_digest(&it.digest));
-    match (raw.manifests, raw.config, raw.layers) {
-        (Some(manifests), None, None) if named(&manifests) => Ok(Document::Index { manifests, created }),
+    let document = match (raw.manifests, raw.config, raw.layers) {
+        (Some(manifests), None, None) if named(&manifests) => Document::Index { manifests, created },
         (None, Some(config), Some(layers)) if named(&layers) && is_digest(&config.digest) => {
-            Ok(Document::Manifest(Manifest { config, layers, created }))
+            Document::Manifest(Manifest { config, layers, created })
         }
+        (Some(_), None, None) | (None, Some(_), Some(_)) => return Err("it names no digest of SHA-256"),
         // Programs that read one and programs that read the other would see two artifacts of one digest.
-        (Some(_), ..) if raw.schema_version == 2 => {
-            Err("it is index and manifest at once, or names no digest of SHA-256")
-        }
-        _ => Err("it has no config, or no layers, or names no digest of SHA-256"),
-    }
+        (Some(_), ..) => return Err("it is an index and a manifest at once"),
+        (None, ..) => return Err("it has no config or no layers"),
+    };
+    Ok(document)
 }
 
 /// When an image was made, by its config.
@@ -153,8 +153,90 @@ pub(crate) fn choose<'a>(manifests: &'a [Descriptor], wanted: Option<&str>) -> R
             usable.iter().filter(|(_, it)| it.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('/')));
         fitting.next().filter(|_| fitting.next().is_none())
     };
-    exact.or_else(of_any_variant).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(there()))
+    let mut for_all = usable.iter().filter(|(it, _)| it.platform.is_none());
+    let for_all = || for_all.next().filter(|_| for_all.next().is_none());
+    exact.or_else(of_any_variant).or_else(for_all).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(there()))
 }
 
 /// The most platforms that a message has.
 const SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const DIGEST: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+
+    fn of(platforms: &[&str]) -> Vec<Descriptor> {
+        let one = |platform: &&str| {
+            let mut names = platform.split('/').map(str::to_owned);
+            let platform = names.next().filter(|os| !os.is_empty()).map(|os| Platform {
+                os,
+                architecture: names.next().unwrap(),
+                variant: names.next(),
+            });
+            Descriptor { platform, ..Descriptor::default() }
+        };
+        platforms.iter().map(one).collect()
+    }
+
+    fn chosen(platforms: &[&str], wanted: Option<&str>) -> Result<usize, ChoiceError> {
+        let all = of(platforms);
+        choose(&all, wanted).map(|found| all.iter().position(|it| std::ptr::eq(it, found)).unwrap())
+    }
+
+    #[test]
+    fn the_platform_is_chosen() {
+        let all = ["unknown/unknown", "linux/amd64", "linux/arm/v6", "linux/arm/v7", "linux/arm64/v8"];
+        for (wanted, expected) in [("linux/amd64", 1), ("linux/arm/v7", 3), ("linux/arm64", 4), ("linux/arm64/v8", 4)] {
+            assert_eq!(chosen(&all, Some(wanted)), Ok(expected), "{wanted}");
+        }
+        let there: Vec<String> = all[1..].iter().map(|&it| it.to_owned()).collect();
+        for none in ["linux/arm", "linux", "windows/amd64", "", "linux/amd6"] {
+            assert_eq!(chosen(&all, Some(none)), Err(ChoiceError::None(there.clone())), "{none}");
+        }
+        assert_eq!(chosen(&all, None), Err(ChoiceError::Several(there)));
+        assert_eq!(chosen(&["unknown/unknown", "linux/amd64"], None), Ok(1));
+        assert_eq!(chosen(&[], None), Err(ChoiceError::None(Vec::new())));
+        assert_eq!(chosen(&["linux/amd64", ""], Some("linux/arm64")), Ok(1), "one without a platform is for all");
+        assert_eq!(chosen(&["linux/am d\n64"], Some("linux/amd64")), Err(ChoiceError::None(Vec::new())));
+    }
+
+    #[test]
+    fn a_document_is_one_of_both() {
+        let named = format!(r#"{{"mediaType": "a", "digest": "{DIGEST}", "size": 2, "annotations": {{"x": "y"}}}}"#);
+        let index = read(format!(r#"{{"schemaVersion": 2, "manifests": [{named}]}}"#).as_bytes());
+        assert!(matches!(index, Ok(Document::Index { created: None, .. })));
+        let created = r#"{"org.opencontainers.image.created": "2026-01-02T03:04:05Z"}"#;
+        let text = format!(
+            r#"{{"schemaVersion": 2, "config": {named}, "layers": [{named}], "annotations": {created}, "other": 1}}"#
+        );
+        let Ok(Document::Manifest(manifest)) = read(text.as_bytes()) else { panic!("no manifest") };
+        assert_eq!(manifest.created, "2026-01-02T03:04:05Z".parse().ok());
+        assert_eq!((manifest.layers[0].size, manifest.layers[0].annotations["x"].as_str()), (2, "y"));
+        for bad in [
+            "".to_owned(),
+            "[]".to_owned(),
+            r#"{"schemaVersion": 1, "layers": [], "config": {}}"#.to_owned(),
+            r#"{"schemaVersion": 2}"#.to_owned(),
+            r#"{"schemaVersion": 2, "manifests": [{"digest": "sha256:../../x"}]}"#.to_owned(),
+            format!(r#"{{"schemaVersion": 2, "config": {named}, "layers": [{{"digest": "md5:1"}}]}}"#),
+            format!(r#"{{"schemaVersion": 2, "config": {named}, "layers": [], "manifests": []}}"#),
+            format!(r#"{{"schemaVersion": 2, "config": {named}, "layers": [{{"digest": "{DIGEST}", "size": -1}}]}}"#),
+        ] {
+            assert!(read(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_has_names_alone(os in "\\PC{0,8}", architecture in "[a-z0-9]{0,40}", variant in proptest::option::of("\\PC{0,8}")) {
+            let platform = Platform { os, architecture, variant };
+            if let Some(shown) = platform.shown() {
+                prop_assert!(shown.len() <= 98 && shown.bytes().all(|it| it.is_ascii_graphic()));
+            }
+        }
+    }
+}

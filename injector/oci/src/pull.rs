@@ -32,8 +32,9 @@ const MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 const CONFIG_BYTES: u64 = 1024 * 1024;
 /// The most bytes of one blob.
 const BLOB_BYTES: u64 = 64 * 1024 * 1024;
-/// The most layers that are fetched.
+/// The most layers that are fetched, and the most bytes of them.
 const MAX_LAYERS: usize = 1000;
+const LAYER_BYTES: u64 = 512 * 1024 * 1024;
 /// The most tags, and the most pages of them.
 const MAX_TAGS: usize = 10_000;
 const MAX_PAGES: usize = 100;
@@ -205,7 +206,7 @@ impl Session<'_> {
         wanted: &(dyn Fn(&str) -> bool + Send + Sync),
     ) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, OciError> {
         let mut limits = Limits::default();
-        let (content, mut fetched) = (limits.content, 0);
+        let (content, mut fetched, mut bytes) = (limits.content, 0, 0_u64);
         let mut nodes: BTreeMap<String, Node> = BTreeMap::new();
         for layer in &manifest.layers {
             let kind = layers::kind(layer)?;
@@ -220,6 +221,10 @@ impl Session<'_> {
             fetched += 1;
             if fetched > MAX_LAYERS {
                 return Err(OciError::TooMany { what: "layers", limit: MAX_LAYERS });
+            }
+            bytes = bytes.saturating_add(layer.size);
+            if bytes > LAYER_BYTES {
+                return Err(OciError::TooLarge { what: "the artifact".to_owned(), limit: LAYER_BYTES });
             }
             match kind {
                 Kind::File(path) => {

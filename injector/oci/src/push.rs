@@ -20,7 +20,8 @@ use crate::digest;
 use crate::error::OciError;
 use crate::manifest::MANIFEST;
 use crate::reference::Reference;
-use crate::session::{Act, Ask, Registry, SMALL, Session, located};
+use crate::session::{Act, Ask, Registry, SMALL, Session};
+use crate::url::located;
 use crate::wanted::Wanted;
 
 /// How long all of it may take.
