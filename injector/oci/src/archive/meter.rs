@@ -18,11 +18,17 @@ pub(super) struct Meter {
     /// While headers are read.
     header: Cell<Option<u64>>,
     crossed: Cell<Option<Crossed>>,
+    /// What an archive may lack behind its last file, as those of `umoci insert` do: the rest of a block, and the two empty ones.
+    missing: Cell<usize>,
 }
+
+/// What archives consist of.
+const BLOCK: usize = 512;
 
 impl Meter {
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { total: Cell::new(limits.unpacked), header: Cell::new(None), crossed: Cell::new(None) }
+        let missing = Cell::new(3 * BLOCK - 1);
+        Self { total: Cell::new(limits.unpacked), header: Cell::new(None), crossed: Cell::new(None), missing }
     }
 
     /// From now on headers are read, of so many bytes at most; or else content.
@@ -37,6 +43,14 @@ impl Meter {
 
     pub(super) fn crossed(&self) -> Option<Crossed> {
         self.crossed.get()
+    }
+
+    /// Ends the archive where it has ended early, but not within a file.
+    fn end(&self, into: &mut [u8]) -> usize {
+        let zeros = if self.header.get().is_some() { self.missing.get().min(into.len()) } else { 0 };
+        into[..zeros].fill(0);
+        self.missing.set(self.missing.get() - zeros);
+        zeros
     }
 
     fn count(&self, bytes: u64) -> Result<(), Crossed> {
@@ -57,6 +71,9 @@ pub(super) struct Metered<'a, R> {
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
+        if read == 0 {
+            return Ok(self.meter.end(into));
+        }
         self.meter.count(read as u64).map_err(|crossed| {
             self.meter.crossed.set(Some(crossed));
             io::Error::other("too much")

@@ -70,15 +70,22 @@ pub fn unpack(
         if entry.header().entry_type().is_gnu_sparse() {
             return Err(ArchiveError::NoFile(shown(&entry.path_bytes())));
         }
+        let mut read = 0;
         if let Some(path) = place(&entry.path_bytes())? {
             let change = search.change(&mut entry, &path).map_err(|error| match error {
                 Fault::Io(error) => fault(error),
                 Fault::Archive(error) => error,
             })?;
+            if let Change::Node(Node::File(content)) = &change {
+                read = content.len() as u64;
+            }
             layer.add(path, change);
         }
         // The rest, so that what the next step reads is nothing but headers.
-        io::copy(&mut entry, &mut io::sink()).map_err(fault)?;
+        read += io::copy(&mut entry, &mut io::sink()).map_err(fault)?;
+        if read != entry.size() {
+            return Err(ArchiveError::Malformed);
+        }
     }
     layer.unpacked = limits.unpacked - meter.left();
     Ok(layer)

@@ -1,54 +1,102 @@
 //! What is pushed is pulled again.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use anyhow::{Result, bail, ensure};
-use nudge_oci::{Artifact, Credential, OciError, Pulled, Reference, Registry, Request, Wanted};
-use nudge_outbound::Reach;
-use rustls::RootCertStore;
-use zeroize::Zeroizing;
+use nudge_oci::{Credential, OciError, Pulled, Request, Wanted};
 
+use crate::asking::{all, anywhere, files, plain, pulled, refused, tag};
 use crate::registry::DockerRegistry;
+use crate::stand_in::{StandIn, answer, fault};
+
+const NOBODY: Credential = Credential::Anonymous;
 
 #[tokio::test]
 async fn what_is_pushed_is_pulled() -> Result<()> {
-    let server = DockerRegistry::start("", "")?;
-    let reference = Reference::parse(&format!("oci+http://{}/team/shop", server.host()))?;
-    let registry = Registry::new(Reach::Anywhere, Arc::new(RootCertStore::empty()));
-    let file = |text: &str| Zeroizing::new(text.as_bytes().to_vec());
-    let files: BTreeMap<_, _> =
-        [("config/prod/app.yaml".to_owned(), file("a: 1\n")), ("config/test/app.yaml".to_owned(), file("a: 2\n"))]
-            .into();
-    let nobody = |_: &_| false;
-    let digest = registry.push(&reference, "1.0.0", &files, &Credential::Anonymous, &nobody).await?;
-    let again = registry.push(&reference, "1.0.0", &files, &Credential::Anonymous, &nobody).await?;
-    ensure!(digest == again, "{digest} {again}");
-    let request = |wanted, path| Request {
-        reference: &reference,
-        wanted,
-        platform: None,
-        path,
-        credential: &Credential::Anonymous,
-        may_ask: &nobody,
-        files: &|_| true,
-    };
-    let all = [Wanted::Tag("1.0.0".into()), Wanted::Semver("1".into()), Wanted::Digest(digest.clone())];
-    let tag = &all[0];
-    for wanted in &all {
-        let Pulled::Artifact(Artifact { digest: found, files: pulled, .. }) =
-            registry.pull(&request(wanted, ""), None).await?
-        else {
-            bail!("unchanged")
-        };
-        ensure!(found == digest && pulled == files);
-        let Pulled::Unchanged = registry.pull(&request(wanted, ""), Some(&digest)).await? else { bail!("changed") };
+    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let reference = plain(&server.host())?;
+    let content = files([("config/prod/app.yaml", "a: 1\n"), ("config/test/app.yaml", "a: 2\n")]);
+    let digest = registry.push(&reference, "1.0.0", &content, &NOBODY, &|_| false).await?;
+    let by = [tag("1.0.0"), Wanted::Semver("1".into()), Wanted::Digest(digest.clone())];
+    for wanted in &by {
+        let request = all(&reference, wanted);
+        let artifact = pulled(&registry, &request).await?;
+        ensure!(artifact.digest == digest && artifact.files == content, "{artifact:?}");
+        ensure!(!format!("{artifact:?}").contains("97, 58"), "content is shown");
+        let Pulled::Unchanged = registry.pull(&request, Some(&digest)).await? else { bail!("changed: {wanted:?}") };
     }
-    let Pulled::Artifact(part) = registry.pull(&request(tag, "config/prod"), Some("sha256:0")).await? else {
-        bail!("unchanged")
-    };
-    ensure!(part.files == BTreeMap::from([("app.yaml".to_owned(), file("a: 1\n"))]));
-    let none = registry.pull(&request(tag, "config/none"), None).await;
-    ensure!(matches!(&none, Err(OciError::NoFiles(path)) if path == "config/none"), "{none:?}");
+    let wanted = tag("1.0.0");
+    let of = |path| Request { path, ..all(&reference, &wanted) };
+    ensure!(pulled(&registry, &of("config/prod")).await?.files == files([("app.yaml", "a: 1\n")]));
+    ensure!(pulled(&registry, &of("/config/prod/app.yaml")).await?.files == files([("app.yaml", "a: 1\n")]));
+    let some = Request { files: &|path| path.starts_with("test/"), ..of("config") };
+    ensure!(pulled(&registry, &some).await?.files == files([("test/app.yaml", "a: 2\n")]));
+    let none = refused(&registry, &of("config/none")).await?;
+    ensure!(matches!(&none, OciError::NoFiles(path) if path == "config/none"), "{none}");
+    let outside = refused(&registry, &of("config/../..")).await?;
+    ensure!(matches!(outside, OciError::Path(_)), "{outside}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tag_moves_and_the_highest_one_is_found() -> Result<()> {
+    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let reference = plain(&server.host())?;
+    let mut digests = Vec::new();
+    for (name, text) in [("1.9.0", "9"), ("v1.10.0", "10"), ("2.0.0-rc.1", "rc"), ("latest", "x")] {
+        digests.push(registry.push(&reference, name, &files([("a", text)]), &NOBODY, &|_| false).await?);
+    }
+    let wanted = Wanted::Semver(">=1.2".into());
+    let request = all(&reference, &wanted);
+    ensure!(pulled(&registry, &request).await?.digest == digests[1]);
+    let moved = registry.push(&reference, "v1.10.0", &files([("a", "11")]), &NOBODY, &|_| false).await?;
+    let Pulled::Artifact(found) = registry.pull(&request, Some(&digests[1])).await? else { bail!("unchanged") };
+    ensure!(found.digest == moved && found.files == files([("a", "11")]));
+    let none = Wanted::Semver("3".into());
+    let error = refused(&registry, &all(&reference, &none)).await?;
+    ensure!(matches!(error, OciError::NoMatch { tags: 4, .. }), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_said() -> Result<()> {
+    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let reference = plain(&server.host())?;
+    for wanted in [tag("1"), Wanted::Semver("1".into())] {
+        let error = refused(&registry, &all(&reference, &wanted)).await?;
+        let by_tag = matches!(wanted, Wanted::Tag(_)) && matches!(error, OciError::NoVersion { .. });
+        ensure!(by_tag || matches!(error, OciError::NoRepository(_)), "{error:?}");
+    }
+    registry.push(&reference, "1", &files([("a", "1")]), &NOBODY, &|_| false).await?;
+    let digest = Wanted::Digest(format!("sha256:{}", "0".repeat(64)));
+    for wanted in [tag("2"), digest] {
+        let error = refused(&registry, &all(&reference, &wanted)).await?;
+        ensure!(matches!(error, OciError::NoVersion { .. }), "{error:?}");
+    }
+    let nothing = registry.push(&reference, "1", &files([]), &NOBODY, &|_| false).await;
+    ensure!(matches!(nothing, Err(OciError::NoFiles(_))), "{nothing:?}");
+    for path in ["../a", "/a", "a//b", ""] {
+        let outside = registry.push(&reference, "1", &files([(path, "1")]), &NOBODY, &|_| false).await;
+        ensure!(matches!(outside, Err(OciError::Path(_))), "{path}: {outside:?}");
+    }
+    let large = files([("a", &"x".repeat(3 << 20)), ("b", "1")]);
+    let large = registry.push(&reference, "1", &large, &NOBODY, &|_| false).await;
+    ensure!(matches!(large, Err(OciError::TooLarge { .. })), "{large:?}");
+    Ok(())
+}
+
+/// Blobs that are there are not sent, and the digest is the same wherever and whenever it is pushed.
+#[tokio::test]
+async fn the_same_files_are_the_same_artifact() -> Result<()> {
+    let server = StandIn::start(|asked| match (asked.method.as_str(), asked.path.as_str()) {
+        ("HEAD", _) => answer(200, &[], ""),
+        ("PUT", "/v2/team/shop/manifests/1") => answer(201, &[], ""),
+        _ => fault(400, "UNSUPPORTED"),
+    })
+    .await?;
+    let reference = plain(&server.host())?;
+    let digest = anywhere().push(&reference, "1", &files([("b", "2"), ("a/x", "1")]), &NOBODY, &|_| false).await?;
+    // That of a later release, too: who compares digests must not see a change where there is none.
+    ensure!(digest == "sha256:ee695ebef1f3b443d181b1418d9507c4c8b5550f17d764528fde71155341ea9b", "{digest}");
+    let asked: Vec<String> = server.asked().into_iter().map(|it| it.method).collect();
+    ensure!(asked == ["HEAD", "HEAD", "PUT"], "{asked:?}");
     Ok(())
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 pub(crate) struct DockerRegistry {
     child: Child,
     port: u16,
-    pub(crate) folder: TempDir,
+    _folder: TempDir,
 }
 
 impl DockerRegistry {
@@ -50,7 +50,7 @@ impl DockerRegistry {
             let deadline = Instant::now() + Duration::from_secs(30);
             while Instant::now() < deadline && child.try_wait()?.is_none() {
                 if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && child.try_wait()?.is_none() {
-                    return Ok(Self { child, port, folder });
+                    return Ok(Self { child, port, _folder: folder });
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }

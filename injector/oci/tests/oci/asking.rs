@@ -1,0 +1,63 @@
+//! Requests, and what comes of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use nudge_oci::{Artifact, Credential, OciError, Pulled, Reference, Registry, Request, Wanted};
+use nudge_outbound::Reach;
+use nudge_protocol::error_chain::chain;
+use rustls::RootCertStore;
+use zeroize::Zeroizing;
+
+/// What no message may have.
+pub(crate) const HIDDEN: &str = "hidden-1f7c";
+
+/// Anything, without TLS.
+pub(crate) fn anywhere() -> Registry {
+    Registry::new(Reach::Anywhere, Arc::new(RootCertStore::empty()))
+}
+
+pub(crate) fn plain(host: &str) -> Result<Reference> {
+    Ok(Reference::parse(&format!("oci+http://{host}/team/shop"))?)
+}
+
+pub(crate) fn tag(tag: &str) -> Wanted {
+    Wanted::Tag(tag.to_owned())
+}
+
+pub(crate) fn basic(password: &str) -> Credential {
+    Credential::Basic { username: "shop".to_owned(), password: Zeroizing::new(password.to_owned()) }
+}
+
+/// Everything, by nobody.
+pub(crate) fn all<'a>(reference: &'a Reference, wanted: &'a Wanted) -> Request<'a> {
+    Request {
+        reference,
+        wanted,
+        platform: None,
+        path: "",
+        credential: &Credential::Anonymous,
+        may_ask: &|_| false,
+        files: &|_| true,
+    }
+}
+
+pub(crate) async fn pulled(registry: &Registry, request: &Request<'_>) -> Result<Artifact> {
+    match registry.pull(request, None).await? {
+        Pulled::Artifact(artifact) => Ok(artifact),
+        Pulled::Unchanged => bail!("it is unchanged, though nothing was known"),
+    }
+}
+
+/// The error, which says nothing of what the server wrote, nor of a credential.
+pub(crate) async fn refused(registry: &Registry, request: &Request<'_>) -> Result<OciError> {
+    let Err(error) = registry.pull(request, None).await else { bail!("it was pulled") };
+    let text = format!("{} {error:?}", chain(&error));
+    anyhow::ensure!(!text.contains(HIDDEN), "{text}");
+    Ok(error)
+}
+
+pub(crate) fn files<const N: usize>(files: [(&str, &str); N]) -> BTreeMap<String, Zeroizing<Vec<u8>>> {
+    files.into_iter().map(|(path, text)| (path.to_owned(), Zeroizing::new(text.as_bytes().to_vec()))).collect()
+}
