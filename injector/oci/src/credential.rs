@@ -149,8 +149,8 @@ mod tests {
         credential_of(config.as_bytes(), &Reference::parse(reference).unwrap())
     }
 
-    fn basic(username: &str, password: &str) -> Result<Credential, CredentialError> {
-        Ok(Credential::Basic { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) })
+    fn basic(username: &str, password: &str) -> Credential {
+        Credential::Basic { username: username.to_owned(), password: Zeroizing::new(password.to_owned()) }
     }
 
     #[test]
@@ -162,12 +162,12 @@ mod tests {
             "https://index.docker.io/v1/": {"auth": "aDpp"},
             "helped.example.com": {}
         }, "credsStore": "desktop", "credHelpers": {"x": "y"}}"#;
-        assert_eq!(of(config, "oci://registry.example.com/a"), basic("a", "b"));
-        assert_eq!(of(config, "oci://registry.example.com/team/shop"), basic("c", "d:e"));
-        assert_eq!(of(config, "oci://registry.example.com/teams/shop"), basic("a", "b"));
-        assert_eq!(of(config, "oci://registry.example.com:443/a"), basic("a", "b"));
-        assert_eq!(of(config, "oci://other.example.com:8443/a"), basic("f", "g"));
-        assert_eq!(of(config, "oci://docker.io/a"), basic("h", "i"));
+        assert_eq!(of(config, "oci://registry.example.com/a"), Ok(basic("a", "b")));
+        assert_eq!(of(config, "oci://registry.example.com/team/shop"), Ok(basic("c", "d:e")));
+        assert_eq!(of(config, "oci://registry.example.com/teams/shop"), Ok(basic("a", "b")));
+        assert_eq!(of(config, "oci://registry.example.com:443/a"), Ok(basic("a", "b")));
+        assert_eq!(of(config, "oci://other.example.com:8443/a"), Ok(basic("f", "g")));
+        assert_eq!(of(config, "oci://docker.io/a"), Ok(basic("h", "i")));
         for none in ["other.example.com", "registry.example.com:444", "example.com", "helped.example.com"] {
             assert_eq!(of(config, &format!("oci://{none}/a")), Ok(Credential::Anonymous), "{none}");
         }
@@ -189,7 +189,7 @@ mod tests {
             assert!(!format!("{found} {found:?}").contains("hidden"));
             assert_eq!(found, error);
         }
-        let basic = basic("hidden", "hidden").unwrap();
+        let basic = basic("hidden", "hidden");
         assert_eq!(format!("{basic:?}"), "Basic");
     }
 }

@@ -3,14 +3,14 @@
 use nudge_outbound::HttpError;
 
 use crate::archive::ArchiveError;
-use crate::wanted::WantedError;
+use crate::pick::PickError;
 
 /// Why.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
     /// The wish itself.
     #[error(transparent)]
-    Wanted(#[from] WantedError),
+    Pick(#[from] PickError),
     /// The folder.
     #[error("the path {0:?} must stay below the root of the artifact, without .. in it")]
     Path(String),

@@ -182,7 +182,7 @@ mod tests {
         platforms.iter().map(one).collect()
     }
 
-    fn chosen(platforms: &[&str], wanted: Option<&str>) -> Result<usize, ChoiceError> {
+    fn place_of(platforms: &[&str], wanted: Option<&str>) -> Result<usize, ChoiceError> {
         let all = of(platforms);
         choose(&all, wanted).map(|found| all.iter().position(|it| std::ptr::eq(it, found)).unwrap())
     }
@@ -191,17 +191,17 @@ mod tests {
     fn the_platform_is_chosen() {
         let all = ["unknown/unknown", "linux/amd64", "linux/arm/v6", "linux/arm/v7", "linux/arm64/v8"];
         for (wanted, expected) in [("linux/amd64", 1), ("linux/arm/v7", 3), ("linux/arm64", 4), ("linux/arm64/v8", 4)] {
-            assert_eq!(chosen(&all, Some(wanted)), Ok(expected), "{wanted}");
+            assert_eq!(place_of(&all, Some(wanted)), Ok(expected), "{wanted}");
         }
         let there: Vec<String> = all[1..].iter().map(|&it| it.to_owned()).collect();
         for none in ["linux/arm", "linux", "windows/amd64", "", "linux/amd6"] {
-            assert_eq!(chosen(&all, Some(none)), Err(ChoiceError::None(there.clone())), "{none}");
+            assert_eq!(place_of(&all, Some(none)), Err(ChoiceError::None(there.clone())), "{none}");
         }
-        assert_eq!(chosen(&all, None), Err(ChoiceError::Several(there)));
-        assert_eq!(chosen(&["unknown/unknown", "linux/amd64"], None), Ok(1));
-        assert_eq!(chosen(&[], None), Err(ChoiceError::None(Vec::new())));
-        assert_eq!(chosen(&["linux/amd64", ""], Some("linux/arm64")), Ok(1), "one without a platform is for all");
-        assert_eq!(chosen(&["linux/am d\n64"], Some("linux/amd64")), Err(ChoiceError::None(Vec::new())));
+        assert_eq!(place_of(&all, None), Err(ChoiceError::Several(there)));
+        assert_eq!(place_of(&["unknown/unknown", "linux/amd64"], None), Ok(1));
+        assert_eq!(place_of(&[], None), Err(ChoiceError::None(Vec::new())));
+        assert_eq!(place_of(&["linux/amd64", ""], Some("linux/arm64")), Ok(1), "one without a platform is for all");
+        assert_eq!(place_of(&["linux/am d\n64"], Some("linux/amd64")), Err(ChoiceError::None(Vec::new())));
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(manifest.created, "2026-01-02T03:04:05Z".parse().ok());
         assert_eq!((manifest.layers[0].size, manifest.layers[0].annotations["x"].as_str()), (2, "y"));
         for bad in [
-            "".to_owned(),
+            String::new(),
             "[]".to_owned(),
             r#"{"schemaVersion": 1, "layers": [], "config": {}}"#.to_owned(),
             r#"{"schemaVersion": 2}"#.to_owned(),

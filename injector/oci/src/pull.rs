@@ -19,13 +19,13 @@ use crate::digest;
 use crate::error::OciError;
 use crate::layers::{self, Kind};
 use crate::manifest::{self, ACCEPTED, ChoiceError, Descriptor, Document, Manifest};
+use crate::pick::{Pick, range_of};
 use crate::reference::Reference;
 use crate::session::{Act, Ask, MayAsk, Registry, SMALL, Session};
 use crate::tags::{highest, next_page};
-use crate::wanted::{Wanted, range_of};
 
 /// How long all of it may take.
-const TIME: Duration = Duration::from_secs(120);
+const TIME: Duration = Duration::from_mins(2);
 /// The most bytes of a manifest, as the distribution specification recommends.
 const MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 /// The most bytes of an image's config.
@@ -44,7 +44,7 @@ pub struct Request<'a> {
     /// Where it is.
     pub reference: &'a Reference,
     /// Which one.
-    pub wanted: &'a Wanted,
+    pub pick: &'a Pick,
     /// For which platform, such as `linux/amd64`.
     pub platform: Option<&'a str>,
     /// The folder below the root of the artifact, or the file. Nothing is all.
@@ -95,16 +95,16 @@ impl Registry {
     }
 
     async fn pull_in_time(&self, request: &Request<'_>, known: Option<&str>) -> Result<Pulled, OciError> {
-        request.wanted.check()?;
+        request.pick.check()?;
         let wrong_path = || OciError::Path(request.path.to_owned());
         let root = place(request.path.trim_matches('/').as_bytes()).map_err(|_| wrong_path())?.unwrap_or_default();
         let may_ask: MayAsk<'_> = request.may_ask;
         let mut session = Session::new(self, request.reference, request.credential, may_ask, Act::Pull);
-        let name = match request.wanted {
+        let name = match request.pick {
             // It has this content or none.
-            Wanted::Digest(digest) if known == Some(digest) => return Ok(Pulled::Unchanged),
-            Wanted::Tag(name) | Wanted::Digest(name) => name.clone(),
-            Wanted::Semver(range) => session.tag_within(range).await?,
+            Pick::Digest(digest) if known == Some(digest) => return Ok(Pulled::Unchanged),
+            Pick::Tag(name) | Pick::Digest(name) => name.clone(),
+            Pick::Semver(range) => session.tag_within(range).await?,
         };
         if known.is_some() && session.digest_of(&name).await?.as_deref() == known {
             return Ok(Pulled::Unchanged);
@@ -226,17 +226,14 @@ impl Session<'_> {
             if bytes > LAYER_BYTES {
                 return Err(OciError::TooLarge { what: "the artifact".to_owned(), limit: LAYER_BYTES });
             }
-            match kind {
-                Kind::File(path) => {
-                    let file = self.blob(layer, content as u64, "a file").await?;
-                    nodes.insert(path, Node::File(Zeroizing::new(file.to_vec())));
-                }
-                _ => {
-                    let blob = self.blob(layer, BLOB_BYTES, "a layer").await?;
-                    let layer = layers::unpacked(blob, limits, manifest.is_image(), root, wanted).await?;
-                    (limits.entries, limits.unpacked) = layer.left(&limits);
-                    nodes = layer.onto(nodes);
-                }
+            if let Kind::File(path) = kind {
+                let file = self.blob(layer, content as u64, "a file").await?;
+                nodes.insert(path, Node::File(Zeroizing::new(file.to_vec())));
+            } else {
+                let blob = self.blob(layer, BLOB_BYTES, "a layer").await?;
+                let layer = layers::unpacked(blob, limits, manifest.is_image(), root, wanted).await?;
+                (limits.entries, limits.unpacked) = layer.left(&limits);
+                nodes = layer.onto(nodes);
             }
             // Layers come one by one, and what they have together is bounded at each.
             layers::check(&nodes, content)?;
@@ -264,21 +261,18 @@ impl Session<'_> {
             }
             let list: List = serde_json::from_slice(answer.body())
                 .map_err(|_| self.malformed("list of tags", "it is no JSON of that kind"))?;
-            tags.extend(list.tags.unwrap_or_default().into_iter().filter(|tag| crate::wanted::is_tag(tag)));
+            tags.extend(list.tags.unwrap_or_default().into_iter().filter(|tag| crate::pick::is_tag(tag)));
             if tags.len() > MAX_TAGS {
                 return Err(OciError::TooMany { what: "tags", limit: MAX_TAGS });
             }
             let link = answer.headers().get(LINK).map(|it| it.to_str().unwrap_or_default());
             let page = link.map(|link| next_page(link, &self.host())).transpose();
-            match page.map_err(|why| self.malformed("list of tags", why))?.flatten() {
-                Some(page) => page.clone_into(&mut next),
-                None => {
-                    let found = highest(tags.iter().map(String::as_str), &parsed).map(str::to_owned);
-                    let repository = self.reference.to_string();
-                    let none = || OciError::NoMatch { repository, range: range.to_owned(), tags: tags.len() };
-                    return found.ok_or_else(none);
-                }
-            }
+            let Some(page) = page.map_err(|why| self.malformed("list of tags", why))?.flatten() else {
+                let found = highest(tags.iter().map(String::as_str), &parsed).map(str::to_owned);
+                let repository = self.reference.to_string();
+                return found.ok_or(OciError::NoMatch { repository, range: range.to_owned(), tags: tags.len() });
+            };
+            page.clone_into(&mut next);
         }
         Err(OciError::TooMany { what: "pages of tags", limit: MAX_PAGES })
     }

@@ -1,4 +1,4 @@
-//! Files become an artifact: the same files are the same artifact, whoever pushes them and when.
+//! Files become an artifact: the same files are the same artifact, by any hand and at any time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -19,13 +19,13 @@ use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
 use crate::manifest::MANIFEST;
+use crate::pick::Pick;
 use crate::reference::Reference;
 use crate::session::{Act, Ask, Registry, SMALL, Session};
 use crate::url::located;
-use crate::wanted::Wanted;
 
 /// How long all of it may take.
-const TIME: Duration = Duration::from_secs(120);
+const TIME: Duration = Duration::from_mins(2);
 /// What the artifact is.
 const ARTIFACT_TYPE: &str = "application/vnd.nudge.dev.content.v1";
 /// What its layer is.
@@ -44,7 +44,7 @@ impl Registry {
         credential: &Credential,
         may_ask: &(dyn Fn(&Address) -> bool + Send + Sync),
     ) -> Result<String, OciError> {
-        Wanted::Tag(tag.to_owned()).check()?;
+        Pick::Tag(tag.to_owned()).check()?;
         check(files)?;
         let mut session = Session::new(self, reference, credential, may_ask, Act::Push);
         let pushed = async {

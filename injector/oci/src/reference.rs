@@ -5,7 +5,7 @@ use std::fmt;
 use nudge_core::outbound::{Address, AddressError};
 
 use crate::digest::is_digest;
-use crate::wanted::{Wanted, is_tag};
+use crate::pick::{Pick, is_tag};
 
 /// A repository that can't be named so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,7 +95,7 @@ pub struct Located {
     /// The repository.
     pub reference: Reference,
     /// The tag or the digest, if there is one.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<Pick>,
     /// The folder behind `//`, or nothing.
     pub path: String,
 }
@@ -108,7 +108,7 @@ impl Located {
         let (name, path) = (&text[..end], text[end..].trim_matches('/'));
         let (name, wanted) = match name[scheme..].split_once('@') {
             Some((_, digest)) if is_digest(digest) => {
-                (&name[..name.len() - digest.len() - 1], Some(Wanted::Digest(digest.to_owned())))
+                (&name[..name.len() - digest.len() - 1], Some(Pick::Digest(digest.to_owned())))
             }
             // Neither is a user in front of the host.
             Some(_) => return Err(ReferenceError::Version),
@@ -119,7 +119,7 @@ impl Located {
                     if !is_tag(tag) {
                         return Err(ReferenceError::Version);
                     }
-                    (&name[..at], Some(Wanted::Tag(tag.to_owned())))
+                    (&name[..at], Some(Pick::Tag(tag.to_owned())))
                 }
                 _ => (name, None),
             },
@@ -197,14 +197,14 @@ mod tests {
             let Located { reference, wanted, path } = Located::parse(text).unwrap();
             (reference.to_string(), wanted, path)
         };
-        let tag = |tag: &str| Some(Wanted::Tag(tag.to_owned()));
+        let tag = |tag: &str| Some(Pick::Tag(tag.to_owned()));
         let of = |text: &str, wanted, path: &str| (text.to_owned(), wanted, path.to_owned());
         assert_eq!(read("oci://r/a"), of("oci://r/a", None, ""));
         assert_eq!(read("oci://r:5000/a"), of("oci://r:5000/a", None, ""));
         assert_eq!(read("oci://r:5000/a/b:1.2"), of("oci://r:5000/a/b", tag("1.2"), ""));
         assert_eq!(read("oci+http://r/a:1//config/prod/"), of("oci+http://r/a", tag("1"), "config/prod"));
         let by_digest = format!("oci://r/a@{digest}");
-        assert_eq!(read(&format!("{by_digest}//x")), of("oci://r/a", Some(Wanted::Digest(digest)), "x"));
+        assert_eq!(read(&format!("{by_digest}//x")), of("oci://r/a", Some(Pick::Digest(digest)), "x"));
         for bad in ["oci://r/a:", "oci://r/a:-b", "oci://r/a@b", "oci://user:pw@r/a", "oci://r:1:2/a", "r/a", "oci://r"]
         {
             assert!(Located::parse(bad).is_err(), "{bad}");

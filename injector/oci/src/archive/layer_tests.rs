@@ -69,7 +69,7 @@ fn whiteouts_hide_what_is_below_and_nothing_of_their_own_layer() {
 #[test]
 fn a_link_is_gone_when_a_layer_above_replaces_it() {
     let link = vec![Act::Link("config".to_owned())];
-    assert!(merged(&[link.clone()], true, "config/prod")["config"] == Node::Link);
+    assert!(merged(std::slice::from_ref(&link), true, "config/prod")["config"] == Node::Link);
     let replaced = [link.clone(), vec![Act::Folder("config".to_owned()), file("config/prod/a", 1)]];
     assert_eq!(paths(&merged(&replaced, true, "config/prod")), ["config/prod/a"]);
     let implied = [link, vec![file("config/prod/a", 1)]];
@@ -129,7 +129,9 @@ proptest! {
     #[test]
     fn layers_end_as_in_a_file_system(layers in proptest::collection::vec(acts(), 1..4)) {
         let mut tree = BTreeMap::new();
-        layers.iter().for_each(|acts| apply(&mut tree, acts));
+        for acts in &layers {
+            apply(&mut tree, acts);
+        }
         let expected: BTreeMap<String, Node> = tree
             .into_iter()
             .map(|(path, content)| (path, content.map_or(Node::Link, |it| Node::File(Zeroizing::new(vec![it])))))

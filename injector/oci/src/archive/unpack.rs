@@ -16,7 +16,7 @@ struct Search<'a> {
     image: bool,
     /// The folder or the file.
     root: &'a str,
-    wanted: &'a mut dyn FnMut(&str) -> bool,
+    is_wanted: &'a mut dyn FnMut(&str) -> bool,
     /// Bytes of content that there is room for.
     room: usize,
     limit: usize,
@@ -55,7 +55,7 @@ pub fn unpack(
         None => ArchiveError::Malformed,
     };
     let mut entries = archive.entries().map_err(fault)?;
-    let mut search = Search { image, root, wanted, room: limits.content, limit: limits.content };
+    let mut search = Search { image, root, is_wanted: wanted, room: limits.content, limit: limits.content };
     let mut layer = Layer::default();
     loop {
         meter.headers(Some(limits.header));
@@ -127,7 +127,7 @@ impl Search<'_> {
         if is_link && is_below(self.root, path) {
             return Ok(Change::Node(Node::Link));
         }
-        if !below(path, self.root).is_some_and(|path| (self.wanted)(path)) {
+        if !below(path, self.root).is_some_and(|path| (self.is_wanted)(path)) {
             return Ok(Change::Removed(path.to_owned()));
         }
         if is_link {

@@ -20,7 +20,7 @@ use crate::session::remembered::{Key, Remembered};
 use crate::url::located;
 
 /// How long one request may take.
-const TIME: Duration = Duration::from_secs(60);
+const TIME: Duration = Duration::from_mins(1);
 /// The most bytes of an answer that no more is expected of.
 pub(crate) const SMALL: usize = 64 * 1024;
 

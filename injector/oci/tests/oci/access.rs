@@ -25,7 +25,8 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
         let (chain, key) = (file("tls.crt", &certificate.pem())?, file("tls.key", &certificate.key_pem())?);
         let auth = format!("auth: {{htpasswd: {{realm: registry, path: {users}}}}}");
         Ok((auth, format!(", tls: {{certificate: {chain}, key: {key}}}")))
-    })?;
+    })
+    .await?;
     let reference = Reference::parse(&format!("oci://{}/team/shop", server.host()))?;
     let (registry, right, wanted) = (certificate.client()?, basic("right"), tag("1"));
     let bad = basic(HIDDEN);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use nudge_oci::{Artifact, Credential, OciError, Pulled, Reference, Registry, Request, Wanted};
+use nudge_oci::{Artifact, Credential, OciError, Pick, Pulled, Reference, Registry, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use rustls::RootCertStore;
@@ -22,8 +22,8 @@ pub(crate) fn plain(host: &str) -> Result<Reference> {
     Ok(Reference::parse(&format!("oci+http://{host}/team/shop"))?)
 }
 
-pub(crate) fn tag(tag: &str) -> Wanted {
-    Wanted::Tag(tag.to_owned())
+pub(crate) fn tag(tag: &str) -> Pick {
+    Pick::Tag(tag.to_owned())
 }
 
 pub(crate) fn basic(password: &str) -> Credential {
@@ -31,10 +31,10 @@ pub(crate) fn basic(password: &str) -> Credential {
 }
 
 /// Everything, by nobody.
-pub(crate) fn all<'a>(reference: &'a Reference, wanted: &'a Wanted) -> Request<'a> {
+pub(crate) fn all<'a>(reference: &'a Reference, pick: &'a Pick) -> Request<'a> {
     Request {
         reference,
-        wanted,
+        pick,
         platform: None,
         path: "",
         credential: &Credential::Anonymous,

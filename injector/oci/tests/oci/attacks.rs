@@ -1,7 +1,7 @@
 //! Registries that attack.
 
 use anyhow::{Result, ensure};
-use nudge_oci::{OciError, Request, Wanted};
+use nudge_oci::{OciError, Pick, Request};
 use serde_json::{Value, json};
 
 use crate::artifacts::{archive, gzip};
@@ -13,7 +13,7 @@ fn title(title: &str) -> Value {
     json!({"org.opencontainers.image.title": title})
 }
 
-async fn error_of(content: Content, wanted: &Wanted) -> Result<OciError> {
+async fn error_of(content: Content, wanted: &Pick) -> Result<OciError> {
     let server = content.serve().await?;
     refused(&anywhere(), &all(&plain(&server.host())?, wanted)).await
 }
@@ -42,7 +42,7 @@ async fn content_of_another_digest_is_not_used() -> Result<()> {
     let digest = manifest["digest"].as_str().unwrap_or_default().to_owned();
     content.document("1.0.0", &json!({"schemaVersion": 2, "manifests": [manifest]}));
     content.replace(&digest, br#"{"schemaVersion": 2, "config": {}, "layers": []}"#);
-    for wanted in [wanted, Wanted::Digest(digest)] {
+    for wanted in [wanted, Pick::Digest(digest)] {
         let error = error_of(content.clone(), &wanted).await?;
         ensure!(is_digest(&error), "{error:?}");
     }
@@ -90,7 +90,7 @@ async fn every_bound_of_a_registry_is_kept() -> Result<()> {
 
 #[tokio::test]
 async fn lists_of_tags_have_an_end_on_the_same_registry() -> Result<()> {
-    let wanted = Wanted::Semver("1".into());
+    let wanted = Pick::Semver("1".into());
     let page = |tags: &[String], link: String| {
         let body = json!({"name": "team/shop", "tags": tags}).to_string();
         StandIn::start(move |_| answer(200, &[("link", &link)], body.clone()))
@@ -164,7 +164,7 @@ async fn nothing_else_is_redirected() -> Result<()> {
     let location = format!("http://{}/v2/", other.by_name());
     let server = StandIn::start(move |_| answer(307, &[("location", &location)], HIDDEN)).await?;
     let (registry, reference) = (anywhere(), plain(&server.host())?);
-    for wanted in [tag("1"), Wanted::Semver("1".into())] {
+    for wanted in [tag("1"), Pick::Semver("1".into())] {
         let error = refused(&registry, &all(&reference, &wanted)).await?;
         ensure!(matches!(error, OciError::Redirect { .. }), "{error:?}");
     }

@@ -33,7 +33,7 @@ fn image(folder: &Path, architecture: &str) -> Result<()> {
 
 #[tokio::test]
 async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Result<()> {
-    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let (server, registry) = (DockerRegistry::start("", "").await?, anywhere());
     let work = tempfile::tempdir()?;
     let folder = work.path();
     run(folder, "umoci", &["init", "--layout", "L"])?;
@@ -43,7 +43,7 @@ async fn an_image_is_chosen_by_platform_and_its_layers_lie_on_each_other() -> Re
     fs::write(folder.join("policy.json"), policy)?;
     // An index of both, in a layout of its own.
     let layout: Value = serde_json::from_slice(&fs::read(folder.join("L/index.json"))?)?;
-    let manifests: Vec<Value> = layout["manifests"].as_array().context("no manifests")?.iter().cloned().collect();
+    let manifests: Vec<Value> = layout["manifests"].as_array().context("no manifests")?.clone();
     let named = |it: &Value| {
         let architecture = it["annotations"]["org.opencontainers.image.ref.name"].clone();
         json!({"mediaType": it["mediaType"], "digest": it["digest"], "size": it["size"],

@@ -1,7 +1,7 @@
 //! What is pushed is pulled again.
 
 use anyhow::{Result, bail, ensure};
-use nudge_oci::{Credential, OciError, Pulled, Request, Wanted};
+use nudge_oci::{Credential, OciError, Pick, Pulled, Request};
 
 use crate::asking::{all, anywhere, files, plain, pulled, refused, tag};
 use crate::registry::DockerRegistry;
@@ -11,11 +11,11 @@ const NOBODY: Credential = Credential::Anonymous;
 
 #[tokio::test]
 async fn what_is_pushed_is_pulled() -> Result<()> {
-    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let (server, registry) = (DockerRegistry::start("", "").await?, anywhere());
     let reference = plain(&server.host())?;
     let content = files([("config/prod/app.yaml", "a: 1\n"), ("config/test/app.yaml", "a: 2\n")]);
     let digest = registry.push(&reference, "1.0.0", &content, &NOBODY, &|_| false).await?;
-    let by = [tag("1.0.0"), Wanted::Semver("1".into()), Wanted::Digest(digest.clone())];
+    let by = [tag("1.0.0"), Pick::Semver("1".into()), Pick::Digest(digest.clone())];
     for wanted in &by {
         let request = all(&reference, wanted);
         let artifact = pulled(&registry, &request).await?;
@@ -38,19 +38,19 @@ async fn what_is_pushed_is_pulled() -> Result<()> {
 
 #[tokio::test]
 async fn a_tag_moves_and_the_highest_one_is_found() -> Result<()> {
-    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let (server, registry) = (DockerRegistry::start("", "").await?, anywhere());
     let reference = plain(&server.host())?;
     let mut digests = Vec::new();
     for (name, text) in [("1.9.0", "9"), ("v1.10.0", "10"), ("2.0.0-rc.1", "rc"), ("latest", "x")] {
         digests.push(registry.push(&reference, name, &files([("a", text)]), &NOBODY, &|_| false).await?);
     }
-    let wanted = Wanted::Semver(">=1.2".into());
+    let wanted = Pick::Semver(">=1.2".into());
     let request = all(&reference, &wanted);
     ensure!(pulled(&registry, &request).await?.digest == digests[1]);
     let moved = registry.push(&reference, "v1.10.0", &files([("a", "11")]), &NOBODY, &|_| false).await?;
     let Pulled::Artifact(found) = registry.pull(&request, Some(&digests[1])).await? else { bail!("unchanged") };
     ensure!(found.digest == moved && found.files == files([("a", "11")]));
-    let none = Wanted::Semver("3".into());
+    let none = Pick::Semver("3".into());
     let error = refused(&registry, &all(&reference, &none)).await?;
     ensure!(matches!(error, OciError::NoMatch { tags: 4, .. }), "{error}");
     Ok(())
@@ -58,15 +58,15 @@ async fn a_tag_moves_and_the_highest_one_is_found() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_not_there_is_said() -> Result<()> {
-    let (server, registry) = (DockerRegistry::start("", "")?, anywhere());
+    let (server, registry) = (DockerRegistry::start("", "").await?, anywhere());
     let reference = plain(&server.host())?;
-    for wanted in [tag("1"), Wanted::Semver("1".into())] {
+    for wanted in [tag("1"), Pick::Semver("1".into())] {
         let error = refused(&registry, &all(&reference, &wanted)).await?;
-        let by_tag = matches!(wanted, Wanted::Tag(_)) && matches!(error, OciError::NoVersion { .. });
+        let by_tag = matches!(wanted, Pick::Tag(_)) && matches!(error, OciError::NoVersion { .. });
         ensure!(by_tag || matches!(error, OciError::NoRepository(_)), "{error:?}");
     }
     registry.push(&reference, "1", &files([("a", "1")]), &NOBODY, &|_| false).await?;
-    let digest = Wanted::Digest(format!("sha256:{}", "0".repeat(64)));
+    let digest = Pick::Digest(format!("sha256:{}", "0".repeat(64)));
     for wanted in [tag("2"), digest] {
         let error = refused(&registry, &all(&reference, &wanted)).await?;
         ensure!(matches!(error, OciError::NoVersion { .. }), "{error:?}");

@@ -1,10 +1,10 @@
-//! Addresses that nothing is sent to, whoever names them.
+//! Addresses that nothing is sent to, by any name.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use nudge_oci::{OciError, Registry, Wanted};
+use nudge_oci::{OciError, Pick, Registry};
 use nudge_outbound::{ConnectError, HttpError, Reach};
 use rustls::RootCertStore;
 
@@ -57,7 +57,7 @@ async fn neither_is_its_realm_nor_its_storage() -> Result<()> {
             if is_blob { answer(307, &[("location", &location)], HIDDEN) } else { content.answer(asked) }
         });
         for server in [realm.await?, storage.await?] {
-            let wanted: Wanted = tag("1.0.0");
+            let wanted: Pick = tag("1.0.0");
             let error = refused(&outside(), &all(&plain(&server.host())?, &wanted)).await?;
             ensure!(is_refused(&error) && !server.asked().is_empty(), "{host}: {error:?}");
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
 /// A registry that ends with this value.
@@ -17,13 +17,13 @@ pub(crate) struct DockerRegistry {
 
 impl DockerRegistry {
     /// Starts one, with more of its config: `auth` of its own, `tls` below `http`.
-    pub(crate) fn start(auth: &str, tls: &str) -> Result<Self> {
+    pub(crate) async fn start(auth: &str, tls: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        Self::start_in(folder, |_| Ok((auth.to_owned(), tls.to_owned())))
+        Self::start_in(folder, |_| Ok((auth.to_owned(), tls.to_owned()))).await
     }
 
     /// The same with files that the config names.
-    pub(crate) fn start_in(folder: TempDir, config: impl Fn(&Path) -> Result<(String, String)>) -> Result<Self> {
+    pub(crate) async fn start_in(folder: TempDir, config: impl Fn(&Path) -> Result<(String, String)>) -> Result<Self> {
         let (auth, tls) = config(folder.path())?;
         let file = folder.path().join("config.yml");
         // Somebody else may take the port between its choice and its use.
@@ -52,14 +52,13 @@ impl DockerRegistry {
                 if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() && child.try_wait()?.is_none() {
                     return Ok(Self { child, port, _folder: folder });
                 }
-                std::thread::sleep(Duration::from_millis(10));
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let _ = child.kill();
             let _ = child.wait();
         }
         let log = fs::read_to_string(folder.path().join("log"))?;
-        ensure!(false, "the registry did not start: {log}");
-        unreachable!()
+        bail!("the registry did not start: {log}")
     }
 
     pub(crate) fn host(&self) -> String {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
@@ -63,7 +63,7 @@ impl StandIn {
                         authorization: authorization.and_then(|it| it.to_str().ok()).map(str::to_owned),
                     };
                     let answer = answer(&asked);
-                    noted.lock().unwrap().push(asked);
+                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
                     async move { Ok::<_, std::convert::Infallible>(answer) }
                 });
                 tokio::spawn(async move {
@@ -93,7 +93,7 @@ impl StandIn {
 
     /// What it was asked since the last look.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -104,11 +104,14 @@ impl Drop for StandIn {
 }
 
 pub(crate) fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::builder().status(status);
+    let mut answer = Answer::new(Full::new(body.into()));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
     for (name, value) in headers {
-        answer = answer.header(*name, *value);
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(*value)) {
+            answer.headers_mut().append(name, value);
+        }
     }
-    answer.body(Full::new(body.into())).unwrap()
+    answer
 }
 
 /// An error with a text that nobody repeats.

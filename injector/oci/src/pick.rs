@@ -6,7 +6,7 @@ use crate::digest::is_digest;
 
 /// A tag, a range of tags, or a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum Pick {
     /// What the tag names now.
     Tag(String),
     /// The highest tag within this range of semantic versions, such as `>=1.2, <2`.
@@ -17,7 +17,7 @@ pub enum Wanted {
 
 /// A wish that no registry can meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WantedError {
+pub enum PickError {
     /// Not a tag.
     #[error("{0:?} is no tag: a tag has 1 to 128 letters, digits and ._-, and does not begin with . or -")]
     Tag(String),
@@ -29,21 +29,21 @@ pub enum WantedError {
     Digest(String),
 }
 
-impl Wanted {
+impl Pick {
     /// Checks the form.
-    pub fn check(&self) -> Result<(), WantedError> {
+    pub fn check(&self) -> Result<(), PickError> {
         match self {
-            Self::Tag(tag) if !is_tag(tag) => Err(WantedError::Tag(tag.clone())),
+            Self::Tag(tag) if !is_tag(tag) => Err(PickError::Tag(tag.clone())),
             Self::Semver(range) => range_of(range).map(drop),
-            Self::Digest(digest) if !is_digest(digest) => Err(WantedError::Digest(digest.clone())),
+            Self::Digest(digest) if !is_digest(digest) => Err(PickError::Digest(digest.clone())),
             Self::Tag(_) | Self::Digest(_) => Ok(()),
         }
     }
 }
 
 /// The range of a text.
-pub(crate) fn range_of(text: &str) -> Result<VersionReq, WantedError> {
-    VersionReq::parse(text).map_err(|_| WantedError::Semver(text.to_owned()))
+pub(crate) fn range_of(text: &str) -> Result<VersionReq, PickError> {
+    VersionReq::parse(text).map_err(|_| PickError::Semver(text.to_owned()))
 }
 
 /// Whether the text can be a tag.
@@ -59,15 +59,15 @@ mod tests {
     #[test]
     fn each_kind_has_its_form() {
         for good in ["v1", "1.2.3", "_a", "A-b.c", &"a".repeat(128)] {
-            assert_eq!(Wanted::Tag(good.to_owned()).check(), Ok(()), "{good}");
+            assert_eq!(Pick::Tag(good.to_owned()).check(), Ok(()), "{good}");
         }
         for bad in ["", ".a", "-a", "a b", "a/b", "a\n", "../a", &"a".repeat(129)] {
-            assert!(Wanted::Tag(bad.to_owned()).check().is_err(), "{bad}");
+            assert!(Pick::Tag(bad.to_owned()).check().is_err(), "{bad}");
         }
         for good in ["1", "1.x", "^1.2", "~1.2.3", ">=1.0, <2", "*", ">=1.0.0-rc.1"] {
-            assert_eq!(Wanted::Semver(good.to_owned()).check(), Ok(()), "{good}");
+            assert_eq!(Pick::Semver(good.to_owned()).check(), Ok(()), "{good}");
         }
-        assert!(Wanted::Semver("latest".to_owned()).check().is_err());
-        assert!(Wanted::Digest("sha256:1".to_owned()).check().is_err());
+        assert!(Pick::Semver("latest".to_owned()).check().is_err());
+        assert!(Pick::Digest("sha256:1".to_owned()).check().is_err());
     }
 }
