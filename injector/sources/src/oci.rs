@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::keys_of_files;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, Credential, Pulled, Reference, Registry, Request, Pick};
+use nudge_oci::{Artifact, Credential, Pick, Pulled, Reference, Registry, Request};
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
@@ -31,7 +31,7 @@ impl Oci {
         Self { sources, namespace, spec, oci, known: None }
     }
 
-    fn wanted(&self) -> Result<Pick, Explanation> {
+    fn pick(&self) -> Result<Pick, Explanation> {
         match (&self.oci.tag, &self.oci.semver, &self.oci.digest) {
             (Some(tag), None, None) => Ok(Pick::Tag(tag.clone())),
             (None, Some(range), None) => Ok(Pick::Semver(range.clone())),
@@ -44,7 +44,7 @@ impl Oci {
         let refused =
             |why: &dyn std::fmt::Display| Reason::SourceRefused.explained(format!("spec.from.oci.url: {why}"));
         let reference = Reference::parse(&self.oci.url).map_err(|error| refused(&error))?;
-        let wanted = self.wanted()?;
+        let pick = self.pick()?;
         let secret = match &self.oci.auth {
             Some(auth) => {
                 let name = auth.secret_ref.name.as_str();
@@ -64,7 +64,7 @@ impl Oci {
         let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.oci.url, error))?;
         let request = Request {
             reference: &reference,
-            wanted: &wanted,
+            pick: &pick,
             platform: self.oci.platform.as_deref(),
             path: &self.oci.path,
             credential: &credential,

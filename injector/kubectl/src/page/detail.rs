@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
-    Origin,
-    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval, VersionState,
-    VersionedConfig,
+    Consent, EvidenceStatus, Origin, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval,
+    VersionState, VersionedConfig,
 };
 use serde::Serialize;
 
