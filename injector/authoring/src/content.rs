@@ -1,10 +1,14 @@
 //! The content of a new version, with the keys for ConfigMaps and for Secrets apart.
 
+use std::collections::BTreeMap;
+
 use nudge_core::versions::{Contents, MAX_PARTS};
 use nudge_protocol::block::MAX_BLOCK_BYTES;
 use nudge_protocol::limits::{MAX_KEYS, MAX_VALUE_BYTES};
 use nudge_protocol::{Key, NameError};
 use zeroize::Zeroizing;
+
+use crate::files::{FilesError, keys_of_files};
 
 /// Why a content can't become a version. No message holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +29,9 @@ pub enum ContentError {
     /// A key stands in it twice.
     #[error("key {0} is given twice; omit one of them")]
     Twice(String),
+    /// Two files would be one key.
+    #[error(transparent)]
+    SameKey(#[from] FilesError),
     /// There is no key.
     #[error("a version needs at least one key")]
     Empty,
@@ -69,6 +76,18 @@ impl Content {
         Ok(())
     }
 
+    /// Adds the files of a tree, such as that of a repository or an artifact, by their paths.
+    pub fn add_files(
+        &mut self,
+        secret: bool,
+        files: BTreeMap<String, Zeroizing<Vec<u8>>>,
+    ) -> Result<(), ContentError> {
+        for (key, mut content) in keys_of_files(files)? {
+            self.add(secret, key, std::mem::take(&mut *content))?;
+        }
+        Ok(())
+    }
+
     /// Checks the limits of a version, which every agent enforces.
     pub fn check(&self) -> Result<(), ContentError> {
         let all = || self.open.iter().chain(&self.secret);
@@ -108,5 +127,21 @@ mod tests {
             content.add(false, format!("k{n}"), vec![0; MAX_VALUE_BYTES]).unwrap();
         }
         assert!(content.check().unwrap_err().to_string().contains("several configs"));
+    }
+
+    #[test]
+    fn files_have_their_paths_as_keys() {
+        let of = |paths: &[&str]| {
+            let files = paths.iter().map(|&path| (path.to_owned(), Zeroizing::new(b"1".to_vec()))).collect();
+            let mut content = Content::default();
+            content.add_files(false, files).map(|()| content.open.into_keys().collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["app.yaml", "sub/b"]), Ok(vec!["app.yaml".to_owned(), "sub.b".to_owned()]));
+        assert!(matches!(of(&["a.b", "a/b"]), Err(ContentError::SameKey(_))));
+        assert!(matches!(of(&["a b"]), Err(ContentError::Key(_))));
+        let mut content = Content::default();
+        content.add(true, "a.b".to_owned(), Vec::new()).unwrap();
+        let file = [("a/b".to_owned(), Zeroizing::default())].into();
+        assert!(content.add_files(false, file) == Err(ContentError::Twice("a.b".into())));
     }
 }

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 /// Two files that would be the same key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the files {0} and {1} both become the key {2}; rename or leave out one of them")]
+#[error("the files {0} and {1} both become the key {2}; rename one of them, or leave it out")]
 pub struct FilesError(String, String, String);
 
 /// The key of a file.
@@ -43,7 +43,7 @@ mod tests {
         let error = keys_of_files(files(&["db.size", "db/size"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the files db.size and db/size both become the key db.size; rename or leave out one of them"
+            "the files db.size and db/size both become the key db.size; rename one of them, or leave it out"
         );
     }
 }

@@ -95,7 +95,7 @@ pub struct Located {
     /// The repository.
     pub reference: Reference,
     /// The tag or the digest, if there is one.
-    pub wanted: Option<Pick>,
+    pub pick: Option<Pick>,
     /// The folder behind `//`, or nothing.
     pub path: String,
 }
@@ -106,7 +106,7 @@ impl Located {
         let scheme = text.find("://").ok_or(ReferenceError::Scheme)? + "://".len();
         let end = text[scheme..].find("//").map_or(text.len(), |at| scheme + at);
         let (name, path) = (&text[..end], text[end..].trim_matches('/'));
-        let (name, wanted) = match name[scheme..].split_once('@') {
+        let (name, pick) = match name[scheme..].split_once('@') {
             Some((_, digest)) if is_digest(digest) => {
                 (&name[..name.len() - digest.len() - 1], Some(Pick::Digest(digest.to_owned())))
             }
@@ -124,7 +124,7 @@ impl Located {
                 _ => (name, None),
             },
         };
-        Ok(Self { reference: Reference::parse(name)?, wanted, path: path.to_owned() })
+        Ok(Self { reference: Reference::parse(name)?, pick, path: path.to_owned() })
     }
 }
 
@@ -194,8 +194,8 @@ mod tests {
     fn one_line_names_tag_digest_and_path() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let read = |text: &str| {
-            let Located { reference, wanted, path } = Located::parse(text).unwrap();
-            (reference.to_string(), wanted, path)
+            let Located { reference, pick, path } = Located::parse(text).unwrap();
+            (reference.to_string(), pick, path)
         };
         let tag = |tag: &str| Some(Pick::Tag(tag.to_owned()));
         let of = |text: &str, wanted, path: &str| (text.to_owned(), wanted, path.to_owned());

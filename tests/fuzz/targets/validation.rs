@@ -22,7 +22,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         return Corpus::Reject;
     };
     // The rules may say what they like, as users do.
-    if expression.contains(CANARY) || schema.as_ref().is_some_and(|schema: &serde_json::Value| schema.to_string().contains(CANARY)) {
+    if expression.contains(CANARY)
+        || schema.as_ref().is_some_and(|schema: &serde_json::Value| schema.to_string().contains(CANARY))
+    {
         return Corpus::Reject;
     }
     let schema = schema.map(|inline| SchemaSource { inline: Some(inline), ..SchemaSource::default() });

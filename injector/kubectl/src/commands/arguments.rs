@@ -13,6 +13,7 @@ use super::freeze::Freeze;
 use super::get::Get;
 use super::history::History;
 use super::pause::Pause;
+use super::push::Push;
 use super::restart::Restart;
 use super::resume::Resume;
 use super::rollback::Rollback;
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Disable(Disable),
     /// Create a version of a config, and the config if it does not exist
     Create(Create),
+    /// Push a folder to a registry, as an artifact that versions can be made of
+    Push(Push),
     /// Check a content by the rules of a config
     Validate(Validate),
     /// Move pods to a version

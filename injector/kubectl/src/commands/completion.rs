@@ -160,8 +160,9 @@ fn flag<'a, 'w>(
 fn of_flag(flag: &clap::Arg) -> Candidates {
     match flag.get_id().as_str() {
         "namespace" => Candidates::Namespaces,
+        "from_oci" => Candidates::Nothing,
         id if id.contains("from_") && !id.contains("literal") => Candidates::Files,
-        "kubeconfig" | "rules" => Candidates::Files,
+        "kubeconfig" | "rules" | "docker_config" => Candidates::Files,
         _ => {
             let values = flag.get_possible_values();
             Candidates::Words(
@@ -289,6 +290,9 @@ mod tests {
             ("get ", Candidates::PodsAndConfigs),
             ("baseline ", Candidates::ConfigMaps),
             ("create game 1 --from-file=", Candidates::Files),
+            ("create game 1 --from-oci=", Candidates::Nothing),
+            ("push ", Candidates::Files),
+            ("push config/ --docker-config=", Candidates::Files),
             ("nonsense ", Candidates::Nothing),
             ("use game 1 2 ", Candidates::Nothing),
         ] {

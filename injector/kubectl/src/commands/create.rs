@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
-use nudge_authoring::{Common, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
+use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::hmac;
@@ -16,6 +16,7 @@ use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};
+use crate::version::from_oci::{self, FromOci};
 use crate::version::rules::{NamedRules, check, of_config, of_file};
 use crate::version::sources::{self, Sources};
 use crate::version::stored::{label, objects};
@@ -26,6 +27,7 @@ use crate::version::stored::{label, objects};
   kubectl nudge create game --from-file=config/
   kubectl nudge create game 1.0.1 --from-literal=lives=5 --from-env-file=game.env
   kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
+  kubectl nudge create game 1.0.1 --from-oci=oci://registry.example.com/team/game:1.0.1//config
   kubectl nudge create web 2 --secret-type=kubernetes.io/tls --secret-from-file=tls.crt --secret-from-file=tls.key
   kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client -o yaml > game-1.0.1.yaml
   kubectl nudge create game 1.0.1 --from-file=config/ --dry-run=client --rules=game.yaml
@@ -39,6 +41,8 @@ pub(crate) struct Create {
     pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
+    #[command(flatten)]
+    pub(crate) oci: FromOci,
     /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too
     #[arg(long, value_name = "TYPE", help_heading = "Content")]
     pub(crate) secret_type: Option<String>,
@@ -60,8 +64,11 @@ impl Create {
 }
 
 /// Reads the content, divides it into parts, and names the version.
-fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
-    let content = sources::read(&command.sources).map_err(Failure::usage)?;
+async fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
+    let mut content = Content::default();
+    from_oci::add(&mut content, &command.oci).await?;
+    sources::add(&mut content, &command.sources).map_err(Failure::usage)?;
+    sources::check(&content).map_err(Failure::usage)?;
     if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
         return Err(Failure::usage(
             "-o json and -o yaml would print the values of Secrets; use -o name, or omit the Secrets",
@@ -98,8 +105,8 @@ fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
 }
 
 /// Prints what the command would create.
-pub(crate) fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
-    let (version, parts) = parts(command)?;
+pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
+    let (version, parts) = parts(command).await?;
     if let Some(path) = &command.rules {
         follow(&of_file(path)?, &parts)?;
     }
@@ -119,7 +126,7 @@ pub(crate) fn print_offline(out: &Output, command: &Create, namespace: Option<&s
 }
 
 pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
-    let (version, parts) = parts(command)?;
+    let (version, parts) = parts(command).await?;
     let (config, version) = (&command.config, &version);
     let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
     if let Some((kind, meta)) = existing.first() {

@@ -14,6 +14,7 @@ pub(crate) mod freeze;
 pub(crate) mod get;
 pub(crate) mod history;
 pub(crate) mod pause;
+pub(crate) mod push;
 pub(crate) mod restart;
 pub(crate) mod resume;
 pub(crate) mod rollback;
@@ -37,8 +38,9 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         Command::Completion => return output.print(completion::SCRIPT),
         Command::Complete { words } => return completion::complete(output, words.clone()).await,
         Command::Create(command) if command.is_offline() => {
-            return create::print_offline(&output, command, connection.namespace.as_deref());
+            return create::print_offline(&output, command, connection.namespace.as_deref()).await;
         }
+        Command::Push(command) => return push::run(&output, command).await,
         Command::Validate(command) if command.is_offline() => return validate::run_offline(&output, command),
         _ => {}
     }
@@ -78,6 +80,6 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Source(command) => source::run(session, &command).await,
         Command::Get(command) => get::run(session, &command).await,
         Command::Ui(command) => ui::run(session, connection, &command).await,
-        Command::Completion | Command::Complete { .. } => Ok(()),
+        Command::Completion | Command::Complete { .. } | Command::Push(_) => Ok(()),
     }
 }

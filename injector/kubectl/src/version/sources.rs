@@ -53,13 +53,20 @@ fn literal(text: &str) -> Result<(&str, &str), String> {
 /// Reads the content of all flags.
 pub(crate) fn read(sources: &Sources) -> Result<Content, String> {
     let mut content = Content::default();
+    add(&mut content, sources)?;
+    check(&content)?;
+    Ok(content)
+}
+
+/// Adds the content of all flags.
+pub(crate) fn add(content: &mut Content, sources: &Sources) -> Result<(), String> {
     let kinds = [
         ("", false, &sources.from_file, &sources.from_literal, &sources.from_env_file),
         ("secret-", true, &sources.secret_from_file, &sources.secret_from_literal, &sources.secret_from_env_file),
     ];
     for (prefix, secret, files, literals, env_files) in kinds {
         for text in files {
-            from_file(&mut content, secret, text).map_err(|error| format!("--{prefix}from-file: {error}"))?;
+            from_file(content, secret, text).map_err(|error| format!("--{prefix}from-file: {error}"))?;
         }
         for text in literals {
             let added = literal(text).and_then(|(key, value)| {
@@ -68,12 +75,17 @@ pub(crate) fn read(sources: &Sources) -> Result<Content, String> {
             added.map_err(|error| format!("--{prefix}from-literal: {error}"))?;
         }
         for path in env_files {
-            from_env_file(&mut content, secret, path)
+            from_env_file(content, secret, path)
                 .map_err(|error| format!("--{prefix}from-env-file {}: {error}", path.display()))?;
         }
     }
+    Ok(())
+}
+
+/// Checks the limits of a version.
+pub(crate) fn check(content: &Content) -> Result<(), String> {
     match content.check() {
-        Ok(()) => Ok(content),
+        Ok(()) => Ok(()),
         Err(ContentError::Empty) => {
             Err(format!("{}; use --from-file, --from-literal or --from-env-file", ContentError::Empty))
         }
@@ -109,7 +121,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left out: such
 /// are the folders of Git, of editors, and of the kubelet.
-fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
     let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {

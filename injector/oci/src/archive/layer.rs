@@ -60,9 +60,12 @@ impl Layer {
         (limits.entries - self.entries, limits.unpacked - self.unpacked)
     }
 
-    /// The number of files that were unpacked.
-    pub fn files(&self) -> usize {
-        self.nodes.values().filter(|node| matches!(node, Node::File(_))).count()
+    /// The files that were unpacked.
+    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.nodes.iter().filter_map(|(path, node)| match node {
+            Node::File(content) => Some((path.as_str(), content.as_slice())),
+            Node::Link | Node::Other => None,
+        })
     }
 }
 

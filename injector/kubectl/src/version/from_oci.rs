@@ -1,0 +1,100 @@
+//! Content of artifacts and images in registries, and the credentials for these.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use nudge_authoring::Content;
+use nudge_core::outbound::Address;
+use nudge_oci::{Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
+use nudge_outbound::{Reach, of_image};
+use nudge_protocol::error_chain::{message, plain};
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// How registries are asked.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Registries {
+    /// The docker config with the credential for the registry; by default config.json in $DOCKER_CONFIG or ~/.docker. Credential helpers
+    /// are not run
+    #[arg(long, value_name = "FILE", help_heading = "Registries")]
+    docker_config: Option<PathBuf>,
+    /// Other hosts that the credential may be sent to for a token, such as auth.docker.io. By default it is sent to the registry alone
+    #[arg(long, value_name = "HOST,...", default_value = "", hide_default_value = true, help_heading = "Registries")]
+    allowed_hosts: String,
+}
+
+/// The flags.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FromOci {
+    /// The files of an OCI artifact or image, or those below PATH; sub/file has the key sub.file. Without a tag it is latest
+    #[arg(long, value_name = "oci://REGISTRY/REPOSITORY[:TAG|@DIGEST][//PATH]", help_heading = "Content")]
+    from_oci: Option<String>,
+    /// Which manifest of an image, such as linux/amd64, if there are several
+    #[arg(long, value_name = "OS/ARCH", requires = "from_oci", help_heading = "Content")]
+    platform: Option<String>,
+    #[command(flatten)]
+    registries: Registries,
+}
+
+impl Registries {
+    /// Whether the credential may be sent to this token realm.
+    pub(crate) fn allows(&self, address: &Address) -> bool {
+        address.is_in(&self.allowed_hosts)
+    }
+
+    /// The credential for the registry.
+    pub(crate) fn credential(&self, reference: &Reference) -> Result<Credential, Failure> {
+        let Some((path, config)) = self.config()? else { return Ok(Credential::Anonymous) };
+        credential_of(&config, reference).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    }
+
+    /// The docker config. One that is not named need not be there.
+    fn config(&self) -> Result<Option<(PathBuf, Zeroizing<Vec<u8>>)>, Failure> {
+        let usual = || {
+            let folder = env::var_os("DOCKER_CONFIG").filter(|it| !it.is_empty()).map(PathBuf::from);
+            folder.or_else(|| Some(env::home_dir()?.join(".docker"))).map(|it| it.join("config.json"))
+        };
+        let Some(path) = self.docker_config.clone().or_else(usual) else { return Ok(None) };
+        match fs::read(&path) {
+            Ok(config) => Ok(Some((path, Zeroizing::new(config)))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.docker_config.is_none() => Ok(None),
+            Err(error) => Err(unread(&path, &error)),
+        }
+    }
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {}", path.display(), plain(&error.to_string())))
+}
+
+/// Registries as the user can reach them.
+pub(crate) fn registry() -> Registry {
+    Registry::new(Reach::Anywhere, of_image())
+}
+
+/// Adds the files of the artifact, if one is named.
+pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<(), Failure> {
+    let Some(text) = &from.from_oci else { return Ok(()) };
+    let failure = |error: String| format!("--from-oci {text}: {error}");
+    let located = Located::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
+    let pick = located.pick.unwrap_or_else(|| Pick::Tag("latest".to_owned()));
+    let request = Request {
+        reference: &located.reference,
+        pick: &pick,
+        platform: from.platform.as_deref(),
+        path: &located.path,
+        credential: &from.registries.credential(&located.reference)?,
+        may_ask: &|address| from.registries.allows(address),
+        files: &|_| true,
+    };
+    match registry().pull(&request, None).await.map_err(|error| Failure::new(failure(message(&error))))? {
+        // Nothing was known.
+        Pulled::Unchanged => Ok(()),
+        Pulled::Artifact(artifact) => {
+            content.add_files(false, artifact.files).map_err(|error| Failure::new(failure(error.to_string())))
+        }
+    }
+}
