@@ -30,7 +30,7 @@ async fn server() -> Result<Option<GitServer>> {
 }
 
 /// A Secret with credentials that sources may read.
-async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
+pub(crate) async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
     let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
     space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await?;
     let role = format!("nudge-secret-{name}");

@@ -7,6 +7,7 @@ mod contention;
 mod failing;
 mod git;
 mod living;
+mod oci;
 mod pod;
 mod published;
 mod publishing;

@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
@@ -63,11 +63,22 @@ impl Create {
     }
 }
 
+/// What the objects are made of.
+struct Made {
+    version: VersionName,
+    parts: Vec<Part>,
+    /// The annotation.
+    origin: Option<String>,
+}
+
 /// Reads the content, divides it into parts, and names the version.
-async fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
+async fn made_of(command: &Create) -> Result<Made, Failure> {
     let mut content = Content::default();
-    from_oci::add(&mut content, &command.oci).await?;
+    let origin = from_oci::add(&mut content, &command.oci).await?;
+    let fetched = content.open.len();
     sources::add(&mut content, &command.sources).map_err(Failure::usage)?;
+    // What is mixed has no one origin.
+    let origin = origin.filter(|_| content.open.len() + content.secret.len() == fetched);
     sources::check(&content).map_err(Failure::usage)?;
     if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
         return Err(Failure::usage(
@@ -88,13 +99,18 @@ async fn parts(command: &Create) -> Result<(VersionName, Vec<Part>), Failure> {
             .map_err(|_| Failure::new("the operating system gives no random bytes; name the version"))
             .and_then(|key| digest_name(&parts, key.as_ref()).map_err(|error| Failure::new(error.to_string())))?,
     };
-    Ok((version, parts))
+    Ok(Made { version, parts, origin: origin.as_ref().and_then(Origin::annotation) })
 }
 
 /// The object of the part `number` (from 1) of `count`.
-fn made(command: &Create, version: &VersionName, part: &Part, part_of: (usize, usize), name: &str) -> Object {
-    let secret_type = command.secret_type.as_deref().unwrap_or(OPAQUE);
-    let common = Common { config: &command.config, version, keep: Keep::Config, secret_type, origin: None };
+fn made(command: &Create, of: &Made, part: &Part, part_of: (usize, usize), name: &str) -> Object {
+    let common = Common {
+        config: &command.config,
+        version: &of.version,
+        keep: Keep::Config,
+        secret_type: command.secret_type.as_deref().unwrap_or(OPAQUE),
+        origin: of.origin.as_deref(),
+    };
     object(part, &common, part_of, name)
 }
 
@@ -106,14 +122,14 @@ fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
 
 /// Prints what the command would create.
 pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
-    let (version, parts) = parts(command).await?;
+    let of = made_of(command).await?;
     if let Some(path) = &command.rules {
-        follow(&of_file(path)?, &parts)?;
+        follow(&of_file(path)?, &of.parts)?;
     }
-    let count = parts.len();
-    let objects = parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = names(&command.config, &version, number, count);
-        let mut made = made(command, &version, part, (number, count), &readable.unwrap_or(hashed));
+    let count = of.parts.len();
+    let objects = of.parts.iter().zip(1..).map(|(part, number)| {
+        let (readable, hashed) = names(&command.config, &of.version, number, count);
+        let mut made = made(command, &of, part, (number, count), &readable.unwrap_or(hashed));
         let metadata = made.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
@@ -126,8 +142,8 @@ pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Opt
 }
 
 pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
-    let (version, parts) = parts(command).await?;
-    let (config, version) = (&command.config, &version);
+    let of = made_of(command).await?;
+    let (config, Made { version, parts, .. }) = (&command.config, &of);
     let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
     if let Some((kind, meta)) = existing.first() {
         let name = object_name(*kind, meta.name.as_deref().unwrap_or_default());
@@ -137,8 +153,8 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     }
     let known = session.find_config(config.as_str()).await?;
     match (&command.rules, &known) {
-        (Some(path), _) => follow(&of_file(path)?, &parts)?,
-        (None, Some(known)) if !known.spec.validation.is_empty() => follow(&of_config(session, known).await?, &parts)?,
+        (Some(path), _) => follow(&of_file(path)?, parts)?,
+        (None, Some(known)) if !known.spec.validation.is_empty() => follow(&of_config(session, known).await?, parts)?,
         _ => {}
     }
     if known.is_none() {
@@ -150,7 +166,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     let mut created: Vec<Object> = Vec::new();
     let count = parts.len();
     for (part, number) in parts.iter().zip(1..) {
-        match create_one(session, command, version, part, (number, count), &configs).await {
+        match create_one(session, command, &of, part, (number, count), &configs).await {
             Ok(object) => created.push(object),
             Err(failure) => return Err(undo(session, command, version, &created, failure).await),
         }
@@ -205,18 +221,18 @@ async fn warn_unless_enabled(session: &Session) {
 async fn create_one(
     session: &Session,
     command: &Create,
-    version: &VersionName,
+    of: &Made,
     part: &Part,
     part_of: (usize, usize),
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
-    let config = &command.config;
+    let (config, version) = (&command.config, &of.version);
     let (readable, hashed) = names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let mut last = None;
     for name in readable.into_iter().chain([hashed]) {
         let what = format!("creating {}", object_name(part.kind, &name));
-        let created = match made(command, version, part, part_of, &name) {
+        let created = match made(command, of, part, part_of, &name) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
                 .create(&creating(command.dry.dry_run), &map)

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_core::outbound::Address;
-use nudge_oci::{Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
+use nudge_oci::{Artifact, Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
 use nudge_outbound::{Reach, of_image};
 use nudge_protocol::error_chain::{message, plain};
 use zeroize::Zeroizing;
@@ -75,9 +77,9 @@ pub(crate) fn registry() -> Registry {
     Registry::new(Reach::Anywhere, of_image())
 }
 
-/// Adds the files of the artifact, if one is named.
-pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<(), Failure> {
-    let Some(text) = &from.from_oci else { return Ok(()) };
+/// Adds the files of the artifact, if one is named, and says where they are from.
+pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<Origin>, Failure> {
+    let Some(text) = &from.from_oci else { return Ok(None) };
     let failure = |error: String| format!("--from-oci {text}: {error}");
     let located = Located::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
     let pick = located.pick.unwrap_or_else(|| Pick::Tag("latest".to_owned()));
@@ -92,9 +94,17 @@ pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<(), Fai
     };
     match registry().pull(&request, None).await.map_err(|error| Failure::new(failure(message(&error))))? {
         // Nothing was known.
-        Pulled::Unchanged => Ok(()),
-        Pulled::Artifact(artifact) => {
-            content.add_files(false, artifact.files).map_err(|error| Failure::new(failure(error.to_string())))
+        Pulled::Unchanged => Ok(None),
+        Pulled::Artifact(Artifact { digest, created, files }) => {
+            content.add_files(false, files).map_err(|error| Failure::new(failure(error.to_string())))?;
+            Ok(Some(Origin {
+                kind: OriginKind::Oci,
+                url: located.reference.to_string(),
+                revision: digest,
+                path: located.path.clone(),
+                time: created.map(Time),
+                signer: None,
+            }))
         }
     }
 }
