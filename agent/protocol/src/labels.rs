@@ -41,6 +41,9 @@ pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
+/// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves it alone until the annotation is taken away. Who
+/// sets or removes it needs the verb `import`.
+pub const IMPORTING: &str = "nudge.dev/importing";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older

@@ -94,8 +94,11 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Err(denial) = selected.and_then(|()| configs::windows(name, old_spec, &new.spec)) {
             return Ok(Verdict::Deny(denial));
         }
-        let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
+        if let Some(denial) = self.may_not_import(request, (namespace, name), (old_object, object)).await? {
+            return Ok(Verdict::Deny(denial));
+        }
+        let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
         let publishes = async {
             let kinds = configs::published(old_spec, &new.spec);
             let asked = kinds.into_iter().map(async |kind| {
@@ -145,6 +148,22 @@ impl<L: Lookups> ValidateConfigs<L> {
         let status = old.as_ref().and_then(|old| old.status.as_ref());
         let waits = configs::waits(&new, status, &self.lookups.policies(namespace), Timestamp::now());
         Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).chain(waits).collect()))
+    }
+
+    /// The denial for a user who may not import the config, where the request is about that.
+    async fn may_not_import(
+        &self,
+        request: &Request,
+        (namespace, name): (&str, &str),
+        (old, new): (Option<&DynamicObject>, &DynamicObject),
+    ) -> Result<Option<Denial>, LookupError> {
+        let Some(what) = configs::imports(old, new) else { return Ok(None) };
+        let right = Right::Import(name);
+        if self.lookups.may(request, namespace, right).await? {
+            return Ok(None);
+        }
+        audit::refused(request, name, what, right);
+        Ok(Some(configs::may_not_import(request.user(), namespace, name, what)))
     }
 
     /// Whether the user may have these rules, and they can be used. Returns warnings.
@@ -376,6 +395,29 @@ mod tests {
         let made = request("VersionedConfig", "CREATE", None, Some(&bare));
         assert!(reviewed(FakeLookups::default(), &made).await.0.is_denied());
         assert_eq!(reviewed(allowed(), &made).await.0, Verdict::allow());
+    }
+
+    #[tokio::test]
+    async fn who_may_not_import_neither_sets_nor_removes_the_annotation() {
+        let mut importing = config("1");
+        importing["metadata"]["annotations"] = json!({"nudge.dev/importing": ""});
+        let may =
+            |may_import| FakeLookups { may_update: true, may_override: true, may_import, ..FakeLookups::default() };
+        for (operation, old, new) in [
+            ("CREATE", None, &importing),
+            ("UPDATE", Some(&config("1")), &importing),
+            ("UPDATE", Some(&importing), &config("1")),
+            ("UPDATE", Some(&importing), &config("2")),
+        ] {
+            let changed = request("VersionedConfig", operation, old, Some(new));
+            let (verdict, asked) = reviewed(may(false), &changed).await;
+            let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
+            assert!(denial.message.contains("needs the right to import VersionedConfig shop"), "{}", denial.message);
+            assert_eq!(asked, ["may eve import VersionedConfig shop in team"]);
+            assert!(!reviewed(may(true), &changed).await.0.is_denied(), "{operation}");
+        }
+        let kept = request("VersionedConfig", "UPDATE", Some(&importing), Some(&importing));
+        assert_eq!(reviewed(may(false), &kept).await, (Verdict::allow(), Vec::new()));
     }
 
     #[tokio::test]

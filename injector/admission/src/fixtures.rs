@@ -128,6 +128,7 @@ pub(super) struct FakeLookups {
     pub may_create: Vec<PartKind>,
     pub may_override: bool,
     pub may_approve: bool,
+    pub may_import: bool,
     pub approvals: Vec<VersionApproval>,
     /// The objects of these names.
     pub may_read: Vec<&'static str>,
@@ -203,6 +204,7 @@ impl Lookups for FakeLookups {
             Right::CreateToken(_) => self.may_create_token,
             Right::Override(_) => self.may_override,
             Right::Approve(_) => self.may_approve,
+            Right::Import(_) => self.may_import,
             Right::Get(kind, "") => self.may_get.contains(&kind),
             Right::Get(_, name) => self.may_read.contains(&name),
         };

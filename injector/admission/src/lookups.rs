@@ -129,6 +129,8 @@ pub enum Right<'a> {
     Override(&'a str),
     /// To approve versions of the config of this name.
     Approve(&'a str),
+    /// To restore the config of this name from an export.
+    Import(&'a str),
 }
 
 impl<'a> Right<'a> {
@@ -151,6 +153,7 @@ impl<'a> Right<'a> {
             Self::CreateToken(name) => ("create", "serviceaccounts/token", *name),
             Self::Override(name) => ("override", CONFIGS, *name),
             Self::Approve(name) => ("approve", CONFIGS, *name),
+            Self::Import(name) => ("import", CONFIGS, *name),
         };
         let group = if resource == CONFIGS { "nudge.dev" } else { "" };
         // Without a name the review is about all objects of the kind, which is stricter.
@@ -170,6 +173,7 @@ impl fmt::Display for Right<'_> {
             Self::CreateToken(name) => write!(out, "create tokens of ServiceAccount {name}"),
             Self::Override(name) => write!(out, "override VersionedConfig {name}"),
             Self::Approve(name) => write!(out, "approve versions of VersionedConfig {name}"),
+            Self::Import(name) => write!(out, "import VersionedConfig {name}"),
         }
     }
 }

@@ -96,6 +96,7 @@ reasons! {
     Sealed Controller false "A version is complete."
     Pruned Controller false "The history limit has deleted a version."
     Baseline Controller false "An existing ConfigMap became the first version of a config."
+    Importing Controller true "The config is being restored from an export; nothing acts on it until that is done."
     // The rollout.
     Current Controller false "The version is proven, and pods run it."
     Progressing Controller false "Pods are being moved to the version."

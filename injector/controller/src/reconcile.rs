@@ -16,7 +16,7 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart::{self, Holds};
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
-use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide};
+use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing};
 
 use super::audit;
 use super::controller::{Begins, Controller, written_by_us};
@@ -96,6 +96,9 @@ impl Controller {
         if config.metadata.deletion_timestamp.is_some() {
             return Ok(Again::Never);
         }
+        if is_importing(&config) {
+            return self.leave_alone(key, &config).await;
+        }
         let braked = self.brake(key, &config);
         // Pods may have crashed, and spec may have changed, without being seen.
         if is_moved(&config)
@@ -137,6 +140,18 @@ impl Controller {
             again = Again::Soon;
         }
         Ok(again.by(self.secret_again(key)).by(self.prune(key, &config).await?))
+    }
+
+    /// Says that the config is being imported, and does nothing else. What was observed before is not what will be.
+    async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Again, CallError> {
+        self.forget_config(key);
+        let before = config.status.clone().unwrap_or_default();
+        let status = importing(before, config.metadata.generation, &Time(Timestamp::now()));
+        if config.status.as_ref() != Some(&status) {
+            self.write(key, &VersionedConfig { status: Some(status), ..config.clone() }).await?;
+            tracing::info!("the config is being imported; left alone");
+        }
+        Ok(Again::Never)
     }
 
     /// Writes what became of a publication into the status.

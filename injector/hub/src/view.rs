@@ -10,6 +10,7 @@ use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::{assigned_version, is_same, pod_number};
+use nudge_core::versions::is_importing;
 use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::{ConfigName, VersionName};
@@ -99,6 +100,11 @@ pub(super) fn views<'a>(
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
         let (config, since) = index.config_since(&key).unzip();
+        let (config, is_empty) = match config {
+            // Until its status is there it is as if the config were not: agents keep what they have.
+            Some(config) if is_importing(&config) && !has_current(&config) => (None, true),
+            config => (config, false),
+        };
         let ack_timeout_seconds = config.as_ref().map(|config| config.spec.rollout.ack_timeout_seconds);
         let spread = config.as_ref().zip(since).and_then(|(config, since)| spread(config, pod, since.elapsed()));
         let view = if let Some(config) = config.as_ref().filter(|config| !config.spec.admits(&pod.service_account)) {
@@ -107,7 +113,9 @@ pub(super) fn views<'a>(
             kept(pod, name, &config, has(name))
                 .unwrap_or_else(|| view(&mut views, contents, pod, name, &config, allowed))
         } else {
-            let text = if index.is_left_out(&key) {
+            let text = if is_empty {
+                format!("config {name} is being imported; kubectl nudge import gives it its versions back")
+            } else if index.is_left_out(&key) {
                 format!(
                     "config {name} is left out, because namespace {} has too many configs; delete some",
                     pod.namespace
@@ -135,6 +143,10 @@ pub(super) fn views<'a>(
     }
     bound(&mut views.all);
     views
+}
+
+fn has_current(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.current.is_some())
 }
 
 /// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The

@@ -6,6 +6,7 @@ mod authority;
 mod change;
 mod delete;
 mod guarded;
+mod importing;
 mod requester;
 mod selectors;
 mod windows;
@@ -15,6 +16,7 @@ pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, publis
 pub use change::{at_once, chosen_version, name_and_version, not_complete};
 pub use delete::decide as delete;
 pub use guarded::{Weakening, deletes_guards, mark_guarded, weakening};
+pub use importing::{imports, may_not_import};
 pub use requester::note_requester;
 pub use selectors::selectors;
 pub use windows::{waits, windows};

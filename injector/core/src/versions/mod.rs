@@ -16,6 +16,7 @@ mod digest;
 mod facts;
 #[cfg(test)]
 mod gate_tests;
+mod importing;
 mod inventory;
 mod judged;
 mod let_go;
@@ -35,6 +36,7 @@ pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, 
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
+pub use importing::{importing, is_importing};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory, is_nearly_full};
 pub use judged::{Judging, RulesState, Unjudged, Verdict, Verdicts};
 pub use mark::{is_marked, mark};
