@@ -1,13 +1,15 @@
 //! `kubectl nudge`: one short command for each task with versions.
 //!
 //! - `commands`: a file for each command, with its arguments
+//! - `backup`: exports and their format
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
 //! - `rollout`: setting `spec.current`, and waiting for the rollout
 //!
-//! A value of a Secret is printed only by `get --show-secrets`.
+//! A value of a Secret is printed only by `get --show-secrets`, and is in an export only encrypted.
 
+mod backup;
 mod commands;
 mod dry_run;
 mod failure;

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::header::HOST;
@@ -82,6 +83,34 @@ impl Etcd {
     pub(super) async fn compact(&self) -> Result<()> {
         let revision = self.gateway.revision().await?;
         self.gateway.compact(revision).await
+    }
+
+    /// All keys that begin so, with their values, in Base64.
+    pub(super) async fn pairs(&self, prefixes: &[String]) -> Result<Vec<Value>> {
+        let mut all = Vec::new();
+        for prefix in prefixes {
+            // The end is the first key that does not begin so.
+            let mut end = prefix.clone().into_bytes();
+            *end.last_mut().context("an empty prefix")? += 1;
+            let range = json!({"key": BASE64_STANDARD.encode(prefix), "range_end": BASE64_STANDARD.encode(end)});
+            let reply = self.gateway.post("/v3/kv/range", &range).await?;
+            all.extend(
+                reply["kvs"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|pair| json!({"key": pair["key"], "value": pair["value"]})),
+            );
+        }
+        Ok(all)
+    }
+
+    /// Writes such pairs.
+    pub(super) async fn put(&self, pairs: &[Value]) -> Result<()> {
+        for pair in pairs {
+            self.gateway.post("/v3/kv/put", pair).await?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What may happen to a cluster: servers that stop, come back, or stand still, and a store that forgets. All of it needs
 //! `&mut`, which a test has of its own cluster and of no shared one.
 
+use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -88,6 +89,18 @@ impl Cluster {
         let Some(part) = &mut self.controller_manager else { return Ok(()) };
         part.stop().await?;
         part.start()
+    }
+
+    /// Begins anew with an empty etcd, to which somebody has given back what has these prefixes, such as `/registry/pods/team/`, as it was: with
+    /// its uids.
+    pub async fn empty_etcd(&mut self, kept: &[String]) -> Result<()> {
+        let pairs = self.etcd.pairs(kept).await?;
+        self.apiserver.stop().await?;
+        self.etcd.part.stop().await?;
+        fs::remove_dir_all(self.home.path().join(DATA))?;
+        self.etcd.start().await?;
+        self.etcd.put(&pairs).await?;
+        self.start_apiserver().await
     }
 
     /// Drops all of etcd's history before now. A running API server may still answer watches of older versions from its

@@ -9,9 +9,11 @@ use super::current::Current;
 use super::delete::Delete;
 use super::diff::Diff;
 use super::enable::{Disable, Enable};
+use super::export::Export;
 use super::freeze::Freeze;
 use super::get::Get;
 use super::history::History;
+use super::import::Import;
 use super::pause::Pause;
 use super::push::Push;
 use super::restart::Restart;
@@ -99,6 +101,10 @@ pub(crate) enum Command {
     Source(Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
     Get(Get),
+    /// Write configs with their versions and states to a file
+    Export(Export),
+    /// Restore what an export has
+    Import(Import),
     /// Show configs and their rollouts in the browser
     Ui(Ui),
     /// Print the script that makes kubectl complete these commands

@@ -10,9 +10,11 @@ pub(crate) mod current;
 pub(crate) mod delete;
 pub(crate) mod diff;
 pub(crate) mod enable;
+pub(crate) mod export;
 pub(crate) mod freeze;
 pub(crate) mod get;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod pause;
 pub(crate) mod push;
 pub(crate) mod restart;
@@ -45,7 +47,11 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         _ => {}
     }
     let session = Session::connect(connection, output).await?;
-    let in_namespace = !matches!(arguments.command, Command::Enable(_) | Command::Disable(_));
+    let in_namespace = match &arguments.command {
+        Command::Enable(_) | Command::Disable(_) | Command::Import(_) => false,
+        Command::Export(command) => !command.all_namespaces,
+        _ => true,
+    };
     match run_with(&session, connection, arguments.command).await {
         // A missing namespace explains most other failures.
         Err(failure) if failure.exit == Exit::Failed && in_namespace => {
@@ -79,6 +85,8 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Restart(command) => restart::run(session, &command).await,
         Command::Source(command) => source::run(session, &command).await,
         Command::Get(command) => get::run(session, &command).await,
+        Command::Export(command) => export::run(session, &command).await,
+        Command::Import(command) => import::run(session, &command).await,
         Command::Ui(command) => ui::run(session, connection, &command).await,
         Command::Completion | Command::Complete { .. } | Command::Push(_) => Ok(()),
     }

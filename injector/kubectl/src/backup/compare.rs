@@ -1,0 +1,143 @@
+//! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its place.
+
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_core::versions::is_importing;
+use nudge_protocol::labels;
+use serde_json::Value;
+
+use super::export::content;
+
+/// What is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing.
+    Nothing,
+    /// What the export has.
+    Same,
+    /// A config that is being imported: its spec and its status are written.
+    Importing,
+    /// Something else; holds in what it differs.
+    Differs(String),
+}
+
+/// A version's object against the one in the cluster.
+pub(crate) fn part(exported: &Value, there: &Value) -> Found {
+    let mark = |object: &Value, of: &str, name: &str| object["metadata"][of][name].clone();
+    let marks = [
+        ("labels", labels::CONFIG),
+        ("labels", labels::VERSION),
+        ("labels", labels::PART),
+        ("annotations", labels::PARTS),
+    ];
+    if let Some((_, name)) = marks.into_iter().find(|(of, name)| mark(exported, of, name) != mark(there, of, name)) {
+        return Found::Differs(format!("{name} is another one"));
+    }
+    // A missing field and an empty one are the same.
+    match (content(exported), content(there)) {
+        (Some(one), Some(other)) if one == other && exported["immutable"] == there["immutable"] => Found::Same,
+        _ => Found::Differs("it has other content".to_owned()),
+    }
+}
+
+/// A policy or a source against the one in the cluster.
+pub(crate) fn spec(exported: &Value, there: &Value) -> Found {
+    if exported["spec"] == there["spec"] { Found::Same } else { Found::Differs("its spec is another one".to_owned()) }
+}
+
+/// A config against the one in the cluster; both specs as JSON, so that unknown fields count too.
+pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedConfig, &Value)) -> Found {
+    if is_importing(there.0) {
+        return Found::Importing;
+    }
+    let (kept, status) = (status(exported.0), status(there.0));
+    let mut differences: Vec<String> = Vec::new();
+    if exported.1["spec"] != there.1["spec"] {
+        differences.push("spec".to_owned());
+    }
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
+    for (field, one, other) in [
+        ("identity", &kept.identity, &status.identity),
+        ("current", &kept.current, &status.current),
+        ("target", &kept.target, &status.target),
+    ] {
+        if one != other {
+            differences.push(format!(
+                "status.{field}: {} in the export, {} in the cluster",
+                or_none(one),
+                or_none(other)
+            ));
+        }
+    }
+    let missing: Vec<&str> = kept
+        .versions
+        .iter()
+        .filter(|version| {
+            let known = status.version(&version.version);
+            known.is_none_or(|known| {
+                let digests = |version: &nudge_api::VersionStatus| {
+                    version.parts.iter().map(|part| part.digest.clone()).collect::<Vec<_>>()
+                };
+                digests(known) != digests(version)
+            })
+        })
+        .map(|version| version.version.as_str())
+        .take(10)
+        .collect();
+    if !missing.is_empty() {
+        differences.push(format!("versions that are not there, or are others: {}", missing.join(", ")));
+    }
+    if differences.is_empty() { Found::Same } else { Found::Differs(differences.join("; ")) }
+}
+
+fn status(config: &VersionedConfig) -> VersionedConfigStatus {
+    config.status.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_the_same_by_its_content_and_its_marks() {
+        let object = |value: &str, version: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a": value},
+                "metadata": {"labels": {"nudge.dev/version": version}, "annotations": {"nudge.dev/made-by": value}},
+            })
+        };
+        assert_eq!(part(&object("1", "1"), &object("1", "1")), Found::Same);
+        assert_eq!(part(&object("1", "1"), &object("2", "1")), Found::Differs("it has other content".to_owned()));
+        assert_eq!(
+            part(&object("1", "1"), &object("1", "2")),
+            Found::Differs("nudge.dev/version is another one".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_config_that_went_on_differs_and_says_in_what() {
+        let of = |current: &str, versions: &[&str]| -> VersionedConfig {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| json!({"version": version, "state": "Available", "keys": 1, "bytes": 1, "parts": []}))
+                .collect();
+            serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
+                "status": {"current": current, "versions": versions},
+            }))
+            .unwrap()
+        };
+        let (spec, other) = (json!({"spec": {}}), json!({"spec": {"current": "3"}}));
+        let newer = of("2", &["1", "2"]);
+        assert_eq!(config((&newer, &spec), (&newer, &spec)), Found::Same);
+        let Found::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
+        assert_eq!(
+            why,
+            "spec; status.current: 2 in the export, 1 in the cluster; versions that are not there, or are others: 2"
+        );
+        let mut importing = of("1", &[]);
+        importing.metadata.annotations = Some([(labels::IMPORTING.to_owned(), String::new())].into());
+        assert_eq!(config((&newer, &spec), (&importing, &other)), Found::Importing);
+    }
+}

@@ -1,0 +1,185 @@
+//! The objects of an export, as they stand in it: without what the API server made up, and what only Nudge can say.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{ApiResource, DynamicObject};
+use nudge_api::{ConfigSource, RolloutPolicy, VersionedConfig};
+use nudge_protocol::labels;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// The version of the format. A reader takes no other.
+pub(crate) const FORMAT: u32 = 1;
+/// The `apiVersion` of the documents that are no objects.
+pub(crate) const API: &str = "nudge.dev/v1alpha1";
+/// The `kind` of the first document.
+pub(crate) const HEADER: &str = "Export";
+/// The `kind` of the document with all Secrets.
+pub(crate) const ENCRYPTED: &str = "EncryptedSecrets";
+/// The `kind` of the content key, which is among the Secrets.
+pub(crate) const CONTENT_KEY: &str = "ContentKey";
+
+/// Annotations that are worth nothing in another object: admission signs them, or they hold a copy of the content.
+const DROPPED: [&str; 7] = [
+    labels::REQUESTED_BY,
+    labels::OVERRIDDEN_BY,
+    labels::SOURCE_GONE,
+    labels::MAY_ACTIVATE,
+    labels::MADE_BY,
+    labels::IMPORTING,
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
+
+/// The first document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Header {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    /// The version of the format.
+    pub(crate) format: u32,
+    /// When the export was made.
+    pub(crate) exported_at: String,
+    /// The uid of the cluster's namespace `kube-system`, if the user may read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    /// The version of the program that made it.
+    pub(crate) program: String,
+    /// The namespaces that it is about.
+    pub(crate) namespaces: Vec<String>,
+    /// The Secrets of versions, as `namespace/name`.
+    pub(crate) secrets: Vec<String>,
+    /// Whether these Secrets are in the export, encrypted.
+    pub(crate) encrypted: bool,
+    /// Whether the content key is among them.
+    pub(crate) content_key: bool,
+    /// What is not in it.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// The kinds of objects in an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Kind {
+    Policy,
+    Config,
+    ConfigMap,
+    Secret,
+    Source,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Policy, Self::Config, Self::ConfigMap, Self::Secret, Self::Source];
+
+    /// What the API server calls it.
+    pub(crate) fn resource(self) -> ApiResource {
+        match self {
+            Self::Policy => ApiResource::erase::<RolloutPolicy>(&()),
+            Self::Config => ApiResource::erase::<VersionedConfig>(&()),
+            Self::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+            Self::Secret => ApiResource::erase::<Secret>(&()),
+            Self::Source => ApiResource::erase::<ConfigSource>(&()),
+        }
+    }
+
+    /// Of a document.
+    pub(crate) fn of(document: &Value) -> Option<Self> {
+        let (version, kind) = (document["apiVersion"].as_str()?, document["kind"].as_str()?);
+        Self::ALL.into_iter().find(|one| {
+            let resource = one.resource();
+            resource.kind == kind && resource.api_version == version
+        })
+    }
+}
+
+/// An object by its place: the namespace is empty where it has none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Place {
+    pub(crate) fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = self.kind.resource().kind;
+        if self.namespace.is_empty() {
+            write!(out, "{kind} {}", self.name)
+        } else {
+            write!(out, "{kind} {}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// The object as a document. The status is added by who keeps one.
+pub(crate) fn document(kind: Kind, object: DynamicObject) -> Value {
+    let (resource, meta) = (kind.resource(), object.metadata);
+    let mut metadata = Map::new();
+    let mut put = |field: &str, value: Value| drop(metadata.insert(field.to_owned(), value));
+    put("name", json!(meta.name));
+    if let Some(namespace) = meta.namespace {
+        put("namespace", json!(namespace));
+    }
+    let labels = meta.labels.unwrap_or_default();
+    if !labels.is_empty() {
+        put("labels", json!(labels));
+    }
+    let mut annotations = meta.annotations.unwrap_or_default();
+    annotations.retain(|name, _| !DROPPED.contains(&name.as_str()));
+    if !annotations.is_empty() {
+        put("annotations", json!(annotations));
+    }
+    if kind == Kind::Config {
+        put("generation", json!(meta.generation));
+    }
+    let mut all = Map::new();
+    all.insert("apiVersion".to_owned(), json!(resource.api_version));
+    all.insert("kind".to_owned(), json!(resource.kind));
+    all.insert("metadata".to_owned(), Value::Object(metadata));
+    if let Value::Object(fields) = object.data {
+        all.extend(fields.into_iter().filter(|(field, _)| field != "status"));
+    }
+    Value::Object(all)
+}
+
+/// A text of the metadata of a document.
+pub(crate) fn label<'a>(document: &'a Value, label: &str) -> Option<&'a str> {
+    document["metadata"]["labels"][label].as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_made_up_and_only_nudge_can_say_is_left_out() {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": "shop-1", "namespace": "team", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"nudge.dev/config": "shop"}, "ownerReferences": [], "finalizers": ["x"],
+                "annotations": {"nudge.dev/made-by": "1 x alice", "nudge.dev/parts": "2", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+            },
+            "immutable": true, "data": {"a": "1"}, "status": {},
+        }))
+        .unwrap();
+        let made = document(Kind::ConfigMap, object);
+        assert_eq!(
+            made,
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "shop-1", "namespace": "team", "labels": {"nudge.dev/config": "shop"}, "annotations": {"nudge.dev/parts": "2"}},
+                "immutable": true, "data": {"a": "1"},
+            })
+        );
+        assert_eq!(Kind::of(&made), Some(Kind::ConfigMap));
+        assert_eq!(Kind::of(&json!({"apiVersion": "v2", "kind": "ConfigMap"})), None);
+        assert_eq!(Place::new(Kind::Config, "team", "shop").to_string(), "VersionedConfig team/shop");
+    }
+}

@@ -1,0 +1,319 @@
+//! An export that was read: each object in its place, and each version as it was sealed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use k8s_openapi::ByteString;
+use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, part_digest};
+use nudge_protocol::labels;
+use ring::hmac;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, Place, label};
+use super::stream;
+use crate::failure::Failure;
+
+/// Bytes of the content key.
+const KEY_BYTES: usize = 32;
+
+/// An export.
+pub(crate) struct Export {
+    pub(crate) header: Header,
+    pub(crate) objects: BTreeMap<Place, Value>,
+    pub(crate) configs: BTreeMap<Place, VersionedConfig>,
+    /// The Secrets, as the program age encrypted them.
+    pub(crate) encrypted: Option<String>,
+    /// The content key, if it is among the Secrets that were decrypted.
+    pub(crate) content_key: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl Export {
+    /// Reads an export, and checks it.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let mut documents = stream::read(text)?.into_iter();
+        let header = header(documents.next().map(|(_, document)| document))?;
+        let (objects, configs, encrypted) = (BTreeMap::new(), BTreeMap::new(), None);
+        let mut export = Self { header, objects, configs, encrypted, content_key: None };
+        for (line, document) in documents {
+            if document["kind"] == ENCRYPTED && document["apiVersion"] == API {
+                let Some(text) = document["armored"].as_str().filter(|_| export.encrypted.is_none()) else {
+                    return Err(Failure::new(format!(
+                        "the encrypted Secrets at line {line} are damaged, or stand twice"
+                    )));
+                };
+                export.encrypted = Some(text.to_owned());
+                continue;
+            }
+            if Kind::of(&document) == Some(Kind::Secret) {
+                return Err(Failure::new(format!("line {line}: a Secret stands in the export and is not encrypted")));
+            }
+            export.add(&format!("line {line}"), document)?;
+        }
+        export.check()?;
+        Ok(export)
+    }
+
+    /// Takes in the decrypted Secrets.
+    pub(crate) fn add_secrets(&mut self, text: &str) -> Result<(), Failure> {
+        for (line, document) in stream::read(text)? {
+            let place = format!("line {line} of the encrypted Secrets");
+            if document["kind"] == CONTENT_KEY && document["apiVersion"] == API {
+                let key = document["key"].as_str().and_then(|key| BASE64_STANDARD.decode(key).ok());
+                let Some(key) = key.filter(|key| key.len() == KEY_BYTES) else {
+                    return Err(Failure::new(format!("{place}: the content key does not have {KEY_BYTES} bytes")));
+                };
+                self.content_key = Some(Zeroizing::new(key));
+            } else if Kind::of(&document) == Some(Kind::Secret) {
+                self.add(&place, document)?;
+            } else {
+                return Err(Failure::new(format!("{place}: it is neither a Secret nor the content key")));
+            }
+        }
+        self.check()
+    }
+
+    /// The parts of the config's versions, each once with its version and its number.
+    pub(crate) fn parts(config: &VersionedConfig) -> impl Iterator<Item = (&str, usize, &PartStatus)> {
+        let versions = config.status.iter().flat_map(|status| &status.versions);
+        versions.flat_map(|version| {
+            version.parts.iter().zip(1..).map(|(part, number)| (version.version.as_str(), number, part))
+        })
+    }
+
+    fn add(&mut self, at: &str, document: Value) -> Result<(), Failure> {
+        let Some(kind) = Kind::of(&document) else {
+            return Err(Failure::new(format!("{at}: an export has no objects of this apiVersion and kind")));
+        };
+        let text = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
+        let place = Place::new(kind, text("namespace"), text("name"));
+        // They become a part of URLs.
+        let named = is_name(&place.name, 253)
+            && if kind == Kind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
+        if !named {
+            return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
+        }
+        if kind == Kind::Config {
+            let config: VersionedConfig = serde_json::from_value(document.clone())
+                .map_err(|error| Failure::new(format!("{at}: {place} can't be read: {error}")))?;
+            self.configs.insert(place.clone(), config);
+        }
+        if self.objects.contains_key(&place) {
+            return Err(Failure::new(format!("{at}: {place} stands in the export twice")));
+        }
+        self.objects.insert(place, document);
+        Ok(())
+    }
+
+    /// Whether every version that is there is the one that was sealed. Seals of Secrets can be checked with the content key only.
+    fn check(&self) -> Result<(), Failure> {
+        for (place, config) in &self.configs {
+            let key = ConfigKey::parse(&place.namespace, &place.name)
+                .map_err(|error| Failure::new(format!("{place}: {error}")))?;
+            let identity = config.status.as_ref().and_then(|status| status.identity.as_deref()).map(Identity::parse);
+            if identity == Some(None) {
+                return Err(Failure::new(format!("{place}: status.identity is not 32 hex digits")));
+            }
+            let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
+            let seals = content_key.map(|content_key| Seals::new(&content_key, &key, Identity::of(config)));
+            for (version, number, part) in Self::parts(config) {
+                let object = Place::new(kind(part.kind), &place.namespace, &part.name);
+                if !is_name(&part.name, 253) {
+                    return Err(Failure::new(format!(
+                        "{place}: its version {version} has a part whose name is not allowed"
+                    )));
+                }
+                let Some(document) = self.objects.get(&object) else { continue };
+                let wrong = |what: &str| {
+                    Failure::new(format!(
+                        "{object} {what} of version {version} of config {}/{}: the export was changed; nothing was imported",
+                        place.namespace, place.name
+                    ))
+                };
+                let labelled = label(document, labels::CONFIG) == Some(&place.name)
+                    && label(document, labels::VERSION) == Some(version);
+                if !labelled {
+                    return Err(wrong("does not have the labels"));
+                }
+                let content = content(document).ok_or_else(|| wrong("can't be read as a part"))?;
+                let same = match (&seals, part.kind) {
+                    (_, PartKind::ConfigMap) => part.digest == part_digest(&content, None),
+                    (Some(seals), PartKind::Secret) => {
+                        !part.digest.starts_with(PLAIN) && seals.is_sealed(&part.digest, version, number, &content)
+                    }
+                    (None, PartKind::Secret) => true,
+                };
+                if !same {
+                    return Err(wrong("does not have the content that was sealed as part"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The namespaces of its objects.
+    pub(crate) fn namespaces(&self) -> BTreeSet<&str> {
+        self.objects.keys().map(|place| place.namespace.as_str()).filter(|namespace| !namespace.is_empty()).collect()
+    }
+}
+
+/// The kind of a part.
+pub(crate) fn kind(part: PartKind) -> Kind {
+    match part {
+        PartKind::ConfigMap => Kind::ConfigMap,
+        PartKind::Secret => Kind::Secret,
+    }
+}
+
+/// Keys and values of a ConfigMap or Secret.
+pub(crate) fn content(document: &Value) -> Option<Contents> {
+    let bytes =
+        |field: &str| serde_json::from_value::<Option<BTreeMap<String, ByteString>>>(document[field].clone()).ok();
+    if Kind::of(document)? == Kind::Secret {
+        return Some(contents_of(None, bytes("data")?));
+    }
+    let text = serde_json::from_value::<Option<BTreeMap<String, String>>>(document["data"].clone()).ok()?;
+    Some(contents_of(text, bytes("binaryData")?))
+}
+
+fn header(document: Option<Value>) -> Result<Header, Failure> {
+    let is_header = |document: &Value| document["apiVersion"] == API && document["kind"] == HEADER;
+    let Some(document) = document.filter(is_header) else {
+        return Err(Failure::new("this is not an export: it does not begin with a document of kind Export"));
+    };
+    if document["format"] != FORMAT {
+        return Err(Failure::new(format!(
+            "the export has format {}, and this program reads format {FORMAT}; use the program that made it",
+            document["format"]
+        )));
+    }
+    serde_json::from_value(document)
+        .map_err(|error| Failure::new(format!("the head of the export can't be read: {error}")))
+}
+
+fn is_name(name: &str, most: usize) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = name.as_bytes();
+    name.len() <= most
+        && ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|&byte| inner(byte))
+        && !name.contains("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::stream::Writer;
+    use super::*;
+
+    const IDENTITY: &str = "0af7651cd43b41d58e2f0123456789ab";
+
+    fn head() -> Value {
+        json!({
+            "apiVersion": API, "kind": HEADER, "format": FORMAT, "exportedAt": "2026-01-01T00:00:00Z", "program": "0.1.0",
+            "namespaces": ["team"], "secrets": [], "encrypted": false, "contentKey": false, "leftOut": [],
+        })
+    }
+
+    fn part(kind: &str, value: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": kind, "immutable": true, "data": {"a": value},
+            "metadata": {"name": "shop-1", "namespace": "team", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "1"}},
+        })
+    }
+
+    fn config(kind: &str, digest: &str) -> Value {
+        json!({
+            "apiVersion": API, "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team", "generation": 3}, "spec": {},
+            "status": {"identity": IDENTITY, "current": "1", "versions": [{
+                "version": "1", "state": "Current", "keys": 1, "bytes": 1,
+                "parts": [{"kind": kind, "name": "shop-1", "uid": "u", "digest": digest}],
+            }]},
+        })
+    }
+
+    fn digest(value: &str) -> String {
+        part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None)
+    }
+
+    fn parsed(documents: &[Value]) -> Result<Export, String> {
+        let mut writer = Writer::default();
+        documents.iter().for_each(|document| writer.add("it", document).unwrap());
+        Export::parse(&writer.text()).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn an_export_is_read_with_its_versions_as_they_were_sealed() {
+        let good = [head(), config("ConfigMap", &digest("1")), part("ConfigMap", "1")];
+        let export = parsed(&good).unwrap();
+        assert_eq!((export.objects.len(), export.configs.len(), export.namespaces()), (2, 1, ["team"].into()));
+        let tampered = parsed(&[head(), config("ConfigMap", &digest("1")), part("ConfigMap", "2")]).err().unwrap();
+        assert_eq!(
+            tampered,
+            "ConfigMap team/shop-1 does not have the content that was sealed as part of version 1 of config team/shop: the export was \
+             changed; nothing was imported"
+        );
+        let mut other = part("ConfigMap", "1");
+        other["metadata"]["labels"]["nudge.dev/version"] = "2".into();
+        let refused = parsed(&[head(), config("ConfigMap", &digest("1")), other]).err().unwrap();
+        assert!(refused.starts_with("ConfigMap team/shop-1 does not have the labels"), "{refused}");
+    }
+
+    #[test]
+    fn secrets_are_checked_where_the_key_is_there() {
+        let (key, shop) = ([7; 32], ConfigKey::parse("team", "shop").unwrap());
+        let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let keyed = part_digest(&BTreeMap::from([("a".to_owned(), b"pin")]), Some(&hmac_key));
+        let seal = Seals::new(&hmac_key, &shop, Identity::parse(IDENTITY).unwrap()).seal("1", 1, &keyed);
+        let content_key =
+            |key: &[u8]| json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(key)});
+        let with = |value: &str, key: Option<&[u8]>| {
+            let mut export = parsed(&[head(), config("Secret", &seal)]).unwrap();
+            let mut writer = Writer::default();
+            writer.add("it", &part("Secret", &BASE64_STANDARD.encode(value))).unwrap();
+            if let Some(key) = key {
+                writer.add("it", &content_key(key)).unwrap();
+            }
+            export.add_secrets(&writer.text()).map_err(|failure| failure.message)
+        };
+        assert_eq!(with("pin", Some(&key)), Ok(()));
+        assert_eq!(with("other", None), Ok(()), "nobody can say; the hub can");
+        let refused = with("other", Some(&key)).unwrap_err();
+        assert!(
+            refused.starts_with("Secret team/shop-1 does not have the content") && !refused.contains("other\""),
+            "{refused}"
+        );
+        assert!(with("pin", Some(&[8; 32])).is_err());
+        assert!(with("pin", Some(&[7; 31])).unwrap_err().contains("does not have 32 bytes"));
+    }
+
+    #[test]
+    fn what_is_no_export_is_refused() {
+        let refused = |documents: &[Value]| parsed(documents).err().unwrap();
+        assert!(refused(&[]).contains("does not begin with a document of kind Export"));
+        assert!(refused(&[config("ConfigMap", "x")]).contains("does not begin with"));
+        let mut newer = head();
+        newer["format"] = 2.into();
+        assert!(refused(&[newer]).contains("format 2, and this program reads format 1"));
+        let mut pod = part("ConfigMap", "1");
+        pod["kind"] = "Pod".into();
+        assert!(refused(&[head(), pod]).contains("no objects of this apiVersion and kind"));
+        let twice = part("ConfigMap", "1");
+        assert!(refused(&[head(), twice.clone(), twice]).contains("ConfigMap team/shop-1 stands in the export twice"));
+        assert!(refused(&[head(), part("Secret", "MQ==")]).contains("is not encrypted"));
+        for name in ["../../pods/x", "", "a/b", "A", "a..b", "-a"] {
+            let mut odd = part("ConfigMap", "1");
+            odd["metadata"]["name"] = name.into();
+            assert!(refused(&[head(), odd]).contains("one that is not allowed"), "{name}");
+            let mut odd = config("ConfigMap", "x");
+            odd["status"]["versions"][0]["parts"][0]["name"] = name.into();
+            assert!(refused(&[head(), odd]).contains("whose name is not allowed"), "{name}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Exports: what `kubectl nudge export` writes and `kubectl nudge import` reads.
+//!
+//! - `document`: the objects of an export, as they stand in it
+//! - `stream`: the file, and its bounds
+//! - `export`: an export that was read and checked
+//! - `status`: what an export keeps of a status, and how a new object takes it over
+//! - `compare`: what is there already, and what differs
+//! - `age`: the program that encrypts Secrets
+
+pub(crate) mod age;
+pub(crate) mod compare;
+pub(crate) mod document;
+pub(crate) mod export;
+pub(crate) mod status;
+pub(crate) mod stream;

@@ -1,0 +1,97 @@
+//! What an export keeps of a config's status, and how a new object takes it over.
+//!
+//! All that says which pod has which version is kept as it is: identity, current, previous, target, thresholds and revision. What follows from
+//! the cluster (conditions, numbers of pods) is not.
+
+use std::collections::HashMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{PartKind, PodCounts, VersionedConfigStatus};
+use nudge_core::versions::importing;
+
+/// Uids of objects by kind and name.
+pub(crate) type Uids = HashMap<(PartKind, String), String>;
+
+/// The status as an export has it.
+pub(crate) fn kept(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
+    status.conditions.clear();
+    status.invalid.clear();
+    status.pods = PodCounts::default();
+    status.observed_generation = None;
+    status
+}
+
+/// The status for an object of this `generation`, whose versions' objects have these uids. `exported`: the generation that the config had.
+pub(crate) fn carried(
+    mut status: VersionedConfigStatus,
+    (exported, generation): (Option<i64>, Option<i64>),
+    uids: &Uids,
+    now: &Time,
+) -> VersionedConfigStatus {
+    for part in status.versions.iter_mut().flat_map(|version| &mut version.parts) {
+        if let Some(uid) = uids.get(&(part.kind, part.name.clone())) {
+            part.uid.clone_from(uid);
+        }
+    }
+    // A version that failed is tried again as soon as the spec is another one. No spec has the generation 0.
+    if let Some(failure) = &mut status.rollout.failure {
+        let same = exported == Some(failure.generation);
+        failure.generation = generation.filter(|_| same).unwrap_or_default();
+    }
+    importing(status, generation, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(failed_at: i64) -> VersionedConfigStatus {
+        serde_json::from_value(json!({
+            "identity": "0af7651cd43b41d58e2f0123456789ab", "current": "1", "previous": "0", "target": "2", "phase": "Progressing",
+            "pods": {"total": 4, "updated": 2, "ready": 2, "failed": 0, "summary": "2/4"}, "observedGeneration": 7,
+            "versions": [{
+                "version": "1", "state": "Current", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "ConfigMap", "name": "shop-1", "uid": "old", "digest": "sha256:1"},
+                          {"kind": "Secret", "name": "shop-1", "uid": "old", "digest": "seal:1"}],
+            }],
+            "retired": ["0.9 cAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAH"],
+            "rollout": {
+                "revision": 9, "threshold": 4096, "stage": "Moving", "step": 2,
+                "failure": {"version": "2", "generation": failed_at, "reason": "PodNotReady", "message": "m"},
+            },
+            "conditions": [{"type": "Ready", "status": "False", "reason": "Progressing", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_says_which_pod_has_which_version_is_kept() {
+        let before = status(7);
+        let kept = kept(before.clone());
+        assert_eq!((kept.conditions.len(), kept.pods.total, kept.observed_generation), (0, 0, None));
+        let uids: Uids = [((PartKind::ConfigMap, "shop-1".to_owned()), "new".to_owned())].into();
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let carried = carried(kept, (Some(7), Some(1)), &uids, &now);
+        let failure = before.rollout.failure.clone();
+        let mut rollout = carried.rollout.clone();
+        assert_eq!(rollout.failure.as_ref().unwrap().generation, 1, "it is not tried again");
+        rollout.failure = failure;
+        assert_eq!(
+            (&carried.identity, &carried.current, &carried.previous, &carried.target, rollout, &carried.retired),
+            (&before.identity, &before.current, &before.previous, &before.target, before.rollout, &before.retired)
+        );
+        let parts = &carried.versions[0].parts;
+        assert_eq!((parts[0].uid.as_str(), parts[1].uid.as_str()), ("new", "old"));
+        assert!(carried.conditions.iter().all(|condition| condition.reason == "Importing"));
+    }
+
+    #[test]
+    fn a_failure_of_an_older_spec_stays_one() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let carried = carried(kept(status(6)), (Some(7), Some(1)), &Uids::new(), &now);
+        assert_eq!(carried.rollout.failure.unwrap().generation, 0);
+    }
+}

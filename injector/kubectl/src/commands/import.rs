@@ -1,0 +1,437 @@
+//! `kubectl nudge import`: gives a cluster the configs of an export, so that agents at work are notified of nothing.
+//!
+//! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are created, its status is written,
+//! and the annotation is taken away. Each step finds what an import before has done, so one that was interrupted can be repeated.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PostParams};
+use kube::core::DynamicObject;
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::lenient::Lenient;
+use nudge_core::versions::is_importing;
+use nudge_protocol::labels;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use super::export::{CONTENT_KEY_SECRET, KEY, api, get};
+use crate::backup::age;
+use crate::backup::compare::{self, Found};
+use crate::backup::document::{Kind, Place, label};
+use crate::backup::export::{Export, kind};
+use crate::backup::status::{Uids, carried};
+use crate::backup::stream::MAX_BYTES;
+use crate::dry_run::DryRun;
+use crate::failure::{Failure, doing};
+use crate::session::{FIELD_MANAGER, Session, creating, patching};
+
+/// How often a status is written again that somebody else has written in the same moment.
+const TRIES: usize = 10;
+
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Nothing is changed if an object of the export exists and differs. An import that was interrupted can be repeated.
+It takes the ClusterRole nudge-restore.
+
+Examples:
+  kubectl nudge import nudge.yaml --dry-run
+  kubectl nudge import nudge.yaml --identity key.txt --content-key"
+)]
+pub(crate) struct Import {
+    /// The export; - reads standard input
+    pub(crate) file: PathBuf,
+    /// The file with the key of age that decrypts the Secrets
+    #[arg(long, value_name = "FILE")]
+    pub(crate) identity: Option<PathBuf>,
+    /// Give Nudge the content key of the export, before Nudge has one of its own
+    #[arg(long, requires = "identity")]
+    pub(crate) content_key: bool,
+    /// Finish configs whose Secrets are missing: versions without them can't be used
+    #[arg(long)]
+    pub(crate) without_secrets: bool,
+    /// Print what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// The namespace of Nudge itself
+    #[arg(long, default_value = "nudge-system", value_name = "NAMESPACE")]
+    pub(crate) system_namespace: String,
+}
+
+/// What is to be done: each object of the export with what is there, and its uid.
+struct Plan {
+    found: BTreeMap<Place, (Found, Option<String>)>,
+    /// Secrets that are neither in the export nor in the cluster, by config.
+    missing: BTreeMap<Place, Vec<String>>,
+}
+
+pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
+    let mut export = Export::parse(&read(command)?)?;
+    match (&command.identity, &export.encrypted) {
+        (Some(identity), Some(armored)) => {
+            let plain = age::decrypt(identity, armored)?;
+            export.add_secrets(&plain)?;
+        }
+        (Some(_), None) => session.out.warn("the export has no encrypted Secrets"),
+        (None, Some(_)) => session.out.warn("the Secrets of the export are not restored: there is no --identity"),
+        (None, None) => {}
+    }
+    namespaces(session, &export).await?;
+    let plan = plan(session, &export).await?;
+    show(session, &export, &plan, command)?;
+    if command.dry_run {
+        return Ok(());
+    }
+    if command.content_key {
+        content_key(session, &export, &command.system_namespace).await?;
+    }
+    // Policies come first: with their config's status, versions go on. Sources come last: they make versions.
+    for place in export.objects.keys().filter(|place| place.kind == Kind::Policy) {
+        create(session, &export, &plan, place).await?;
+    }
+    let (count, mut waiting) = (export.configs.len(), 0);
+    let mut all = Known::new();
+    for (at, (place, config)) in export.configs.iter().enumerate() {
+        let progress = format!("config {}/{} ({} of {count})", place.namespace, place.name, at + 1);
+        waiting += usize::from(!import(session, &export, &plan, (place, config), command, &progress, &mut all).await?);
+    }
+    // What belongs to no config of the export.
+    for place in export.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret)) {
+        if !all.contains_key(place) {
+            create(session, &export, &plan, place).await?;
+        }
+    }
+    if waiting > 0 {
+        return Err(Failure::new(format!(
+            "{waiting} of {count} configs wait for Secrets, and Nudge leaves them alone until then: create the Secrets as they were and run \
+             the command again, or add --without-secrets"
+        )));
+    }
+    for place in export.objects.keys().filter(|place| place.kind == Kind::Source) {
+        create(session, &export, &plan, place).await?;
+    }
+    session.out.line(&format!("imported {count} configs of the export of {}", export.header.exported_at))?;
+    for what in &export.header.left_out {
+        session.out.note(&format!("not in the export: {what}"));
+    }
+    Ok(())
+}
+
+/// Uids of objects that were created or found.
+type Known = BTreeMap<Place, String>;
+
+fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
+    let name = command.file.display();
+    let failed = |error: std::io::Error| Failure::new(format!("reading {name}: {error}"));
+    let mut text = Zeroizing::new(String::new());
+    let most = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
+    if command.file.as_os_str() == "-" {
+        std::io::stdin().take(most).read_to_string(&mut text).map_err(failed)?;
+    } else {
+        std::fs::File::open(&command.file).map_err(failed)?.take(most).read_to_string(&mut text).map_err(failed)?;
+    }
+    if text.len() > MAX_BYTES {
+        return Err(Failure::new(format!("{name} has more than {MAX_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// All namespaces must be there, and Nudge should work in them.
+async fn namespaces(session: &Session, export: &Export) -> Result<(), Failure> {
+    let api: Api<Namespace> = Api::all(session.client.clone());
+    let mut missing = Vec::new();
+    for name in export.namespaces() {
+        let found = api.get_metadata_opt(name).await.map_err(doing(format!("reading namespace {name}")))?;
+        match found {
+            None => missing.push(name),
+            Some(found) => {
+                let enabled =
+                    found.metadata.labels.unwrap_or_default().get(labels::ENABLED).is_some_and(|on| on == "true");
+                if !enabled {
+                    session.out.warn(&format!(
+                        "namespace {name} is not enabled; kubectl nudge enable {name} lets Nudge work in it"
+                    ));
+                }
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("these namespaces do not exist; create and enable them first: {}", missing.join(", "))))
+}
+
+async fn plan(session: &Session, export: &Export) -> Result<Plan, Failure> {
+    let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::<_, Vec<String>>::new());
+    for (place, exported) in &export.objects {
+        let there = get(session, place.kind, &place.namespace, &place.name).await?;
+        let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
+        found.insert(place.clone(), (compared(export, place, exported, there)?, uid));
+    }
+    for (place, config) in &export.configs {
+        let secrets = Export::parts(config).filter(|(_, _, part)| part.kind == PartKind::Secret);
+        for (_, _, part) in secrets {
+            let secret = Place::new(Kind::Secret, &place.namespace, &part.name);
+            if found.contains_key(&secret) {
+                continue;
+            }
+            match get(session, Kind::Secret, &place.namespace, &part.name).await? {
+                Some(there) => drop(found.insert(secret, (Found::Same, there.metadata.uid))),
+                None => missing.entry(place.clone()).or_default().push(part.name.clone()),
+            }
+        }
+    }
+    Ok(Plan { found, missing })
+}
+
+fn compared(export: &Export, place: &Place, exported: &Value, there: Option<DynamicObject>) -> Result<Found, Failure> {
+    let Some(there) = there else { return Ok(Found::Nothing) };
+    let value =
+        serde_json::to_value(&there).map_err(|error| Failure::new(format!("{place} can't be read: {error}")))?;
+    Ok(match place.kind {
+        Kind::Policy | Kind::Source => compare::spec(exported, &value),
+        Kind::Config => {
+            let read = |error: serde_json::Error| Failure::new(format!("{place} can't be read: {error}"));
+            let config: VersionedConfig = serde_json::from_value(value.clone()).map_err(read)?;
+            let known = export.configs.get(place).map(|known| (known, exported));
+            known.map_or(Found::Same, |known| compare::config(known, (&config, &value)))
+        }
+        // The published ConfigMap belongs to its user, who may have made it anew.
+        Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Found::Same,
+        Kind::ConfigMap | Kind::Secret => compare::part(exported, &kinded(place.kind, value)),
+    })
+}
+
+/// The object with the kind that it was asked for by.
+fn kinded(kind: Kind, mut value: Value) -> Value {
+    let resource = kind.resource();
+    value["apiVersion"] = resource.api_version.into();
+    value["kind"] = resource.kind.into();
+    value
+}
+
+/// Prints the plan. Fails where an object is in the way.
+fn show(session: &Session, export: &Export, plan: &Plan, command: &Import) -> Result<(), Failure> {
+    let differing: Vec<String> = plan
+        .found
+        .iter()
+        .filter_map(|(place, (found, _))| match found {
+            Found::Differs(why) => Some(format!("{place} exists and differs: {why}")),
+            _ => None,
+        })
+        .collect();
+    if command.dry_run {
+        let rows = plan.found.iter().filter(|(place, _)| export.objects.contains_key(place));
+        session.out.lines(rows.map(|(place, (found, _))| {
+            let what = match found {
+                Found::Nothing => "create",
+                Found::Same => "is there",
+                Found::Importing => "write spec and status",
+                Found::Differs(_) => "REFUSED",
+            };
+            format!("{what}: {place}")
+        }))?;
+    }
+    for (config, secrets) in &plan.missing {
+        session.out.warn(&format!(
+            "config {}/{} misses its Secrets: {}",
+            config.namespace,
+            config.name,
+            secrets.join(", ")
+        ));
+    }
+    if differing.is_empty() {
+        return Ok(());
+    }
+    session.out.lines(differing)?;
+    Err(Failure::new(
+        "the cluster has other objects than the export, so nothing was changed; delete those that the export is to replace, or annotate \
+         the configs with nudge.dev/importing= to have their spec and status overwritten",
+    ))
+}
+
+/// Creates an object of the export, if it is not there. Returns its uid.
+async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) -> Result<Option<String>, Failure> {
+    if let Some((Found::Same, uid)) = plan.found.get(place) {
+        return Ok(uid.clone());
+    }
+    let Some(exported) = export.objects.get(place) else { return Ok(None) };
+    let mut object = exported.clone();
+    if place.kind == Kind::Config {
+        object["metadata"]["annotations"][labels::IMPORTING] = export.header.exported_at.clone().into();
+        let fields = object.as_object_mut();
+        fields.map(|fields| fields.remove("status"));
+        let metadata = object["metadata"].as_object_mut();
+        metadata.map(|metadata| metadata.remove("generation"));
+    }
+    let failed = |error: serde_json::Error| Failure::new(format!("{place} can't be created: {error}"));
+    let object: DynamicObject = serde_json::from_value(object).map_err(failed)?;
+    let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    let created = api(session, place.kind, namespace).create(&creating(DryRun::None), &Lenient(object)).await;
+    match created {
+        Ok(Lenient(created)) => Ok(created.metadata.uid),
+        // Somebody was faster; it must be what the export has.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let there = get(session, place.kind, &place.namespace, &place.name).await?;
+            let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
+            match compared(export, place, exported, there)? {
+                Found::Same | Found::Importing => Ok(uid),
+                Found::Nothing => Err(Failure::new(format!("{place} comes and goes; run the command again"))),
+                Found::Differs(why) => {
+                    Err(Failure::new(format!("{place} exists and differs: {why}; run the command again")))
+                }
+            }
+        }
+        Err(error) => Err(Failure::of(&format!("creating {place}"), &error)),
+    }
+}
+
+/// Imports a config. Returns whether it is finished.
+async fn import(
+    session: &Session,
+    export: &Export,
+    plan: &Plan,
+    (place, config): (&Place, &VersionedConfig),
+    command: &Import,
+    progress: &str,
+    all: &mut Known,
+) -> Result<bool, Failure> {
+    let mut keep = |place: Place, uid: Option<String>| drop(uid.and_then(|uid| all.insert(place, uid)));
+    match plan.found.get(place).map(|(found, _)| found) {
+        Some(Found::Same) => {
+            for (_, _, part) in Export::parts(config) {
+                let part = Place::new(kind(part.kind), &place.namespace, &part.name);
+                let uid = create(session, export, plan, &part).await?;
+                keep(part, uid);
+            }
+            session.out.note(&format!("{progress}: is there already"));
+            return Ok(true);
+        }
+        Some(Found::Importing) => overwrite(session, export, place).await?,
+        _ => drop(create(session, export, plan, place).await?),
+    }
+    let mut uids = Uids::new();
+    for (_, _, part) in Export::parts(config) {
+        let object = Place::new(kind(part.kind), &place.namespace, &part.name);
+        let Some(uid) = create(session, export, plan, &object).await? else { continue };
+        uids.insert((part.kind, part.name.clone()), uid.clone());
+        keep(object, Some(uid));
+    }
+    // Objects of versions that were not sealed, and the published ConfigMap.
+    let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
+    if export.objects.contains_key(&published) {
+        let uid = create(session, export, plan, &published).await?;
+        keep(published, uid);
+    }
+    let missing = plan.missing.get(place).map(Vec::as_slice).unwrap_or_default();
+    if !missing.is_empty() && !command.without_secrets {
+        session.out.note(&format!("{progress}: waits for {} Secrets", missing.len()));
+        return Ok(false);
+    }
+    write_status(session, (place, config), &uids).await?;
+    let patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});
+    let configs = api(session, Kind::Config, Some(&place.namespace));
+    let released = configs.patch(&place.name, &patching(DryRun::None), &Patch::Merge(&patch)).await;
+    released.map_err(doing(format!("ending the import of {place}")))?;
+    session.out.note(&format!("{progress}: restored"));
+    Ok(true)
+}
+
+/// Gives a config that is being imported the spec of the export.
+async fn overwrite(session: &Session, export: &Export, place: &Place) -> Result<(), Failure> {
+    let Some(exported) = export.objects.get(place) else { return Ok(()) };
+    for _ in 0..TRIES {
+        let there = get(session, Kind::Config, &place.namespace, &place.name).await?;
+        let Some(mut there) = there else { return Err(gone(place)) };
+        if there.data["spec"] == exported["spec"] {
+            return Ok(());
+        }
+        there.data["spec"] = exported["spec"].clone();
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match api(session, Kind::Config, Some(&place.namespace)).replace(&place.name, &params, &Lenient(there)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::of(&format!("writing the spec of {place}"), &error)),
+        }
+    }
+    Err(Failure::new(format!("the spec of {place} is written by somebody else again and again; run the command again")))
+}
+
+fn gone(place: &Place) -> Failure {
+    Failure::new(format!("{place} was deleted meanwhile; run the command again"))
+}
+
+/// Writes the status, while the config is being imported and not otherwise.
+async fn write_status(
+    session: &Session,
+    (place, exported): (&Place, &VersionedConfig),
+    uids: &Uids,
+) -> Result<(), Failure> {
+    let api: Api<Lenient<VersionedConfig>> = Api::namespaced(session.client.clone(), &place.namespace);
+    for _ in 0..TRIES {
+        let reading = doing(format!("reading {place}"));
+        let Some(Lenient(mut there)) = api.get_opt(&place.name).await.map_err(reading)? else {
+            return Err(gone(place));
+        };
+        if !is_importing(&there) {
+            return Err(Failure::new(format!(
+                "the annotation {} of {place} was taken away before its status was written; delete the config and run the command again",
+                labels::IMPORTING
+            )));
+        }
+        let generations = (exported.metadata.generation, there.metadata.generation);
+        let kept = exported.status.clone().unwrap_or_default();
+        there.status = Some(carried(kept, generations, uids, &Time(Timestamp::now())));
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match api.replace_status(&place.name, &params, &Lenient(there)).await {
+            Ok(_) => return Ok(()),
+            // The controller says that the config is being imported.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::of(&format!("writing the status of {place}"), &error)),
+        }
+    }
+    Err(Failure::new(format!(
+        "the status of {place} is written by somebody else again and again; run the command again"
+    )))
+}
+
+/// Gives Nudge the content key, where it has none.
+async fn content_key(session: &Session, export: &Export, namespace: &str) -> Result<(), Failure> {
+    let Some(key) = &export.content_key else {
+        return Err(Failure::new("the export has no content key; it is made with --content-key"));
+    };
+    let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
+    let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);
+    let found = secrets.get_opt(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {what}")))?;
+    let exists = found.is_some();
+    let mut secret = found.unwrap_or_default();
+    let there =
+        secret.data.as_ref().and_then(|data| data.get(KEY)).map(|key| key.0.as_slice()).filter(|key| !key.is_empty());
+    match there {
+        Some(there) if there == key.as_slice() => return session.out.line("the content key is there already"),
+        Some(_) => {
+            return Err(Failure::new(format!(
+                "{what} has another key, which versions of this cluster may be sealed with; to replace it, stop Nudge and delete the Secret"
+            )));
+        }
+        None => {}
+    }
+    secret.metadata.name = Some(CONTENT_KEY_SECRET.to_owned());
+    secret.immutable = Some(true);
+    secret.data = Some([(KEY.to_owned(), ByteString(key.to_vec()))].into());
+    let params = creating(DryRun::None);
+    let written = if exists {
+        secrets.replace(CONTENT_KEY_SECRET, &params, &secret).await
+    } else {
+        secrets.create(&params, &secret).await
+    };
+    written.map_err(doing(format!("writing {what}")))?;
+    session.out.line("the content key is restored; start Nudge again if it runs")
+}
