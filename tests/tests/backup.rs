@@ -2,25 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
-use nudge_api::{Phase, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{Phase, RolloutStage, VersionState, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{
-    Cluster, Finished, Installation, Pod, Replica, ReplicaOptions, binary, eventually, ports, subscriber,
+    Cluster, Finished, Installation, Pod, Replica, ReplicaOptions, binary, eventually, ports, subscriber, tools,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(2);
+const SECRET: &str = "hidden-4711";
 
 /// Runs the command with this kubeconfig.
 async fn run_by(kubeconfig: &Path, arguments: &[&str]) -> Result<Finished> {
@@ -83,6 +87,18 @@ impl Shop {
         create_part::<ConfigMap>(&self.space, object).await.map(drop)
     }
 
+    /// A version of a ConfigMap and a Secret.
+    async fn make_with_secret(&self, version: &str, pin: &str) -> Result<()> {
+        let meta = |number: &str| {
+            let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version, "nudge.dev/part": number});
+            json!({"name": format!("shop-{version}-{number}"), "labels": labels, "annotations": {"nudge.dev/parts": "2"}})
+        };
+        let map = json!({"metadata": meta("1"), "immutable": true, "data": {"number": version}});
+        create_part::<ConfigMap>(&self.space, map).await?;
+        let secret = json!({"metadata": meta("2"), "immutable": true, "stringData": {"pin": pin}});
+        create_part::<Secret>(&self.space, secret).await.map(drop)
+    }
+
     async fn populate(&mut self, hub: SocketAddr, count: usize) -> Result<()> {
         for number in 0..count {
             let app = env!("CARGO_BIN_EXE_app");
@@ -122,6 +138,16 @@ impl Shop {
     }
 }
 
+/// A key of age: its file, and its recipient.
+fn age_key(folder: &Path) -> Result<(String, String)> {
+    let file = folder.join("key.txt");
+    let made = Finished::of(Command::new("age-keygen").arg("-o").arg(&file))?;
+    ensure!(made.code == Some(0), "{made:?}");
+    let text = std::fs::read_to_string(&file)?;
+    let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).context("no recipient")?;
+    Ok((file.to_str().context("a path")?.to_owned(), recipient.to_owned()))
+}
+
 /// An export of all namespaces, in a folder of its own.
 async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir()?;
@@ -131,9 +157,11 @@ async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> 
     Ok((folder, file))
 }
 
-/// What an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and the Secrets of Nudge.
+/// What an empty etcd is given back by others: namespaces, pods as kubelets run them with their accounts, and the authority that agents trust.
 fn kept(spaces: &[&Space]) -> Vec<String> {
-    let of_nudge = ["namespaces/nudge-system", "secrets/nudge-system/"].map(str::to_owned);
+    let of_nudge =
+        ["namespaces/nudge-system", "secrets/nudge-system/nudge-authority", "secrets/nudge-system/nudge-serving"]
+            .map(str::to_owned);
     let of_spaces = spaces.iter().flat_map(|space| {
         ["namespaces/NAME", "pods/NAME/", "serviceaccounts/NAME/"].map(|prefix| prefix.replace("NAME", &space.name))
     });
@@ -144,12 +172,17 @@ fn kept(spaces: &[&Space]) -> Vec<String> {
 async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<()> {
     let Some(mut cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let addresses = addresses()?;
-    let (mut calm, mut moving, before, file, _folder);
+    if tools::find("age")?.is_none() {
+        return Ok(());
+    }
+    let keys = tempfile::tempdir()?;
+    let (mut calm, mut moving, before, file, identity, _folder);
     {
         let Some((installation, mut replica)) = control_plane(&cluster, addresses).await? else { return Ok(()) };
         calm = Shop::new(&installation, "calm", &at_once()).await?;
         calm.populate(addresses.1, 1).await?;
-        calm.make("2").await?;
+        bind(&calm.space, "nudge-secrets").await?;
+        calm.make_with_secret("2", SECRET).await?;
         calm.set(json!({"current": "2"})).await?;
         calm.until("2 is current", |status| status.phase == Phase::Current && status.current.as_deref() == Some("2"))
             .await?;
@@ -167,14 +200,21 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         let status = moving.until("one pod runs 2", step).await?;
         before = (calm.until("it is at rest", |_| true).await?, status);
         ensure!(moving.assigned(&before.1).iter().flatten().filter(|it| *it == "2").count() == 1);
-        (_folder, file) = export(&cluster, &[]).await?;
+        let (key, recipient) = age_key(keys.path())?;
+        (_folder, file) = export(&cluster, &["--secrets-to", &recipient, "--content-key"]).await?;
+        identity = key;
         replica.process.stop()?;
     }
     let notified = (calm.notified(), moving.notified());
     ensure!(notified.0 == [["2"]] && notified.1.concat() == ["2"], "{notified:?}");
 
     cluster.empty_etcd(&kept(&[&calm.space, &moving.space])).await?;
+    let file = file.to_str().context("a path")?;
+    let import = ["import", file, "--identity", &identity];
+    let key = ends(&cluster, 0, &[&import[..], &["--content-key"]].concat()).await?;
+    ensure!(key.stdout.starts_with("the content key is restored"), "{key:?}");
     let Some((_installation, replica)) = control_plane(&cluster, addresses).await? else { return Ok(()) };
+    bind(&calm.space, "nudge-secrets").await?;
     for shop in [&calm, &moving] {
         bind(&shop.space, "nudge-namespace").await?;
         ensure!(shop.space.api::<VersionedConfig>().get_opt("shop").await?.is_none());
@@ -183,11 +223,10 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     let polls = async || replica.metric("nudge_hub_polls_total").await.ok().filter(|polls| *polls >= 4.0).map(drop);
     eventually(LONG, "all agents have asked", polls).await?;
 
-    let file = file.to_str().context("a path")?;
-    let planned = ends(&cluster, 0, &["import", file, "--dry-run"]).await?.stdout;
+    let planned = ends(&cluster, 0, &[&import[..], &["--dry-run"]].concat()).await?.stdout;
     ensure!(planned.contains(&format!("create: VersionedConfig {}/shop", calm.space.name)), "{planned}");
     ensure!(calm.space.api::<VersionedConfig>().get_opt("shop").await?.is_none(), "a dry run changes nothing");
-    let imported = ends(&cluster, 0, &["import", file]).await?;
+    let imported = ends(&cluster, 0, &import).await?;
     ensure!(imported.stdout.starts_with("imported 2 configs"), "{imported:?}");
 
     let runs = |of: &'static str| {
@@ -204,6 +243,10 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         ensure!(thresholds(before) == thresholds(after) && before.rollout.revision == after.rollout.revision);
     }
     ensure!((calm.notified(), moving.notified()) == notified, "{:?} {:?}", calm.notified(), moving.notified());
+    let states = |status: &VersionedConfigStatus| {
+        status.versions.iter().map(|version| (version.version.clone(), version.state)).collect::<Vec<_>>()
+    };
+    ensure!(states(&after.0) == states(&before.0), "the seal of the Secret is good: {:#?}", after.0);
     ensure!(calm.space.api::<ConfigMap>().get("shop").await?.data.context("no data")?["number"] == "2");
 
     // The rollout goes on where it was: each pod is notified of 2 once.
@@ -217,11 +260,225 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         .map_err(|error| error.context(format!("{:?}", moving.notified())))?;
     ensure!(calm.notified() == notified.0);
     // What moved on is not overwritten; what is as it was is there already.
-    let refused = ends(&cluster, 1, &["import", file]).await?;
+    let refused = ends(&cluster, 1, &import).await?;
     let differs = format!(
         "VersionedConfig {}/shop exists and differs: spec; status.current: 1 in the export, 2 in",
         moving.space.name
     );
     ensure!(refused.stdout.contains(&differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
+    Ok(())
+}
+
+/// The kubeconfig of a user.
+fn kubeconfig(cluster: &Cluster, folder: &Path, user: &str) -> Result<PathBuf> {
+    let file = folder.join(user);
+    std::fs::write(&file, cluster.kubeconfig_of(&cluster.user(user, &[])))?;
+    Ok(file)
+}
+
+/// Binds a ClusterRole of `deploy/base` to a user in the namespace.
+async fn may(space: &Space, user: &str, role: &str) -> Result<()> {
+    let binding = json!({
+        "metadata": {"name": format!("{user}-{role}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    });
+    space.create_object::<RoleBinding>(binding).await.map(drop)
+}
+
+/// Deletes the config, and waits until its versions are gone.
+async fn lose(space: &Space) -> Result<()> {
+    space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
+    let selector = ListParams::default().labels("nudge.dev/config=shop");
+    let gone = async || {
+        let (maps, secrets) = (space.api::<ConfigMap>(), space.api::<Secret>());
+        let maps = maps.list(&selector).await.ok()?;
+        (maps.items.is_empty() && secrets.list(&selector).await.ok()?.items.is_empty()).then_some(())
+    };
+    eventually(LONG, "the versions are gone", gone).await
+}
+
+fn at_two(status: &VersionedConfigStatus) -> bool {
+    status.phase == Phase::Current && status.current.as_deref() == Some("2")
+}
+
+#[tokio::test]
+async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Result<()> {
+    if tools::find("age")?.is_none() {
+        return Ok(());
+    }
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    installation.apply_file("base/user-roles.yaml").await?;
+    let (cluster, folder) = (installation.cluster, tempfile::tempdir()?);
+    let shop = Shop::new(installation, "secrets", &at_once()).await?;
+    bind(&shop.space, "nudge-secrets").await?;
+    shop.make_with_secret("2", SECRET).await?;
+    shop.set(json!({"current": "2"})).await?;
+    let before = shop.until("2 is current", at_two).await?;
+    let secret = shop.space.api::<Secret>().get("shop-2-2").await?;
+
+    // The operators have the roles of deploy/base, and no other.
+    let (alice, bob) = (kubeconfig(cluster, folder.path(), "alice")?, kubeconfig(cluster, folder.path(), "bob")?);
+    may(&shop.space, "alice", "nudge-backup").await?;
+    may(&shop.space, "bob", "nudge-restore").await?;
+    let file = folder.path().join("names.yaml");
+    let file = file.to_str().context("a path")?;
+    let exported = run_by(&alice, &["export", "-n", &shop.space.name, "-o", file]).await?;
+    ensure!(exported.code == Some(0) && exported.stderr.contains("left out: the values of Secrets"), "{exported:?}");
+    let (key, recipient) = age_key(folder.path())?;
+    let full = folder.path().join("full.yaml");
+    let full = full.to_str().context("a path")?;
+    let all = ["export", "-n", &shop.space.name, "-o", full, "--secrets-to", &recipient, "--content-key"];
+    ends(cluster, 0, &all).await?;
+    for file in [file, full] {
+        let text = std::fs::read_to_string(file)?;
+        ensure!(text.contains(&format!("{}/shop-2-2", shop.space.name)), "its name is there: {text}");
+        // Neither as it is nor as the API server has it.
+        ensure!(!text.contains(SECRET) && !text.contains(&BASE64_STANDARD.encode(SECRET)), "{text}");
+        ensure!(std::fs::metadata(file)?.permissions().mode() & 0o077 == 0, "others can read {file}");
+    }
+
+    lose(&shop.space).await?;
+    let waits = run_by(&bob, &["import", file]).await?;
+    ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 configs wait for Secrets"), "{waits:?}");
+    ensure!(waits.stderr.contains("misses its Secrets: shop-2-2"), "{waits:?}");
+    let importing = |status: &VersionedConfigStatus| {
+        status.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == "Importing")
+    };
+    shop.until("the status says so", importing).await?;
+    // It is left alone, whatever its spec says.
+    shop.set(json!({"current": "1"})).await?;
+    let generation = shop.space.api::<VersionedConfig>().get("shop").await?.metadata.generation;
+    let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
+    let status = shop.until("the controller has seen that", seen).await?;
+    ensure!(importing(&status) && status.versions.is_empty() && status.identity.is_none(), "{status:#?}");
+
+    // Somebody creates the Secret as it was, and the import goes on where it ended.
+    let again = json!({
+        "metadata": {"name": "shop-2-2", "labels": secret.metadata.labels, "annotations": {"nudge.dev/parts": "2"}},
+        "immutable": true, "data": secret.data,
+    });
+    shop.space.create_object::<Secret>(again).await?;
+    let done = run_by(&bob, &["import", file]).await?;
+    ensure!(done.code == Some(0), "{done:?}");
+    let same = |status: &VersionedConfigStatus| at_two(status) && !importing(status);
+    let after = shop.until("it is as it was", same).await?;
+    ensure!((&after.identity, after.rollout.revision) == (&before.identity, before.rollout.revision), "{after:#?}");
+    let twice = run_by(&bob, &["import", file]).await?;
+    ensure!(twice.code == Some(0) && twice.stderr.contains("is there already"), "{twice:?}");
+
+    // With the Secrets all is restored at once, and the controller finds their seals good.
+    lose(&shop.space).await?;
+    let restored = run_by(&bob, &["import", full, "--identity", &key]).await?;
+    ensure!(restored.code == Some(0), "{restored:?}");
+    let after = shop.until("it is as it was", same).await?;
+    ensure!(after.versions.iter().all(|version| version.state != VersionState::Broken), "{after:#?}");
+    ensure!(shop.space.api::<Secret>().get("shop-2-2").await?.data == secret.data);
+    let known = ends(cluster, 0, &["import", full, "--identity", &key, "--content-key"]).await?;
+    ensure!(known.stdout == "the content key is there already\n", "{known:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tampered_export_is_refused_and_names_the_object() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "tampered", &at_once()).await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("nudge.yaml");
+    let path = file.to_str().context("a path")?;
+    ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-o", path]).await?;
+    lose(&shop.space).await?;
+    let text = std::fs::read_to_string(&file)?;
+    let tampered = text.replacen("number: \"1\"", "number: \"9\"", 1);
+    ensure!(tampered != text, "{text}");
+    std::fs::write(&file, tampered)?;
+    let refused = ends(installation.cluster, 1, &["import", path]).await?.stderr;
+    let names = "/shop-1 does not have the content that was sealed as part of version 1 of config";
+    ensure!(refused.contains(&format!("ConfigMap {}{names}", shop.space.name)), "{refused}");
+    ensure!(shop.space.api::<VersionedConfig>().get_opt("shop").await?.is_none(), "nothing was created");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_may_only_edit_can_neither_switch_nudge_off_nor_write_a_status() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "rights", &at_once()).await?;
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "override"];
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]},
+    ]);
+    shop.space.create_object::<Role>(json!({"metadata": {"name": "like-edit"}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": "like-edit"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "like-edit"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "eve"}],
+    });
+    shop.space.create_object::<RoleBinding>(binding).await?;
+    let eve = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
+    let configs: Api<VersionedConfig> = Api::namespaced(eve, &shop.space.name);
+    let annotate = |value: Value| Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": value}}}));
+    let allowed = async || configs.get("shop").await.ok().map(drop);
+    eventually(LONG, "her rights are known", allowed).await?;
+    let params = PatchParams::default();
+    let refused = |result: kube::Result<VersionedConfig>, part: &str| {
+        let message = result.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(message.contains(part), "{message}");
+        Ok(())
+    };
+    let import = "this needs the right to import VersionedConfig";
+    refused(configs.patch("shop", &params, &annotate(json!("now"))).await, import)?;
+    let mut other = VersionedConfig::new("other", VersionedConfigSpec::default());
+    other.metadata.annotations = Some([("nudge.dev/importing".to_owned(), String::new())].into());
+    refused(configs.create(&PostParams::default(), &other).await, import)?;
+    let admins = shop.space.api::<VersionedConfig>();
+    admins.patch("shop", &params, &annotate(json!("now"))).await?;
+    refused(configs.patch("shop", &params, &annotate(Value::Null)).await, import)?;
+    // While it is being imported, too, only who may write a status writes one.
+    let status = Patch::Merge(json!({"status": {"current": "evil"}}));
+    refused(configs.patch_status("shop", &params, &status).await, "versionedconfigs/status")?;
+    let stays = admins.get("shop").await?;
+    ensure!(stays.status.context("no status")?.current.as_deref() == Some("1"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrite() -> Result<()> {
+    let Some(mut cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let addresses = addresses()?;
+    let (mut shop, mut replica);
+    {
+        let Some((installation, started)) = control_plane(&cluster, addresses).await? else { return Ok(()) };
+        shop = Shop::new(&installation, "older", &at_once()).await?;
+        shop.populate(addresses.1, 1).await?;
+        replica = started;
+    }
+    cluster.back_up_etcd().await?;
+    let made = async || shop.make("2").await.ok();
+    eventually(LONG, "the API server has found etcd again", made).await?;
+    shop.set(json!({"current": "2"})).await?;
+    shop.until("2 is current", at_two).await?;
+    let (_folder, file) = export(&cluster, &[]).await?;
+    replica.process.stop()?;
+    cluster.restore_etcd().await?;
+    let installation = Installation { cluster: &cluster };
+    let options = ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::quick() };
+    let _replica = installation.replica(&options).await?;
+
+    // A rollout is missing: the status says 1, and the pod has 2, which it keeps.
+    let status = shop.until("the older status", |_| true).await?;
+    ensure!(status.current.as_deref() == Some("1") && status.version("2").is_none(), "{status:#?}");
+    let file = file.to_str().context("a path")?;
+    let refused = ends(&cluster, 1, &["import", file]).await?;
+    let differs = "exists and differs: spec; status.current: 2 in the export, 1 in the cluster; versions that are not \
+                   there, or are others: 2";
+    ensure!(refused.stdout.contains(differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
+    ensure!(shop.space.api::<ConfigMap>().get_opt("shop-2").await?.is_none());
+    // Who asks for it gets the state of the export.
+    let annotation = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": "over"}}}));
+    shop.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &annotation).await?;
+    ends(&cluster, 0, &["import", file]).await?;
+    shop.until("2 is current again", |status| at_two(status) && status.pods.summary == "1/1").await?;
+    ensure!(shop.notified() == [["2"]], "{:?}", shop.notified());
     Ok(())
 }

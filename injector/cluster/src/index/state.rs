@@ -22,8 +22,8 @@ use crate::watch_health::WatchHealth;
 /// The labels of a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// The annotations of a config that are read: what Nudge has written, with an HMAC.
-const NOTICES: [&str; 3] = [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY];
+/// The annotations of a config that are read: what Nudge has written, with an HMAC, and that it is being imported.
+const NOTICES: [&str; 4] = [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY, labels::IMPORTING];
 /// Most bytes of one.
 const NOTICE_BYTES: usize = REQUESTER_BYTES;
 
@@ -265,7 +265,9 @@ impl Index {
         // Users may write large ones, and nothing here depends on the others. A write of the status leaves them as they are.
         let meta = &mut config.metadata;
         let kept = |label: &str, text: &str| NOTICES.contains(&label) && text.len() <= NOTICE_BYTES;
-        let annotations = meta.annotations.take().unwrap_or_default();
+        let mut annotations = meta.annotations.take().unwrap_or_default();
+        // That it is there says all.
+        annotations.get_mut(labels::IMPORTING).into_iter().for_each(String::clear);
         let annotations: BTreeMap<_, _> = annotations.into_iter().filter(|(label, text)| kept(label, text)).collect();
         meta.annotations = (!annotations.is_empty()).then_some(annotations);
         (meta.managed_fields, meta.labels) = (None, None);

@@ -42,8 +42,9 @@ const TRIES: usize = 10;
 It takes the ClusterRole nudge-restore.
 
 Examples:
-  kubectl nudge import nudge.yaml --dry-run
-  kubectl nudge import nudge.yaml --identity key.txt --content-key"
+  kubectl nudge import nudge.yaml --identity key.txt --content-key
+  kubectl nudge import nudge.yaml --identity key.txt --dry-run
+  kubectl nudge import nudge.yaml --identity key.txt"
 )]
 pub(crate) struct Import {
     /// The export; - reads standard input
@@ -51,7 +52,7 @@ pub(crate) struct Import {
     /// The file with the key of age that decrypts the Secrets
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
-    /// Give Nudge the content key of the export, before Nudge has one of its own
+    /// Restore the content key and nothing else, before Nudge is installed and makes one
     #[arg(long, requires = "identity")]
     pub(crate) content_key: bool,
     /// Finish configs whose Secrets are missing: versions without them can't be used
@@ -83,14 +84,14 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         (None, Some(_)) => session.out.warn("the Secrets of the export are not restored: there is no --identity"),
         (None, None) => {}
     }
+    if command.content_key {
+        return content_key(session, &export, command).await;
+    }
     namespaces(session, &export).await?;
     let plan = plan(session, &export).await?;
     show(session, &export, &plan, command)?;
     if command.dry_run {
         return Ok(());
-    }
-    if command.content_key {
-        content_key(session, &export, &command.system_namespace).await?;
     }
     // Policies come first: with their config's status, versions go on. Sources come last: they make versions.
     for place in export.objects.keys().filter(|place| place.kind == Kind::Policy) {
@@ -403,7 +404,8 @@ async fn write_status(
 }
 
 /// Gives Nudge the content key, where it has none.
-async fn content_key(session: &Session, export: &Export, namespace: &str) -> Result<(), Failure> {
+async fn content_key(session: &Session, export: &Export, command: &Import) -> Result<(), Failure> {
+    let namespace = command.system_namespace.as_str();
     let Some(key) = &export.content_key else {
         return Err(Failure::new("the export has no content key; it is made with --content-key"));
     };
@@ -426,6 +428,9 @@ async fn content_key(session: &Session, export: &Export, namespace: &str) -> Res
     secret.metadata.name = Some(CONTENT_KEY_SECRET.to_owned());
     secret.immutable = Some(true);
     secret.data = Some([(KEY.to_owned(), ByteString(key.to_vec()))].into());
+    if command.dry_run {
+        return session.out.line(&format!("write: {what}"));
+    }
     let params = creating(DryRun::None);
     let written = if exists {
         secrets.replace(CONTENT_KEY_SECRET, &params, &secret).await
@@ -433,5 +438,5 @@ async fn content_key(session: &Session, export: &Export, namespace: &str) -> Res
         secrets.create(&params, &secret).await
     };
     written.map_err(doing(format!("writing {what}")))?;
-    session.out.line("the content key is restored; start Nudge again if it runs")
+    session.out.line("the content key is restored; now install Nudge, and import without --content-key")
 }

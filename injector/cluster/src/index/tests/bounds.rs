@@ -93,6 +93,11 @@ fn what_users_write_into_the_metadata_of_a_config_is_not_kept() {
     index.put_config(config);
     let kept = index.config(&config_key("shop")).unwrap().metadata.annotations.clone().unwrap_or_default();
     assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(labels::REQUESTED_BY.to_owned(), long[..333].to_owned())]);
+    let mut config = super::config("u", "3");
+    config.metadata.annotations = Some([(labels::IMPORTING.to_owned(), "b".repeat(1000))].into());
+    index.put_config(config);
+    let kept = index.config(&config_key("shop")).unwrap().metadata.annotations.clone().unwrap_or_default();
+    assert_eq!(kept.into_iter().collect::<Vec<_>>(), [(labels::IMPORTING.to_owned(), String::new())]);
 }
 
 #[test]
