@@ -13,7 +13,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{Phase, RolloutStage, VersionState, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{
+    ConfigSource, Phase, RolloutStage, VersionState, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
+};
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::cluster::{Options, Space};
@@ -340,7 +342,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 
     lose(&shop.space).await?;
     let waits = run_by(&bob, &["import", file]).await?;
-    ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 configs wait for Secrets"), "{waits:?}");
+    ensure!(waits.code == Some(1) && waits.stderr.contains("configs that wait for Secrets: 1 of 1"), "{waits:?}");
     ensure!(waits.stderr.contains("misses its Secrets: shop-2-2"), "{waits:?}");
     let importing = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == "Importing")
@@ -481,4 +483,41 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     shop.until("2 is current again", |status| at_two(status) && status.pods.summary == "1/1").await?;
     ensure!(shop.notified() == [["2"]], "{:?}", shop.notified());
     Ok(())
+}
+
+#[tokio::test]
+async fn a_source_has_its_config_again_unless_somebody_else_held_it() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    installation.apply_sources().await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("nudge.yaml");
+    let file = file.to_str().context("a path")?;
+    let shop = Shop::new(installation, "sourced", &at_once()).await?;
+    let (configs, sources) = (shop.space.api::<VersionedConfig>(), shop.space.api::<ConfigSource>());
+    let source = json!({"metadata": {"name": "shop"}, "spec": {"from": {"configMap": {"name": "upstream"}}}});
+    shop.space.create_object::<ConfigSource>(source).await?;
+    for held in [true, false] {
+        let config = configs.get("shop").await?;
+        ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
+        ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-o", file]).await?;
+        lose(&shop.space).await?;
+        sources.delete("shop", &DeleteParams::default()).await?;
+        ends(installation.cluster, 0, &["import", file]).await?;
+        let config = configs.get("shop").await?;
+        ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
+        ensure!(config.annotations().get("nudge.dev/importing").is_none() && sources.get_opt("shop").await?.is_some());
+        // As `kubectl nudge source resume` does.
+        ends(installation.cluster, 0, &["source", "resume", "shop", "-n", &shop.space.name]).await?;
+        shop.until("it is as it was", |status| status.phase == Phase::Current).await?;
+    }
+    Ok(())
+}
+
+/// The manager other than sources that set `spec.current`.
+fn holder(config: &VersionedConfig) -> Option<&str> {
+    let entries = config.metadata.managed_fields.iter().flatten();
+    let mut others = entries.filter(|entry| entry.manager.as_deref() != Some("nudge-sources"));
+    let holds = others
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:current").is_some()));
+    holds.and_then(|entry| entry.manager.as_deref())
 }

@@ -68,6 +68,7 @@ impl<'a> Stage<'a> {
             format!("- {{required: [game.json, greeting]}}\n- key: game.json\n  schema: {{inline: {schema}}}\n");
         fs::write(path("rules.yaml"), rules)?;
         fs::write(path("game.env"), "LIVES=5\nSPEED=2\n")?;
+        fs::write(path("notes.txt"), "remember: the tournament\n")?;
         let identity = installation.cluster.administrator();
         let mut config: Value = serde_json::from_str(&installation.cluster.kubeconfig_of(&identity))?;
         config["contexts"][0]["context"]["namespace"] = json!(space.name);

@@ -11,14 +11,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
+use nudge_core::sources::holder;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::backup::age;
-use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, document, label};
+use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, HELD_BY, Header, Kind, document, label};
 use crate::backup::export::Export as Parsed;
 use crate::backup::status::kept;
 use crate::backup::stream::Writer;
@@ -127,8 +128,10 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     }
     let (configs, objects) = (read.configs.len(), read.objects.len() - read.configs.len());
     session.out.note(&format!(
-        "exported {configs} configs and {objects} other objects of {} namespaces",
-        header.namespaces.len()
+        "exported {} and {} of {}",
+        counted(configs, "config"),
+        counted(objects, "other object"),
+        counted(header.namespaces.len(), "namespace")
     ));
     for what in &header.left_out {
         session.out.note(&format!("left out: {what}"));
@@ -185,12 +188,40 @@ async fn collect(session: &Session, all: bool) -> Result<Collected, Failure> {
         Some(sources) => documents.extend(sources.into_iter().map(|object| document(Kind::Source, object))),
         None => collected.left_out.push("ConfigSources: this cluster has none".to_owned()),
     }
+    note_holders(session, &mut documents).await?;
     let meta = |document: &Value, field: &str| document["metadata"][field].as_str().unwrap_or_default().to_owned();
     // Configs before their versions, sources last, so that two exports can be compared.
     documents.sort_by_cached_key(|document| (meta(document, "namespace"), Kind::of(document), meta(document, "name")));
     collected.namespaces.extend(documents.iter().map(|document| meta(document, "namespace")));
     collected.documents.extend(documents);
     Ok(collected)
+}
+
+/// Notes who holds `spec.current` of configs that have a source. Without that, every source would take it after an import, or none.
+async fn note_holders(session: &Session, documents: &mut [Value]) -> Result<(), Failure> {
+    let sources = documents.iter().filter(|document| Kind::of(document) == Some(Kind::Source));
+    let read = sources.filter_map(|document| serde_json::from_value::<ConfigSource>(document.clone()).ok());
+    let sourced: BTreeSet<(String, String)> = read
+        .map(|source| (source.metadata.namespace.clone().unwrap_or_default(), source.config().to_owned()))
+        .collect();
+    for (namespace, name) in sourced {
+        let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &namespace);
+        let held = match configs.get_opt(&name).await {
+            Ok(Some(config)) => holder(&config).map(str::to_owned),
+            Ok(None) => continue,
+            // Users may write anything into managedFields.
+            Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
+            Err(error) => return Err(Failure::of(&format!("reading config {namespace}/{name}"), &error)),
+        };
+        let is = |document: &&mut Value| {
+            let meta = &document["metadata"];
+            Kind::of(document) == Some(Kind::Config) && meta["namespace"] == namespace && meta["name"] == name
+        };
+        if let Some((document, holder)) = documents.iter_mut().find(is).zip(held) {
+            document[HELD_BY] = holder.into();
+        }
+    }
+    Ok(())
 }
 
 fn place(object: &DynamicObject) -> (String, String) {
@@ -262,6 +293,11 @@ async fn content_key(session: &Session, namespace: &str) -> Result<Value, Failur
         Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace"))
     })?;
     Ok(json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(&*key)}))
+}
+
+/// So many things.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What tells clusters apart, if the user may know.

@@ -15,17 +15,18 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PostParams};
 use kube::core::DynamicObject;
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
+use nudge_core::sources;
 use nudge_core::versions::is_importing;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::export::{CONTENT_KEY_SECRET, KEY, api, get};
+use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
 use crate::backup::age;
 use crate::backup::compare::{self, Found};
-use crate::backup::document::{Kind, Place, label};
+use crate::backup::document::{HELD_BY, Kind, Place, label};
 use crate::backup::export::{Export, kind};
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
@@ -111,14 +112,18 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
     }
     if waiting > 0 {
         return Err(Failure::new(format!(
-            "{waiting} of {count} configs wait for Secrets, and Nudge leaves them alone until then: create the Secrets as they were and run \
+            "configs that wait for Secrets: {waiting} of {count}; Nudge leaves them alone until then: create the Secrets as they were and run \
              the command again, or add --without-secrets"
         )));
     }
     for place in export.objects.keys().filter(|place| place.kind == Kind::Source) {
         create(session, &export, &plan, place).await?;
     }
-    session.out.line(&format!("imported {count} configs of the export of {}", export.header.exported_at))?;
+    session.out.line(&format!(
+        "imported {} of the export of {}",
+        counted(count, "config"),
+        export.header.exported_at
+    ))?;
     for what in &export.header.left_out {
         session.out.note(&format!("not in the export: {what}"));
     }
@@ -268,7 +273,7 @@ async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) 
     if place.kind == Kind::Config {
         object["metadata"]["annotations"][labels::IMPORTING] = export.header.exported_at.clone().into();
         let fields = object.as_object_mut();
-        fields.map(|fields| fields.remove("status"));
+        fields.map(|fields| (fields.remove("status"), fields.remove(HELD_BY)));
         let metadata = object["metadata"].as_object_mut();
         metadata.map(|metadata| metadata.remove("generation"));
     }
@@ -337,12 +342,37 @@ async fn import(
         return Ok(false);
     }
     write_status(session, (place, config), &uids).await?;
-    let patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});
-    let configs = api(session, Kind::Config, Some(&place.namespace));
-    let released = configs.patch(&place.name, &patching(DryRun::None), &Patch::Merge(&patch)).await;
-    released.map_err(doing(format!("ending the import of {place}")))?;
+    release(session, export, place).await?;
     session.out.note(&format!("{progress}: restored"));
     Ok(true)
+}
+
+/// Takes the annotation away. If the config has a source that nobody else kept from it, `spec.current` is the source's again.
+async fn release(session: &Session, export: &Export, place: &Place) -> Result<(), Failure> {
+    let of_config = |document: &Value| {
+        let source = serde_json::from_value::<ConfigSource>(document.clone());
+        source.is_ok_and(|source| source.config() == place.name)
+    };
+    let mut sources =
+        export.objects.iter().filter(|(source, _)| source.kind == Kind::Source && source.namespace == place.namespace);
+    let held = export.objects.get(place).is_some_and(|config| config.get(HELD_BY).is_some());
+    let gives = !held && sources.any(|(_, document)| of_config(document));
+    let ending = || format!("ending the import of {place}");
+    let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
+    let mut patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});
+    for _ in 0..TRIES {
+        if gives {
+            let config = configs.get(&place.name).await.map_err(doing(ending()))?;
+            patch["metadata"]["resourceVersion"] = json!(config.metadata.resource_version);
+            patch["metadata"]["managedFields"] = json!(sources::release(&config));
+        }
+        match configs.patch_metadata(&place.name, &patching(DryRun::None), &Patch::Merge(&patch)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(Failure::of(&ending(), &error)),
+        }
+    }
+    Err(Failure::new(format!("{place} is written by somebody else again and again; run the command again")))
 }
 
 /// Gives a config that is being imported the spec of the export.
