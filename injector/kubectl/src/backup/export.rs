@@ -244,7 +244,9 @@ mod tests {
 
     fn parsed(documents: &[Value]) -> Result<Export, String> {
         let mut writer = Writer::default();
-        documents.iter().for_each(|document| writer.add("it", document).unwrap());
+        for document in documents {
+            writer.add("it", document).unwrap();
+        }
         Export::parse(&writer.text()).map_err(|failure| failure.message)
     }
 
