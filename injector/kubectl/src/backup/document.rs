@@ -22,14 +22,15 @@ pub(crate) const CONTENT_KEY: &str = "ContentKey";
 /// The field of a config with the manager that holds `spec.current`, which its source may not set then.
 pub(crate) const HELD_BY: &str = "heldBy";
 
-/// Annotations that are worth nothing in another object: admission signs them, or they hold a copy of the content.
-const DROPPED: [&str; 7] = [
+/// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a copy of the content.
+const DROPPED: [&str; 8] = [
     labels::REQUESTED_BY,
     labels::OVERRIDDEN_BY,
     labels::SOURCE_GONE,
     labels::MAY_ACTIVATE,
     labels::MADE_BY,
     labels::IMPORTING,
+    labels::SYNC,
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
 

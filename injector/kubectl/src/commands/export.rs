@@ -300,7 +300,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What tells clusters apart, if the user may know.
+/// A name of the cluster that no other has, if the user may know.
 async fn cluster(session: &Session) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(session.client.clone());
     namespaces.get_metadata_opt("kube-system").await.ok()??.metadata.uid
