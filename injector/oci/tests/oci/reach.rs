@@ -9,7 +9,7 @@ use nudge_outbound::{ConnectError, HttpError, Reach};
 use rustls::RootCertStore;
 
 use crate::artifacts::{archive, gzip};
-use crate::asking::{HIDDEN, all, plain, refused, tag};
+use crate::asking::{HIDDEN, all, anywhere, plain, refused, tag};
 use crate::certificate::Certificate;
 use crate::stand_in::{Content, StandIn, answer};
 
@@ -30,6 +30,14 @@ async fn a_registry_is_not_this_machine_nor_where_clouds_give_credentials() -> R
         ensure!(is_refused(&error), "{host}: {error}");
     }
     ensure!(server.asked().is_empty());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registry_that_does_not_answer_is_not_waited_for() -> Result<()> {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let error = refused(&anywhere(), &all(&plain(&silent.local_addr()?.to_string())?, &tag("1"))).await?;
+    ensure!(matches!(error, OciError::Http { source: HttpError::TooSlow(_), .. }), "{error:?}");
     Ok(())
 }
 
