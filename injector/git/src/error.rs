@@ -119,6 +119,9 @@ pub enum GitError {
         "the server gives no LFS endpoint on its own host over SSH; use the https:// URL of the repository with a token"
     )]
     LfsSsh,
+    /// More than the pointer says. It is not seen from outside.
+    #[error("the LFS server gives more than the pointer says")]
+    LfsLong,
     /// LFS does not answer as it should.
     #[error("the LFS server answers with {0}")]
     Lfs(String),

@@ -7,6 +7,7 @@ mod http;
 mod lfs;
 mod mirror;
 mod mirrors;
+mod pointer;
 mod program;
 mod reference;
 mod request;

@@ -142,6 +142,11 @@ impl<'a> Mirror<'a> {
         self.good("cat-file", &[kind, id]).await
     }
 
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Runs git on what is there.
     pub(crate) async fn verify(&self, arguments: &[&str]) -> Result<(bool, Vec<u8>), GitError> {
         let done = self.session.local(&self.folder, arguments, b"", MOST_OUTPUT).await?;

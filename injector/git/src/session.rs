@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::credential::Credential;
 use crate::error::GitError;
-use crate::program::{Done, Job, JobError, Programs, run};
+use crate::program::{Done, Job, JobError, Programs, bytes_in, run};
 use crate::request::Request;
 use crate::settings::{self, Environment, Remote};
 use crate::stderr::{Fault, fault};
@@ -127,7 +127,12 @@ impl<'a> Session<'a> {
             let environment = self.environment(addresses, mirror);
             let done = self.run(&self.programs.git, arguments, &environment, input, MOST_REFS, mirror).await;
             let done = match done {
-                Ok(done) if done.good => return Ok(done.output),
+                Ok(done) if done.good => {
+                    return match mirror {
+                        Some((folder, most)) if bytes_in(folder) > most => Err(GitError::TooLargeMirror(most).into()),
+                        _ => Ok(done.output),
+                    };
+                }
                 Ok(done) => done,
                 Err(JobError::Start(error)) => return Err(Failed::Known(GitError::disk(error))),
                 Err(JobError::Output) => return Err(Failed::Known(GitError::TooLarge(MOST_REFS))),
@@ -160,7 +165,7 @@ impl<'a> Session<'a> {
     }
 
     fn host(&self) -> String {
-        self.url.known_as()
+        if self.url.is_ssh() { self.url.known_as() } else { self.url.address().authority() }
     }
 
     /// What the fault means for the one who asked.
@@ -182,6 +187,20 @@ impl<'a> Session<'a> {
             Fault::Fsck => GitError::Fsck,
             Fault::Other => GitError::Git(command),
         })
+    }
+
+    /// Runs a command on the SSH server.
+    pub(crate) async fn ssh(&self, command: &str) -> Result<Zeroizing<Vec<u8>>, GitError> {
+        let Some(address) = self.addresses.first() else { return Err(GitError::Unreachable(self.host())) };
+        let mut arguments = settings::ssh_arguments(self.url, *address);
+        arguments.extend(["-p".to_owned(), address.port().to_string(), "--".to_owned()]);
+        arguments.extend([self.url.address().host.clone(), command.to_owned()]);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let environment = settings::local(&self.programs.path, self.private.path());
+        match self.run(&self.ssh, &arguments, &environment, b"", MOST_OUTPUT, None).await {
+            Ok(done) if done.good => Ok(done.output),
+            _ => Err(GitError::LfsSsh),
+        }
     }
 
     /// Whether ssh can read the key without a passphrase.

@@ -1,5 +1,13 @@
 //! Files of repositories on real servers: git-http-backend behind nginx, and sshd.
 
+mod answers;
+mod app;
+mod bounds;
+mod disk;
+mod faults;
 mod https;
+mod lfs;
 mod repository;
+mod signatures;
+mod ssh;
 mod web;

@@ -38,6 +38,7 @@ impl Repository {
         git(&it.served, &["init", "-q", "--bare", "."])?;
         // As a server has it that can do more than it must.
         git(&it.served, &["config", "uploadpack.allowFilter", "true"])?;
+        git(&it.served, &["config", "receive.denyDeleteCurrent", "ignore"])?;
         git(&it.work, &["init", "-q", "."])?;
         it.write("config/prod/a.conf", "one\n")?;
         it.commit("first")?;

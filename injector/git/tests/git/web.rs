@@ -26,6 +26,8 @@ pub(crate) struct Certificates {
 impl Certificates {
     pub(crate) fn new() -> Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
+        // GnuTLS takes the first of several with one name.
+        params.distinguished_name.push(rcgen::DnType::CommonName, format!("authority {}", ports::free()?));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;
@@ -48,11 +50,11 @@ pub(crate) struct Web {
 impl Web {
     /// Starts it. `None` if a tool is missing.
     pub(crate) async fn start() -> Result<Option<Self>> {
-        Self::start_with("").await
+        Self::start_first("").await
     }
 
-    /// The same with more directives of nginx.
-    pub(crate) async fn start_with(more: &str) -> Result<Option<Self>> {
+    /// The same with locations of nginx that come before the others.
+    pub(crate) async fn start_first(more: &str) -> Result<Option<Self>> {
         let (Some(nginx), Some(fcgiwrap)) = (tools::find("nginx")?, tools::find("fcgiwrap")?) else { return Ok(None) };
         let (folder, port) = (tempfile::tempdir()?, ports::free()?);
         let root = folder.path();
@@ -130,11 +132,11 @@ http {{
     server {{
         listen 127.0.0.1:{port} ssl;
         ssl_certificate {root}/chain; ssl_certificate_key {root}/key;
+        {more}
         location ~ ^/open(/.*)$ {{ {git} {new} }}
         location ~ ^/token(/.*)$ {{ {password} {git} {new} }}
         location ~ ^/old(/.*)$ {{ {git} }}
         location ~ ^/forbidden(/.*)$ {{ return 403; }}
-        {more}
     }}
 }}
 "

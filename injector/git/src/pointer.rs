@@ -1,0 +1,47 @@
+//! What stands in a repository in place of a file that Git LFS keeps.
+
+/// The longest pointer.
+const MOST: usize = 1024;
+
+/// A pointer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pointer {
+    /// The SHA-256 of the content, in hexadecimal digits.
+    pub(crate) id: String,
+    pub(crate) size: usize,
+}
+
+/// Reads a pointer. `None` if the content is no pointer.
+pub(crate) fn pointer(content: &[u8]) -> Option<Pointer> {
+    if content.len() > MOST {
+        return None;
+    }
+    let text = std::str::from_utf8(content).ok()?;
+    let text = text.strip_prefix("version https://git-lfs.github.com/spec/v1\n")?;
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let id = value("oid sha256:")?;
+    let good = id.len() == 64 && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+    good.then_some(())?;
+    Some(Pointer { id: id.to_owned(), size: value("size ")?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_read_and_nothing_else() {
+        let id = "0a".repeat(32);
+        let text = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{id}\nsize 12\n");
+        assert_eq!(pointer(text.as_bytes()), Some(Pointer { id: id.clone(), size: 12 }));
+        for bad in [
+            text.replace("spec/v1", "spec/v9"),
+            text.replace(&id, "../../etc/passwd"),
+            text.replace("12", "-1"),
+            text.clone() + &"x".repeat(MOST),
+            format!("\n{text}"),
+        ] {
+            assert_eq!(pointer(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}
