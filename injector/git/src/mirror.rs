@@ -62,14 +62,9 @@ impl<'a> Mirror<'a> {
 
     /// Writes its settings anew: whatever stood there counts no more.
     fn configure(&self, url: &GitUrl, sha256: bool) -> Result<(), GitError> {
-        let format = if sha256 { "\tobjectFormat = sha256\n" } else { "" };
-        let (partial, promisor) = if self.whole {
-            ("", "")
-        } else {
-            ("\tpartialClone = origin\n", "\tpromisor = true\n\tpartialclonefilter = blob:none\n")
-        };
+        let (version, format) = if sha256 { (1, "[extensions]\n\tobjectFormat = sha256\n") } else { (0, "") };
         let text = format!(
-            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n\tfilemode = false\n[extensions]\n{format}{partial}[remote \"origin\"]\n\turl = \"{url}\"\n\ttagOpt = --no-tags\n{promisor}"
+            "[core]\n\trepositoryformatversion = {version}\n\tbare = true\n\tfilemode = false\n{format}[remote \"origin\"]\n\turl = \"{url}\"\n\ttagOpt = --no-tags\n"
         );
         fs::write(self.folder.join("config"), text).map_err(GitError::disk)?;
         let _ = fs::remove_file(self.folder.join("config.worktree"));
@@ -87,7 +82,11 @@ impl<'a> Mirror<'a> {
             Ok(()) => Ok(found),
             Err(Failed::Known(error)) => Err(error),
             Err(Failed::NotById) => {
-                let Some(name) = &found.name else { return Err(GitError::Ref(format!("commit {asked}"))) };
+                let Some(name) = &found.name else {
+                    return Err(GitError::Ref(format!(
+                        "commit {asked}, or its server gives commits by their branches and tags only"
+                    )));
+                };
                 match self.fetch(&format!("+{name}:refs/nudge/named")).await {
                     Ok(()) => self.named(name.clone()).await,
                     Err(Failed::Known(error)) => Err(error),
@@ -118,7 +117,8 @@ impl<'a> Mirror<'a> {
     }
 
     async fn fetch(&self, refspec: &str) -> Result<(), Failed> {
-        let mut arguments = vec!["fetch"];
+        let mut arguments = if self.whole { Vec::new() } else { PARTIAL.to_vec() };
+        arguments.push("fetch");
         arguments.extend(FETCH);
         arguments.push("--depth=1");
         arguments.push(if self.whole { "--no-filter" } else { "--filter=blob:none" });
@@ -186,7 +186,8 @@ impl<'a> Mirror<'a> {
 
     async fn fetch_blobs(&self, missing: &[&str]) -> Result<(), GitError> {
         // Without the commits that are there: what the server took for known with them is not.
-        let mut arguments = vec!["-c", "fetch.negotiationAlgorithm=noop", "fetch"];
+        let mut arguments = PARTIAL.to_vec();
+        arguments.extend(["-c", "fetch.negotiationAlgorithm=noop", "fetch"]);
         arguments.extend(FETCH);
         arguments.extend(["--filter=blob:none", "--stdin", "origin"]);
         let input = lines(&missing.iter().copied().collect());
@@ -223,6 +224,9 @@ impl<'a> Mirror<'a> {
     }
 }
 
+/// The server has what is missing. Processes that reach nobody are not started with it: to them, what is missing is missing, whereas some
+/// versions of git would go and ask.
+const PARTIAL: [&str; 4] = ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
 /// Of every fetch.
 const FETCH: [&str; 6] = [
     "--quiet",

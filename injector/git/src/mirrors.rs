@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -26,7 +26,7 @@ use crate::signature;
 use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
-const TIME: Duration = Duration::from_secs(120);
+const TIME: Duration = Duration::from_mins(2);
 /// How many fetches are made at the same time.
 const TURNS: usize = 2;
 /// The most bytes of one mirror.
@@ -41,7 +41,6 @@ pub struct Mirrors {
     directory: PathBuf,
     most: u64,
     time: Duration,
-    programs: OnceLock<Programs>,
     /// A lock for each mirror.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     turns: Semaphore,
@@ -62,7 +61,6 @@ impl Mirrors {
             directory,
             most: most_bytes,
             time: TIME,
-            programs: OnceLock::new(),
             locks: Mutex::default(),
             turns: Semaphore::new(TURNS),
             tokens: Mutex::default(),
@@ -121,16 +119,10 @@ impl Mirrors {
         name: &str,
         authorities: &Authorities,
     ) -> Result<Fetched, GitError> {
-        let programs = match self.programs.get() {
-            Some(programs) => programs,
-            None => {
-                let found = Programs::find()?;
-                self.programs.get_or_init(|| found)
-            }
-        };
+        let programs = Programs::find()?;
         let authorization = self.authorization(request, authorities).await?;
         let addresses = resolve(request.url.address(), request.reach).await?;
-        let session = Session::begin(programs, request, addresses, authorization.clone(), &self.directory)?;
+        let session = Session::begin(&programs, request, addresses, authorization.clone(), &self.directory)?;
         let found = match request.revision {
             Revision::Commit(id) => Found::commit(id),
             revision => {
@@ -194,15 +186,14 @@ impl Mirrors {
             Credential::App(app) => {
                 let (now, name) = (Timestamp::now(), name_of("", credential));
                 let kept = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
-                let token = match kept.filter(|token| token.lasts(now)) {
-                    Some(token) => token,
-                    None => {
-                        let token = app::token(app, reach, authorities, now).await?;
-                        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-                        tokens.retain(|_, token| token.lasts(now));
-                        tokens.insert(name, token.clone());
-                        token
-                    }
+                let token = if let Some(token) = kept.filter(|token| token.lasts(now)) {
+                    token
+                } else {
+                    let token = app::token(app, reach, authorities, now).await?;
+                    let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                    tokens.retain(|_, token| token.lasts(now));
+                    tokens.insert(name, token.clone());
+                    token
                 };
                 Ok(Some(basic("x-access-token", &token.token)))
             }
@@ -222,6 +213,9 @@ impl Mirrors {
             all.push((if ours { used } else { SystemTime::UNIX_EPOCH }, path, bytes));
         }
         all.sort();
+        // Who holds or awaits a lock has it out of the map already, and nobody can take it out now.
+        let unused = |lock: &Arc<tokio::sync::Mutex<()>>| Arc::strong_count(lock) == 1;
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, lock| !unused(lock));
         let mut total: u64 = all.iter().map(|(_, _, bytes)| bytes).sum();
         for (_, path, bytes) in all {
             if total <= self.most {
@@ -230,12 +224,9 @@ impl Mirrors {
             let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
             let name = name.strip_suffix(WHOLE).unwrap_or(name);
-            let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            // Who is about to use it has taken the lock out of the map, and nobody can do so now.
-            let in_use =
-                file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| Arc::strong_count(lock) > 1);
+            let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+            let in_use = file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| !unused(lock));
             if name != own && !in_use && mirror::remove(&path).is_ok() {
-                locks.remove(name);
                 total = total.saturating_sub(bytes);
             }
         }

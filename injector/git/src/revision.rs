@@ -58,7 +58,7 @@ impl fmt::Display for Revision {
             Self::Head => f.write_str("HEAD"),
             Self::Branch(name) => write!(f, "branch {name}"),
             Self::Tag(name) => write!(f, "tag {name}"),
-            Self::Semver(range) => write!(f, "a tag with a version in {range}"),
+            Self::Semver(range) => write!(f, "tag with a version in {range}"),
             Self::Commit(id) => write!(f, "commit {id}"),
         }
     }

@@ -255,7 +255,7 @@ async fn tags_versions_and_commits_are_found() -> Result<()> {
         assert!(matches!(client.fetch(revision, Some(&ids[expected])).await?, Fetched::Unchanged));
     }
     let none = client.fetch(Revision::Semver(">=2".to_owned()), None).await.unwrap_err();
-    assert_eq!(none.to_string(), "the repository has no a tag with a version in >=2");
+    assert_eq!(none.to_string(), "the repository has no tag with a version in >=2");
     Ok(())
 }
 

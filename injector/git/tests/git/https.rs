@@ -40,3 +40,19 @@ async fn a_wrong_token_is_refused() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn ids_may_be_longer() -> Result<()> {
+    let Some(web) = Web::start().await? else { return Ok(()) };
+    let repository = Repository::with(web.root(), "shop", "sha256")?;
+    let client = Client::new(&web.url("token/shop"), token(TOKEN), Some(web.certificates.ca.clone()))?;
+    let first = client.main().await?;
+    assert_eq!(first.id.len(), 64);
+    repository.write("config/prod/a.conf", "two\n")?;
+    repository.commit("second")?;
+    let second = client.main().await?;
+    assert_eq!(text(&second), [("a.conf", "two\n".to_owned())]);
+    let pinned = client.fetch(Revision::Commit(first.id.clone()), Some(&second.id)).await?;
+    assert!(matches!(pinned, Fetched::Commit(commit) if commit.files == first.files));
+    Ok(())
+}

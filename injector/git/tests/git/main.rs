@@ -6,6 +6,7 @@ mod bounds;
 mod disk;
 mod faults;
 mod https;
+mod large;
 mod lfs;
 mod repository;
 mod signatures;
