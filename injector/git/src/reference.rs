@@ -74,7 +74,7 @@ mod tests {
     }
 
     fn listed(refs: &[(char, &str)]) -> Vec<u8> {
-        refs.iter().map(|(digit, name)| format!("{}\t{name}\n", id(*digit))).collect::<String>().into_bytes()
+        refs.iter().flat_map(|(digit, name)| format!("{}\t{name}\n", id(*digit)).into_bytes()).collect()
     }
 
     #[test]

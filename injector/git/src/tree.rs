@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn kinds_and_paths_are_read() {
-        let listed = b"100644 blob 1\ta b/c\0120000 blob 2\td\x00160000 commit 3\te\x00040000 tree 4\tf\0";
+        let listed = b"100644 blob 1\ta b/c\x00120000 blob 2\td\x00160000 commit 3\te\x00040000 tree 4\tf\0";
         let read: Vec<_> = entries(listed).unwrap().into_iter().map(|it| (it.kind, it.id, it.path)).collect();
         let expected = [
             (Kind::File, "1", "a b/c"),

@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use nudge_git::{Credential, GitError, Mirrors};
-use nudge_outbound::Reach;
 
 use crate::repository::{Client, Repository};
 use crate::web::Web;
@@ -23,16 +22,16 @@ pub(crate) fn noise(bytes: usize) -> Result<Vec<u8>> {
 /// Files below a path: of one content, so that this takes a moment.
 fn many(repository: &Repository, files: usize) -> Result<()> {
     let mut text =
-        "blob\nmark :1\ndata 1\nx\ncommit refs/heads/main\ncommitter A <a@example.com> 1 +0000\ndata 1\nm\n".to_owned();
+        b"blob\nmark :1\ndata 1\nx\ncommit refs/heads/main\ncommitter A <a@example.com> 1 +0000\ndata 1\nm\n".to_vec();
     for number in 0..files {
-        text += &format!("M 100644 :1 config/prod/{}/{number}\n", number / 1000);
+        writeln!(text, "M 100644 :1 config/prod/{}/{number}", number / 1000)?;
     }
     let mut import = Command::new("git")
         .args(["fast-import", "--quiet", "--force"])
         .current_dir(repository.served())
         .stdin(Stdio::piped())
         .spawn()?;
-    import.stdin.take().context("no stdin")?.write_all(text.as_bytes())?;
+    import.stdin.take().context("no stdin")?.write_all(&text)?;
     ensure!(import.wait()?.success(), "no import");
     Ok(())
 }
@@ -64,7 +63,7 @@ async fn files_and_bytes_are_bounded() -> Result<()> {
 
     repository.write("noise", noise(3 * 1024 * 1024)?)?;
     repository.commit("noise")?;
-    client.mirrors = Mirrors::new(client.folder.path().join("small"), 1024 * 1024, Reach::Anywhere);
+    client.mirrors = Mirrors::new(client.folder.path().join("small"), 1024 * 1024);
     let too_large = client.main().await;
     assert!(matches!(too_large, Err(GitError::TooLargeMirror(_))), "{too_large:?}");
     assert!(client.mirrors.bytes() < 1024 * 1024);
@@ -99,7 +98,7 @@ async fn a_mirror_is_shared_and_the_least_recently_used_goes_first() -> Result<(
     fs::create_dir_all(folder.join("0-old"))?;
     fs::write(folder.join("0-old/file"), noise(400 * 1024)?)?;
 
-    client.mirrors = Mirrors::new(folder.clone(), 1_300_000, Reach::Anywhere);
+    client.mirrors = Mirrors::new(folder.clone(), 1_300_000);
     client.url = at("b")?.url;
     client.main().await?;
     let names = mirrors()?;

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::Result;
 use nudge_git::{Credential, GitError, Mirrors};
-use nudge_outbound::Reach;
 use nudge_tests::tools;
 
 use crate::bounds::noise;
@@ -33,7 +32,7 @@ async fn a_full_disk_is_named_and_nothing_is_left_on_it() -> Result<()> {
     let _small = Small(folder.path());
     let repository = Repository::new(web.root(), "shop")?;
     let mut client = Client::new(&web.url("open/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()))?;
-    client.mirrors = Mirrors::new(folder.path().to_owned(), 64 << 20, Reach::Anywhere);
+    client.mirrors = Mirrors::new(folder.path().to_owned(), 64 << 20);
     client.main().await?;
     repository.write("config/prod/noise", noise(2_500_000)?)?;
     repository.commit("noise")?;

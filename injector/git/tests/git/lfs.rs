@@ -1,6 +1,6 @@
 //! Git LFS: contents in place of pointers, and whom the credential is sent to.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 use nudge_git::{Credential, GitError};
@@ -13,7 +13,7 @@ use crate::web::{TOKEN, USER, Web};
 
 /// The pointer of a content, with its id.
 pub(crate) fn pointer(content: &[u8]) -> (String, (String, Vec<u8>)) {
-    let id: String = digest(&SHA256, content).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = format!("{:?}", digest(&SHA256, content)).replace("SHA256:", "");
     let text = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{id}\nsize {}\n", content.len());
     (text, (id, content.to_vec()))
 }
@@ -43,20 +43,35 @@ pub(crate) fn server((id, content): (String, Vec<u8>), base: String) -> Answer {
     })
 }
 
+/// Answers that change.
+#[derive(Clone, Default)]
+struct Behind(Arc<Mutex<Option<Answer>>>);
+
+impl Behind {
+    fn set(&self, answer: Answer) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+
+    fn answer(&self, request: &str) -> Option<Vec<u8>> {
+        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        answer.map_or_else(|| Some(crate::answers::answer("404 Not Found", "", "")), |answer| answer(request))
+    }
+}
+
 struct Scene {
     web: Web,
     repository: Repository,
     client: Client,
     /// The LFS server that nginx passes requests for it to.
-    behind: Arc<Mutex<Answer>>,
+    behind: Behind,
     lfs: Answers,
 }
 
 async fn scene() -> Result<Option<Scene>> {
     let certificates = crate::web::Certificates::new()?;
-    let behind: Arc<Mutex<Answer>> = Arc::new(Mutex::new(Arc::new(|_| Some(answer("404 Not Found", "", "")))));
-    let now = Arc::clone(&behind);
-    let lfs = Answers::start(&certificates, Arc::new(move |request| now.lock().unwrap().clone()(request))).await?;
+    let behind = Behind::default();
+    let now = behind.clone();
+    let lfs = Answers::start(&certificates, Arc::new(move |request| now.answer(request))).await?;
     let pass = format!(
         "location ~ /info/lfs/|^/object$ {{ proxy_pass https://127.0.0.1:{}; proxy_http_version 1.1; proxy_set_header Host $http_host; \
          proxy_set_header Authorization $http_authorization; }}",
@@ -84,7 +99,7 @@ async fn contents_come_in_place_of_pointers_once() -> Result<()> {
     it.repository.commit("large")?;
     let missing = it.client.main().await;
     assert!(matches!(missing, Err(GitError::Lfs(_))), "{missing:?}");
-    *it.behind.lock().unwrap() = server(object, String::new());
+    it.behind.set(server(object, String::new()));
     let commit = it.client.main().await?;
     assert_eq!(text(&commit), [("a.conf", "one\n".to_owned()), ("large", "large\n".to_owned())]);
     let asked = it.lfs.asked().len();
@@ -101,11 +116,11 @@ async fn what_is_not_there_or_not_the_same_is_refused() -> Result<()> {
     let (text, object) = pointer(b"large\n");
     it.repository.write("config/prod/large", &text)?;
     it.repository.commit("large")?;
-    *it.behind.lock().unwrap() = server((object.0.clone(), b"other\n".to_vec()), String::new());
+    it.behind.set(server((object.0.clone(), b"other\n".to_vec()), String::new()));
     assert!(matches!(it.client.main().await, Err(GitError::LfsContent(path)) if path == "large"));
-    *it.behind.lock().unwrap() = server((object.0.clone(), vec![b'x'; 100_000]), String::new());
+    it.behind.set(server((object.0.clone(), vec![b'x'; 100_000]), String::new()));
     assert!(matches!(it.client.main().await, Err(GitError::LfsContent(_))));
-    *it.behind.lock().unwrap() = server(("f".repeat(64), Vec::new()), String::new());
+    it.behind.set(server(("f".repeat(64), Vec::new()), String::new()));
     assert!(matches!(it.client.main().await, Err(GitError::LfsMissing(path)) if path == "large"));
     Ok(())
 }
@@ -120,7 +135,7 @@ async fn a_credential_goes_to_no_other_host() -> Result<()> {
     let other = Answers::start(&certificates, server(object.clone(), String::new())).await?;
     // Objects may be on another host, which gets what the LFS server gives for it.
     let client = Client { ca: Some([it.client.ca.clone().unwrap(), certificates.ca.clone()].concat()), ..it.client };
-    *it.behind.lock().unwrap() = server(object.clone(), format!("https://localhost:{}", other.port));
+    it.behind.set(server(object.clone(), format!("https://localhost:{}", other.port)));
     client.main().await?;
     let asked = other.asked();
     assert!(asked.len() == 1 && asked[0].contains("x-store: 1") && !has_credential(&asked[0]), "{asked:?}");
@@ -137,7 +152,7 @@ async fn a_credential_goes_to_no_other_host() -> Result<()> {
     ] {
         it.repository.write(".lfsconfig", &config)?;
         it.repository.commit("config")?;
-        *it.behind.lock().unwrap() = server(object.clone(), String::new());
+        it.behind.set(server(object.clone(), String::new()));
         let fetched = client.main().await;
         assert_eq!(fetched.is_ok(), good, "{config}: {fetched:?}");
         assert!(good || matches!(fetched, Err(GitError::LfsHost(_))), "{fetched:?}");
@@ -147,7 +162,7 @@ async fn a_credential_goes_to_no_other_host() -> Result<()> {
     it.repository.write("config/prod/large", &text)?;
     it.repository.commit("largest")?;
     let location = format!("location: https://localhost:{}/lfs/objects/batch\r\n", other.port);
-    *it.behind.lock().unwrap() = Arc::new(move |_| Some(answer("307 Temporary Redirect", &location, "")));
+    it.behind.set(Arc::new(move |_| Some(answer("307 Temporary Redirect", &location, ""))));
     assert!(matches!(client.main().await, Err(GitError::Redirect(_))));
     assert_eq!(other.asked().len(), 1);
     Ok(())

@@ -88,6 +88,7 @@ impl Repository {
 pub(crate) struct Client {
     pub(crate) folder: TempDir,
     pub(crate) mirrors: Mirrors,
+    pub(crate) reach: Reach,
     pub(crate) url: GitUrl,
     pub(crate) credential: Credential,
     pub(crate) ca: Option<Vec<u8>>,
@@ -104,7 +105,7 @@ impl Client {
         let folder = tempfile::tempdir()?;
         let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST);
         let (url, path) = (GitUrl::parse(url)?, "config/prod".to_owned());
-        Ok(Self { folder, mirrors, url, credential, ca, path, lfs: false, signers: None })
+        Ok(Self { folder, mirrors, reach: Reach::Anywhere, url, credential, ca, path, lfs: false, signers: None })
     }
 
     pub(crate) async fn fetch(&self, revision: Revision, known: Option<&str>) -> Result<Fetched, GitError> {
@@ -122,7 +123,7 @@ impl Client {
             revision: &revision,
             path: &self.path,
             credential: &self.credential,
-            reach: &Reach::Anywhere,
+            reach: &self.reach,
             ca: self.ca.as_deref(),
             lfs: self.lfs,
             allowed_signers: self.signers.as_deref(),
@@ -135,7 +136,8 @@ impl Client {
     pub(crate) async fn main(&self) -> Result<Commit, GitError> {
         match self.fetch(Revision::Branch("main".to_owned()), None).await? {
             Fetched::Commit(commit) => Ok(commit),
-            Fetched::Unchanged => panic!("unchanged, though nothing is known"),
+            // Nothing is known.
+            Fetched::Unchanged => Err(GitError::Broken),
         }
     }
 }
