@@ -77,11 +77,7 @@ impl Content {
     }
 
     /// Adds the files of a tree, such as that of a repository or an artifact, by their paths.
-    pub fn add_files(
-        &mut self,
-        secret: bool,
-        files: BTreeMap<String, Zeroizing<Vec<u8>>>,
-    ) -> Result<(), ContentError> {
+    pub fn add_files(&mut self, secret: bool, files: BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), ContentError> {
         for (key, mut content) in keys_of_files(files)? {
             self.add(secret, key, std::mem::take(&mut *content))?;
         }

@@ -63,7 +63,8 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     };
     ensure!(data(&first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    let origin = config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    let origin =
+        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
     ensure!(origin.revision == digest && origin.url == url, "{origin:?}");
     // A higher version, by the interval alone.
     push("20\n", "1.1.0", PASSWORD)?;
@@ -72,7 +73,8 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     ensure!(data(&second).await?["db.pool"] == "20\n");
 
     let fails = async |what: &str, reason: &'static str, says: &str| {
-        let status = until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says));
+        let status =
+            until(&space, "shop", what, |status| is(reason)(status) && condition(status, "Fetched").2.contains(says));
         let status = status.await.with_context(|| what.to_owned())?;
         ensure!(status.version.as_ref() == Some(&second), "{status:?}");
         Ok(())
@@ -90,10 +92,9 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     fails("nobody", "FetchFailed", "credential").await?;
     credentials(&space, "expired", &ip.to_string(), &pull("pw-expired-hunter2")).await?;
     credentials(&space, "elsewhere", "registry.example.com", &pull(PASSWORD)).await?;
-    for (secret, reason, says) in [
-        ("expired", "FetchFailed", "credential"),
-        ("elsewhere", "SourceRefused", "Secret elsewhere is not for"),
-    ] {
+    for (secret, reason, says) in
+        [("expired", "FetchFailed", "credential"), ("elsewhere", "SourceRefused", "Secret elsewhere is not for")]
+    {
         spec(json!({"auth": {"secretRef": {"name": secret}}})).await?;
         fails(secret, reason, says).await?;
     }

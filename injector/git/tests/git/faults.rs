@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use nudge_git::{Credential, Fetched, GitError, GitUrl, Mirrors, Revision};
+use nudge_git::{Credential, Fetched, GitError, GitUrl, Revision};
 use nudge_outbound::{ConnectError, Reach};
 use nudge_tests::{eventually, ports};
 use zeroize::Zeroizing;
