@@ -47,10 +47,10 @@ fn addresses() -> Result<(SocketAddr, SocketAddr, SocketAddr)> {
 }
 
 /// The control plane with its webhooks, at addresses that stay the same for agents.
-async fn control_plane<'a>(
-    cluster: &'a Cluster,
+async fn control_plane(
+    cluster: &Cluster,
     addresses: (SocketAddr, SocketAddr, SocketAddr),
-) -> Result<Option<(Installation<'a>, Replica)>> {
+) -> Result<Option<(Installation<'_>, Replica)>> {
     let Some(installation) = Installation::apply(cluster).await? else { return Ok(None) };
     installation.apply_file("base/user-roles.yaml").await?;
     installation.apply_webhooks(addresses.0).await?;
@@ -337,7 +337,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
         ensure!(text.contains(&format!("{}/shop-2-2", shop.space.name)), "its name is there: {text}");
         // Neither as it is nor as the API server has it.
         ensure!(!text.contains(SECRET) && !text.contains(&BASE64_STANDARD.encode(SECRET)), "{text}");
-        ensure!(std::fs::metadata(file)?.permissions().mode() & 0o077 == 0, "others can read {file}");
+        assert_eq!(std::fs::metadata(file)?.permissions().mode() & 0o077, 0, "others can read {file}");
     }
 
     lose(&shop.space).await?;

@@ -194,10 +194,12 @@ fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
             let (resources, verbs) = (rule["resources"].to_string(), rule["verbs"].to_string());
             ensure!(!verbs.contains('*') && !resources.contains('*') && !verbs.contains("bind"), "{name}: {rule}");
             let kept = resources.contains("\"secrets\"") || resources.contains("\"leases\"");
-            // Nobody but an admin of a namespace binds this one.
-            let publishes = name == "nudge-publish-secrets";
-            ensure!(!kept || !verbs.contains("create") || publishes, "{name}: {rule}");
-            let allowed = ["nudge-namespace", "nudge-namespace-hub", "nudge-restart", "nudge-certs", "nudge-edit"];
+            // Nobody but an admin of a namespace binds the first, and an admin of the cluster the other, to users alone.
+            let creates = ["nudge-publish-secrets", "nudge-restore"].contains(&name);
+            ensure!(!kept || !verbs.contains("create") || creates, "{name}: {rule}");
+            let of_users = ["nudge-edit", "nudge-restore"];
+            let of_accounts = ["nudge-namespace", "nudge-namespace-hub", "nudge-restart", "nudge-certs"];
+            let allowed = [&of_users[..], &of_accounts].concat();
             ensure!(!verbs.contains("patch") || allowed.contains(&name), "{name}: {rule}");
         }
     }
