@@ -60,7 +60,7 @@ pub(crate) enum Command {
     /// Take away all that enable gives Nudge in a namespace
     Disable(Disable),
     /// Create a version of a config, and the config if it does not exist
-    Create(Create),
+    Create(Box<Create>),
     /// Push a folder to a registry, as an artifact that versions can be made of
     Push(Push),
     /// Check a content by the rules of a config

@@ -16,6 +16,7 @@ use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};
+use crate::version::from_git::{self, FromGit};
 use crate::version::from_oci::{self, FromOci};
 use crate::version::rules::{NamedRules, check, of_config, of_file};
 use crate::version::sources::{self, Sources};
@@ -25,6 +26,7 @@ use crate::version::stored::{label, objects};
 #[command(after_help = "Examples:
   kubectl nudge create game 1.0.1 --from-file=config/
   kubectl nudge create game --from-file=config/
+  kubectl nudge create game --from-git=https://git.example.com/team/game@v1.0.1:config/prod
   kubectl nudge create game 1.0.1 --from-literal=lives=5 --from-env-file=game.env
   kubectl nudge create game 1.0.1 --from-file=config/ --secret-from-file=tls.key=/run/keys/game.key
   kubectl nudge create game 1.0.1 --from-oci=oci://registry.example.com/team/game:1.0.1//config
@@ -41,6 +43,8 @@ pub(crate) struct Create {
     pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
+    #[command(flatten)]
+    pub(crate) git: FromGit,
     #[command(flatten)]
     pub(crate) oci: FromOci,
     /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too
@@ -74,11 +78,13 @@ struct Made {
 /// Reads the content, divides it into parts, and names the version.
 async fn made_of(command: &Create) -> Result<Made, Failure> {
     let mut content = Content::default();
-    let origin = from_oci::add(&mut content, &command.oci).await?;
+    let mut origins = from_git::add(&mut content, &command.git).await?;
+    origins.extend(from_oci::add(&mut content, &command.oci).await?);
     let fetched = content.open.len();
     sources::add(&mut content, &command.sources).map_err(Failure::usage)?;
     // What is mixed has no one origin.
-    let origin = origin.filter(|_| content.open.len() + content.secret.len() == fetched);
+    let alone = origins.len() == 1 && content.open.len() + content.secret.len() == fetched;
+    let origin = origins.pop().filter(|_| alone);
     sources::check(&content).map_err(Failure::usage)?;
     if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
         return Err(Failure::usage(

@@ -2,6 +2,7 @@
 
 pub(crate) mod dictionary;
 mod env_file;
+pub(crate) mod from_git;
 pub(crate) mod from_oci;
 pub(crate) mod rules;
 pub(crate) mod sources;

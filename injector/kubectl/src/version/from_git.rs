@@ -1,0 +1,194 @@
+//! The content flags of `create` for git repositories. Only what the flags name counts: no settings, keys or agents of the user.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Origin, OriginKind};
+use nudge_authoring::Content;
+use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
+use nudge_outbound::Reach;
+use nudge_protocol::error_chain::{message, plain};
+use tokio::signal::ctrl_c;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// The most bytes on disk, until the command ends.
+const MOST: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The flags.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FromGit {
+    /// A file or folder of a git repository, where sub/file has the key sub.file. REF is a branch, a tag, or the whole id of a commit;
+    /// refs/tags/NAME and refs/heads/NAME name a tag and a branch that are called alike. Can be repeated
+    #[arg(long, value_name = "URL[@REF[:PATH]]", help_heading = "Content")]
+    pub(crate) from_git: Vec<String>,
+    /// The file with the token for an https:// URL
+    #[arg(long, value_name = "FILE", help_heading = "Content", conflicts_with = "ssh_key_file")]
+    pub(crate) git_token_file: Option<PathBuf>,
+    /// The user of the token, for servers that need one
+    #[arg(long, value_name = "NAME", default_value = "git", help_heading = "Content")]
+    pub(crate) git_username: String,
+    /// The file with the authorities of the server, in place of those of this machine
+    #[arg(long, value_name = "FILE", help_heading = "Content")]
+    pub(crate) git_ca_file: Option<PathBuf>,
+    /// The private key for a URL by SSH, without a passphrase
+    #[arg(long, value_name = "FILE", help_heading = "Content", requires = "known_hosts_file")]
+    pub(crate) ssh_key_file: Option<PathBuf>,
+    /// The keys of SSH servers, such as ~/.ssh/known_hosts
+    #[arg(long, value_name = "FILE", help_heading = "Content", requires = "ssh_key_file")]
+    pub(crate) known_hosts_file: Option<PathBuf>,
+}
+
+/// What a `--from-git` names.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    url: GitUrl,
+    /// Those that are tried, in this order.
+    revisions: Vec<Revision>,
+    path: String,
+}
+
+/// Reads the text of a `--from-git`. A user stands before the first @ of some URLs, and an @ may stand in a tag.
+fn place(text: &str) -> Result<Place, String> {
+    let whole = || GitUrl::parse(text).map(|url| (url, "")).map_err(|error| error.to_string());
+    let at = text.match_indices('@').map(|(at, _)| text.split_at(at));
+    let split = at.filter_map(|(url, rest)| Some((GitUrl::parse(url).ok()?, &rest[1..])));
+    let (url, rest) = split.into_iter().next().map_or_else(whole, Ok)?;
+    let (name, path) = rest.split_once(':').unwrap_or((rest, ""));
+    let revisions = if name.is_empty() {
+        vec![Revision::Head]
+    } else if let Some(branch) = name.strip_prefix("refs/heads/") {
+        vec![Revision::Branch(branch.to_owned())]
+    } else if let Some(tag) = name.strip_prefix("refs/tags/") {
+        vec![Revision::Tag(tag.to_owned())]
+    } else if Revision::Commit(name.to_owned()).check().is_ok() {
+        vec![Revision::Commit(name.to_owned())]
+    } else {
+        vec![Revision::Branch(name.to_owned()), Revision::Tag(name.to_owned())]
+    };
+    Ok(Place { url, revisions, path: path.trim_end_matches('/').to_owned() })
+}
+
+/// Adds the files of all repositories, and says where they are from.
+pub(crate) async fn add(content: &mut Content, flags: &FromGit) -> Result<Vec<Origin>, Failure> {
+    if flags.from_git.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places = flags.from_git.iter().map(|text| place(text).map_err(|error| format!("--from-git: {error}")));
+    let places: Vec<Place> = places.collect::<Result<_, _>>().map_err(Failure::usage)?;
+    let credential = credential(flags).map_err(Failure::usage)?;
+    let ca = flags.git_ca_file.as_ref().map(|path| read("git-ca-file", path)).transpose().map_err(Failure::usage)?;
+    let no_folder = |error: std::io::Error| Failure::new(format!("no temporary folder: {}", plain(&error.to_string())));
+    let folder = tempfile::tempdir().map_err(no_folder)?;
+    let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST);
+    let mut origins = Vec::new();
+    for place in places {
+        let failure = |error: String| Failure::new(format!("--from-git {}: {error}", place.url));
+        let ca = ca.as_ref().map(|ca| ca.as_slice());
+        // What the fetch has started, and the folder with the key, end with it.
+        let fetched = tokio::select! {
+            fetched = fetch(&mirrors, &place, &credential, ca) => fetched,
+            _ = ctrl_c() => return Err(Failure::new("interrupted")),
+        };
+        let Commit { id, time, signer, files } = fetched.map_err(|error| failure(message(&error)))?;
+        content.add_files(false, files).map_err(|error| failure(error.to_string()))?;
+        let (url, path) = (place.url.to_string(), place.path.clone());
+        origins.push(Origin { kind: OriginKind::Git, url, revision: id, path, time: Some(Time(time)), signer });
+    }
+    Ok(origins)
+}
+
+async fn fetch(
+    mirrors: &Mirrors,
+    place: &Place,
+    credential: &Credential,
+    ca: Option<&[u8]>,
+) -> Result<Commit, GitError> {
+    let mut last = None;
+    for revision in &place.revisions {
+        let request = Request {
+            url: &place.url,
+            revision,
+            path: &place.path,
+            credential,
+            reach: &Reach::Anywhere,
+            ca,
+            lfs: true,
+            allowed_signers: None,
+            wanted: &is_shown,
+        };
+        match mirrors.fetch(&request, None).await {
+            Ok(Fetched::Commit(commit)) => return Ok(commit),
+            Ok(Fetched::Unchanged) => {}
+            Err(error @ GitError::Ref(_)) => last = last.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or(GitError::Broken))
+}
+
+/// As in a folder of `--from-file`: names that begin with a dot are left out below the first level, and so are such folders.
+fn is_shown(path: &str) -> bool {
+    !path.contains('/') || !path.split('/').any(|name| name.starts_with('.'))
+}
+
+fn credential(flags: &FromGit) -> Result<Credential, String> {
+    if let Some(path) = &flags.git_token_file {
+        let bytes = read("git-token-file", path)?;
+        let text =
+            std::str::from_utf8(&bytes).map_err(|_| format!("--git-token-file {}: it is no text", path.display()))?;
+        let token = Zeroizing::new(text.trim().to_owned());
+        return Ok(Credential::Token { username: flags.git_username.clone(), token });
+    }
+    match (&flags.ssh_key_file, &flags.known_hosts_file) {
+        (Some(key), Some(known_hosts)) => {
+            let known_hosts = read("known-hosts-file", known_hosts)?;
+            let known_hosts = String::from_utf8_lossy(&known_hosts).into_owned();
+            Ok(Credential::Ssh { key: read("ssh-key-file", key)?, known_hosts })
+        }
+        _ => Ok(Credential::Anonymous),
+    }
+}
+
+fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    let fault = |error: std::io::Error| format!("--{flag} {}: {}", path.display(), plain(&error.to_string()));
+    fs::read(path).map(Zeroizing::new).map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_a_ref_and_a_path_are_divided() {
+        let of = |url: &str, revisions: &[Revision], path: &str| {
+            Ok(Place { url: GitUrl::parse(url).unwrap(), revisions: revisions.to_vec(), path: path.to_owned() })
+        };
+        let both = |name: &str| [Revision::Branch(name.to_owned()), Revision::Tag(name.to_owned())];
+        let id = "0a".repeat(20);
+        for (text, expected) in [
+            ("https://a/b", of("https://a/b", &[Revision::Head], "")),
+            ("https://a:8443/b@main:config/prod/", of("https://a:8443/b", &both("main"), "config/prod")),
+            ("https://a/b@shop@1.0:c", of("https://a/b", &both("shop@1.0"), "c")),
+            ("git@a:b", of("git@a:b", &[Revision::Head], "")),
+            ("git@a:b@v1:c", of("git@a:b", &both("v1"), "c")),
+            ("ssh://git@a:22/b@:c", of("ssh://git@a/b", &[Revision::Head], "c")),
+            ("https://a/b@refs/tags/v1", of("https://a/b", &[Revision::Tag("v1".to_owned())], "")),
+            ("https://a/b@refs/heads/v1", of("https://a/b", &[Revision::Branch("v1".to_owned())], "")),
+            (&format!("https://a/b@{id}"), of("https://a/b", &[Revision::Commit(id.clone())], "")),
+        ] {
+            assert_eq!(place(text), expected, "{text}");
+        }
+        for bad in ["", "/b@main", "http://a/b@main", "--upload-pack=id", "https://user:hidden@a/b"] {
+            assert!(!place(bad).unwrap_err().contains("hidden"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_begins_with_a_dot_is_left_out_below_the_first_level() {
+        assert!(is_shown(".env") && is_shown("a/b") && !is_shown("a/.b") && !is_shown(".github/b"));
+    }
+}
