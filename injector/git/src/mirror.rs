@@ -11,7 +11,7 @@ use crate::error::GitError;
 use crate::reference::Found;
 use crate::revision::is_id;
 use crate::session::{Failed, MOST_OUTPUT, Session};
-use crate::tree::{Entry, Kind, entries};
+use crate::tree::{Entry, Kind, MOST_ENTRIES, entries};
 use crate::url::GitUrl;
 
 /// What a mirror of this form has in the file [`FORM_FILE`].
@@ -134,7 +134,10 @@ impl<'a> Mirror<'a> {
 
     /// All entries below a tree or a commit but the folders.
     pub(crate) async fn entries(&self, tree: &str) -> Result<Vec<Entry>, GitError> {
-        entries(&self.good("ls-tree", &["-r", "-z", "--full-tree", tree]).await?)
+        match self.good("ls-tree", &["-r", "-z", "--full-tree", tree]).await {
+            Err(GitError::TooLarge(_)) => Err(GitError::TooManyFiles(MOST_ENTRIES)),
+            listed => entries(&listed?),
+        }
     }
 
     /// An object that is no blob.

@@ -140,6 +140,7 @@ impl Mirrors {
         let mut again = true;
         loop {
             let at = if whole { &whole_folder } else { &folder };
+            let existed = at.exists();
             let read = async {
                 let mirror = Mirror::open(&session, request.url, at, most, (&found.commit, whole)).await?;
                 let lfs = lfs::Server { reach: request.reach, authorities, authorization: authorization.as_ref() };
@@ -152,7 +153,10 @@ impl Mirrors {
                     mirror::remove(&folder)?;
                     whole = true;
                 }
-                Err(error) if again && error.is_of_mirror() => {
+                // What earlier commits have left may be what is too much.
+                Err(error)
+                    if again && (error.is_of_mirror() || existed && matches!(error, GitError::TooLargeMirror(_))) =>
+                {
                     mirror::remove(at)?;
                     again = false;
                 }

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
 }
 
 /// Text, in lower case, that shows the fault.
-const RULES: [(Fault, &[&str]); 13] = [
+const RULES: [(Fault, &[&str]); 14] = [
     (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
     (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
     (Fault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
@@ -45,7 +45,8 @@ const RULES: [(Fault, &[&str]); 13] = [
             "returned error: 410",
             "repository not found",
             "does not appear to be a git repository",
-            "could not be found or you don't have permission",
+            "is this a git repository",
+            "dumb http transport",
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
@@ -95,6 +96,8 @@ const RULES: [(Fault, &[&str]); 13] = [
     (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
     (Fault::NoRef, &["couldn't find remote ref"]),
     (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
+    // What servers by SSH say of it themselves is in words of their own.
+    (Fault::NotFound, &["could not read from remote repository"]),
 ];
 
 /// The kind of fault that this text is about.
@@ -147,6 +150,8 @@ mod tests {
             ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", Fault::TooSlow),
             ("error: object 00: hasDotdot: contains '..'\nfatal: fsck error in packed object", Fault::Fsck),
             ("remote: connection refused\nfatal: something new", Fault::Other),
+            ("remote: no such project\nfatal: Could not read from remote repository.", Fault::NotFound),
+            ("fatal: https://a/b/info/refs not valid: is this a git repository?", Fault::NotFound),
         ] {
             assert_eq!(fault(text.as_bytes()), known, "{text}");
         }
