@@ -32,13 +32,24 @@ pub(crate) struct Registries {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FromOci {
     /// The files of an OCI artifact or image, or those below PATH; sub/file has the key sub.file. Without a tag it is latest
-    #[arg(long, value_name = "oci://REGISTRY/REPOSITORY[:TAG|@DIGEST][//PATH]", help_heading = "Content")]
-    from_oci: Option<String>,
+    #[arg(
+        id = "from_oci",
+        long = "from-oci",
+        value_name = "oci://REGISTRY/REPOSITORY[:TAG|@DIGEST][//PATH]",
+        help_heading = "Content"
+    )]
+    artifact: Option<String>,
     /// Which manifest of an image, such as linux/amd64, if there are several
     #[arg(long, value_name = "OS/ARCH", requires = "from_oci", help_heading = "Content")]
     platform: Option<String>,
     #[command(flatten)]
     registries: Registries,
+}
+
+/// What docker and others keep credentials in.
+struct DockerConfig {
+    path: PathBuf,
+    content: Zeroizing<Vec<u8>>,
 }
 
 impl Registries {
@@ -49,19 +60,19 @@ impl Registries {
 
     /// The credential for the registry.
     pub(crate) fn credential(&self, reference: &Reference) -> Result<Credential, Failure> {
-        let Some((path, config)) = self.config()? else { return Ok(Credential::Anonymous) };
-        credential_of(&config, reference).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+        let Some(DockerConfig { path, content }) = self.config()? else { return Ok(Credential::Anonymous) };
+        credential_of(&content, reference).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
     }
 
     /// The docker config. One that is not named need not be there.
-    fn config(&self) -> Result<Option<(PathBuf, Zeroizing<Vec<u8>>)>, Failure> {
+    fn config(&self) -> Result<Option<DockerConfig>, Failure> {
         let usual = || {
             let folder = env::var_os("DOCKER_CONFIG").filter(|it| !it.is_empty()).map(PathBuf::from);
             folder.or_else(|| Some(env::home_dir()?.join(".docker"))).map(|it| it.join("config.json"))
         };
         let Some(path) = self.docker_config.clone().or_else(usual) else { return Ok(None) };
         match fs::read(&path) {
-            Ok(config) => Ok(Some((path, Zeroizing::new(config)))),
+            Ok(content) => Ok(Some(DockerConfig { path, content: Zeroizing::new(content) })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && self.docker_config.is_none() => Ok(None),
             Err(error) => Err(unread(&path, &error)),
         }
@@ -79,7 +90,7 @@ pub(crate) fn registry() -> Registry {
 
 /// Adds the files of the artifact, if one is named, and says where they are from.
 pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<Origin>, Failure> {
-    let Some(text) = &from.from_oci else { return Ok(None) };
+    let Some(text) = &from.artifact else { return Ok(None) };
     let failure = |error: String| format!("--from-oci {text}: {error}");
     let located = Located::parse(text).map_err(|error| Failure::usage(failure(error.to_string())))?;
     let pick = located.pick.unwrap_or_else(|| Pick::Tag("latest".to_owned()));
