@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
 use nudge_tests::process::Process;
 use nudge_tests::{Finished, binary, eventually, ports, tools};
 
@@ -92,4 +93,29 @@ async fn the_files_of_a_repository_become_keys_and_nothing_is_left() -> Result<(
     }
     ensure!(fs::read_dir(root.join("tmp"))?.next().is_none(), "something is left");
     Ok(())
+}
+
+#[tokio::test]
+async fn a_command_that_is_ended_leaves_no_token_and_no_process() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path();
+    fs::create_dir(root.join("tmp"))?;
+    fs::write(root.join("token"), "tok-ended")?;
+    let silent = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let url = format!("https://localhost:{}/shop@main", silent.local_addr()?.port());
+    let mut command = Command::new(binary::kubectl_nudge()?);
+    command.args(["create", "game", "1", "--dry-run=client", "--from-git", &url, "--git-token-file"]);
+    command.arg(root.join("token")).env("TMPDIR", root.join("tmp")).stderr(Stdio::null());
+    let mut process = Process::spawn("kubectl-nudge", &mut command)?;
+    let (_connection, _) = silent.accept().await?;
+    process.signal(Signal::SIGTERM)?;
+    let status = process.exited(Duration::from_secs(30)).await?;
+    ensure!(status.code() == Some(130), "{status}");
+    ensure!(fs::read_dir(root.join("tmp"))?.next().is_none(), "something is left");
+    let mine = |it: &fs::DirEntry| {
+        let environment = fs::read(it.path().join("environ")).unwrap_or_default();
+        String::from_utf8_lossy(&environment).contains(&root.join("tmp").display().to_string())
+    };
+    let gone = async || (!fs::read_dir("/proc").ok()?.flatten().any(|it| mine(&it))).then_some(());
+    eventually(Duration::from_secs(10), "git is gone", gone).await
 }

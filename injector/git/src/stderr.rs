@@ -21,7 +21,7 @@ pub(crate) enum Fault {
 }
 
 /// Text, in lower case, that shows the fault.
-const RULES: [(Fault, &[&str]); 14] = [
+const RULES: [(Fault, &[&str]); 15] = [
     (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
     (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
     (Fault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
@@ -50,6 +50,8 @@ const RULES: [(Fault, &[&str]); 14] = [
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
+    // The connection ended early.
+    (Fault::Unreachable, &["non-properly terminated", "unexpected eof"]),
     (
         Fault::Tls,
         &[

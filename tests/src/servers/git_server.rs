@@ -54,7 +54,7 @@ impl GitServer {
         let backend = Process::spawn(
             "fcgiwrap",
             Command::new(fcgiwrap)
-                .args(["-c", "4", "-s"])
+                .arg("-s")
                 .arg(format!("unix:{}", socket.display()))
                 .env("GIT_CONFIG_GLOBAL", "/dev/null")
                 .stderr(Stdio::null()),

@@ -115,7 +115,9 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
             // Most versions are made by hand.
             if rows.iter().all(|row| row.origin.is_none()) {
                 heads.pop();
-                cells.iter_mut().for_each(|row| drop(row.pop()));
+                for row in &mut cells {
+                    row.pop();
+                }
             }
             session.out.print(&table(&heads, &cells))
         }

@@ -4,16 +4,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use futures::future::{FutureExt as _, pending, select_all};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::{message, plain};
-use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// The most bytes on disk, until the command ends.
 const MOST: u64 = 2 * 1024 * 1024 * 1024;
@@ -91,7 +92,7 @@ pub(crate) async fn add(content: &mut Content, flags: &FromGit) -> Result<Vec<Or
         // What the fetch has started, and the folder with the key, end with it.
         let fetched = tokio::select! {
             fetched = fetch(&mirrors, &place, &credential, ca) => fetched,
-            _ = ctrl_c() => return Err(Failure::new("interrupted")),
+            () = ended() => return Err(Failure::with(Exit::Interrupted, "interrupted")),
         };
         let Commit { id, time, signer, files } = fetched.map_err(|error| failure(message(&error)))?;
         content.add_files(false, files).map_err(|error| failure(error.to_string()))?;
@@ -99,6 +100,13 @@ pub(crate) async fn add(content: &mut Content, flags: &FromGit) -> Result<Vec<Or
         origins.push(Origin { kind: OriginKind::Git, url, revision: id, path, time: Some(Time(time)), signer });
     }
     Ok(origins)
+}
+
+/// Ends when this process is asked to.
+async fn ended() {
+    let asked = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let asked = asked.into_iter().flatten().map(|mut it| async move { it.recv().await }.boxed());
+    select_all(asked.chain([pending().boxed()])).await;
 }
 
 async fn fetch(
