@@ -16,6 +16,7 @@ use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};
+#[cfg(unix)]
 use crate::version::from_git::{self, FromGit};
 use crate::version::from_oci::{self, FromOci};
 use crate::version::rules::{NamedRules, check, of_config, of_file};
@@ -43,6 +44,7 @@ pub(crate) struct Create {
     pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
+    #[cfg(unix)]
     #[command(flatten)]
     pub(crate) git: FromGit,
     #[command(flatten)]
@@ -78,7 +80,10 @@ struct Made {
 /// Reads the content, divides it into parts, and names the version.
 async fn made_of(command: &Create) -> Result<Made, Failure> {
     let mut content = Content::default();
+    #[cfg(unix)]
     let mut origins = from_git::add(&mut content, &command.git).await?;
+    #[cfg(not(unix))]
+    let mut origins = Vec::new();
     origins.extend(from_oci::add(&mut content, &command.oci).await?);
     let fetched = content.open.len();
     sources::add(&mut content, &command.sources).map_err(Failure::usage)?;

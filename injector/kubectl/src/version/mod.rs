@@ -2,6 +2,7 @@
 
 pub(crate) mod dictionary;
 mod env_file;
+#[cfg(unix)]
 pub(crate) mod from_git;
 pub(crate) mod from_oci;
 pub(crate) mod rules;
