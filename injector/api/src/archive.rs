@@ -20,7 +20,7 @@ use crate::{Consent, PartKind, PartStatus, RetiredVersion, VersionState, Version
 /// Most bytes of versions that are all stored as they are.
 const ALL_BYTES: usize = 16 * 1024;
 /// Most bytes of one that is stored so beside an archive.
-const WHOLE_BYTES: usize = 800;
+const WHOLE_BYTES: usize = 480;
 /// How digests begin that are stored in short, and the letters for that.
 const SHORT: [(char, &str); 2] = [('c', "sha256:"), ('s', "seal:")];
 /// Bytes of such a digest.

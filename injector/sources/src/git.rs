@@ -20,18 +20,20 @@ pub(crate) struct Git {
     sources: Arc<Sources>,
     namespace: String,
     spec: Arc<ConfigSourceSpec>,
-    git: GitSource,
+    from: GitSource,
     /// The commit that was read last.
     known: Option<String>,
 }
 
 impl Git {
-    pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, git: GitSource) -> Self {
-        Self { sources, namespace, spec, git, known: None }
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: GitSource) -> Self {
+        Self { sources, namespace, spec, from, known: None }
     }
 
     fn revision(&self) -> Result<Revision, Explanation> {
-        let Some(GitReference { branch, tag, semver, commit }) = &self.git.reference else { return Ok(Revision::Head) };
+        let Some(GitReference { branch, tag, semver, commit }) = &self.from.reference else {
+            return Ok(Revision::Head);
+        };
         match (branch, tag, semver, commit) {
             (Some(branch), None, None, None) => Ok(Revision::Branch(branch.clone())),
             (None, Some(tag), None, None) => Ok(Revision::Tag(tag.clone())),
@@ -43,31 +45,31 @@ impl Git {
     }
 
     async fn fetched(&self) -> Result<Option<Commit>, Explanation> {
-        let url = GitUrl::parse(&self.git.url)
+        let url = GitUrl::parse(&self.from.url)
             .map_err(|error| Reason::SourceRefused.explained(format!("spec.from.git.url: {error}")))?;
         let revision = self.revision()?;
-        let credential = match &self.git.auth {
+        let credential = match &self.from.auth {
             Some(auth) => {
                 let name = auth.secret_ref.name.as_str();
                 of_git(&secret(&self.sources, &self.namespace, name, url.address()).await?, name)?
             }
             None => Credential::Anonymous,
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.git.url, error))?;
+        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.from.url, error))?;
         let request = Request {
             url: &url,
             revision: &revision,
-            path: &self.git.path,
+            path: &self.from.path,
             credential: &credential,
-            ca: self.git.ca.as_deref().map(str::as_bytes),
+            ca: self.from.ca.as_deref().map(str::as_bytes),
             reach: &Reach::Outside(guarded),
-            lfs: self.git.lfs,
-            allowed_signers: self.git.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
+            lfs: self.from.lfs,
+            allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
             wanted: &|path| is_wanted(&self.spec, path),
         };
         let fetched = self.sources.mirrors.fetch(&request, self.known.as_deref()).await;
         self.sources.metrics.mirrors(self.sources.mirrors.bytes());
-        match fetched.map_err(|error| failed(&self.git.url, chain(&error)))? {
+        match fetched.map_err(|error| failed(&self.from.url, chain(&error)))? {
             Fetched::Unchanged => Ok(None),
             Fetched::Commit(commit) => Ok(Some(commit)),
         }
@@ -83,14 +85,14 @@ impl Remote for Git {
         let Some(Commit { id, time, signer, files }) = self.fetched().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
-            url: self.git.url.clone(),
+            url: self.from.url.clone(),
             revision: id.clone(),
-            path: self.git.path.clone(),
+            path: self.from.path.clone(),
             time: Some(Time(time)),
             signer,
         };
         let contents =
-            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.git.url)))?;
+            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
         self.known = Some(id);
         Ok(Some(Object { contents, ..Object::of(PartKind::ConfigMap, origin) }))
     }

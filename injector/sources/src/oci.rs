@@ -21,18 +21,18 @@ pub(crate) struct Oci {
     sources: Arc<Sources>,
     namespace: String,
     spec: Arc<ConfigSourceSpec>,
-    oci: OciSource,
+    from: OciSource,
     /// The digest of what was read last.
     known: Option<String>,
 }
 
 impl Oci {
-    pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, oci: OciSource) -> Self {
-        Self { sources, namespace, spec, oci, known: None }
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: OciSource) -> Self {
+        Self { sources, namespace, spec, from, known: None }
     }
 
     fn pick(&self) -> Result<Pick, Explanation> {
-        match (&self.oci.tag, &self.oci.semver, &self.oci.digest) {
+        match (&self.from.tag, &self.from.semver, &self.from.digest) {
             (Some(tag), None, None) => Ok(Pick::Tag(tag.clone())),
             (None, Some(range), None) => Ok(Pick::Semver(range.clone())),
             (None, None, Some(digest)) => Ok(Pick::Digest(digest.clone())),
@@ -43,9 +43,9 @@ impl Oci {
     async fn pulled(&self) -> Result<Option<Artifact>, Explanation> {
         let refused =
             |why: &dyn std::fmt::Display| Reason::SourceRefused.explained(format!("spec.from.oci.url: {why}"));
-        let reference = Reference::parse(&self.oci.url).map_err(|error| refused(&error))?;
+        let reference = Reference::parse(&self.from.url).map_err(|error| refused(&error))?;
         let pick = self.pick()?;
-        let secret = match &self.oci.auth {
+        let secret = match &self.from.auth {
             Some(auth) => {
                 let name = auth.secret_ref.name.as_str();
                 Some((secret(&self.sources, &self.namespace, name, reference.address()).await?, name))
@@ -56,23 +56,23 @@ impl Oci {
             Some((secret, name)) => of_oci(secret, name, &reference)?,
             None => Credential::Anonymous,
         };
-        let roots = match &self.oci.ca {
+        let roots = match &self.from.ca {
             Some(pem) => of_pem(pem.as_bytes())
                 .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
             None => Arc::clone(&self.sources.roots),
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.oci.url, error))?;
+        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.from.url, error))?;
         let request = Request {
             reference: &reference,
             pick: &pick,
-            platform: self.oci.platform.as_deref(),
-            path: &self.oci.path,
+            platform: self.from.platform.as_deref(),
+            path: &self.from.path,
             credential: &credential,
             may_ask: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
             files: &|path| is_wanted(&self.spec, path),
         };
         let pulled = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.known.as_deref()).await;
-        match pulled.map_err(|error| failed(&self.oci.url, chain(&error)))? {
+        match pulled.map_err(|error| failed(&self.from.url, chain(&error)))? {
             Pulled::Unchanged => Ok(None),
             Pulled::Artifact(artifact) => Ok(Some(artifact)),
         }
@@ -88,14 +88,14 @@ impl Remote for Oci {
         let Some(Artifact { digest, created, files }) = self.pulled().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
-            url: self.oci.url.clone(),
+            url: self.from.url.clone(),
             revision: digest.clone(),
-            path: self.oci.path.clone(),
+            path: self.from.path.clone(),
             time: created.map(Time),
             signer: None,
         };
         let contents =
-            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.oci.url)))?;
+            keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
         self.known = Some(digest);
         Ok(Some(Object { contents, ..Object::of(PartKind::ConfigMap, origin) }))
     }

@@ -117,7 +117,7 @@ mod tests {
             .await;
         assert_eq!(seen, [true, false, false, false, true]);
         let asked = asked.lock().unwrap().clone();
-        let waits: Vec<_> = asked.windows(2).map(|two| (two[1].0 - two[0].0).as_secs_f64()).collect();
+        let waits: Vec<_> = asked.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
         for (wait, (least, most)) in
             waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 7.6), (5.0, 15.1), (10.0, 30.1)])
         {

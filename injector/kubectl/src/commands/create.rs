@@ -17,7 +17,7 @@ use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
 use crate::session::{Session, creating};
 #[cfg(unix)]
-use crate::version::from_git::{self, FromGit};
+use crate::version::from_git::{self, GitFlags};
 use crate::version::from_oci::{self, FromOci};
 use crate::version::rules::{NamedRules, check, of_config, of_file};
 use crate::version::sources::{self, Sources};
@@ -46,7 +46,7 @@ pub(crate) struct Create {
     pub(crate) sources: Sources,
     #[cfg(unix)]
     #[command(flatten)]
-    pub(crate) git: FromGit,
+    pub(crate) git: GitFlags,
     #[command(flatten)]
     pub(crate) oci: FromOci,
     /// The type of the Secrets, such as kubernetes.io/tls; a published Secret has it too

@@ -21,7 +21,7 @@ const MOST: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct FromGit {
+pub(crate) struct GitFlags {
     /// A file or folder of a git repository, where sub/file has the key sub.file. REF is a branch, a tag, or the whole id of a commit;
     /// refs/tags/NAME and refs/heads/NAME name a tag and a branch that are called alike. Can be repeated
     #[arg(long, value_name = "URL[@REF[:PATH]]", help_heading = "Content")]
@@ -74,7 +74,7 @@ fn place(text: &str) -> Result<Place, String> {
 }
 
 /// Adds the files of all repositories, and says where they are from.
-pub(crate) async fn add(content: &mut Content, flags: &FromGit) -> Result<Vec<Origin>, Failure> {
+pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<Origin>, Failure> {
     if flags.from_git.is_empty() {
         return Ok(Vec::new());
     }
@@ -143,7 +143,7 @@ fn is_shown(path: &str) -> bool {
     !path.contains('/') || !path.split('/').any(|name| name.starts_with('.'))
 }
 
-fn credential(flags: &FromGit) -> Result<Credential, String> {
+fn credential(flags: &GitFlags) -> Result<Credential, String> {
     if let Some(path) = &flags.git_token_file {
         let bytes = read("git-token-file", path)?;
         let text =
