@@ -83,7 +83,7 @@ async fn the_files_of_a_repository_become_keys_and_nothing_is_left() -> Result<(
     ensure!(good.stdout.contains("greeting: hello") && good.stdout.contains("sub.env: a=1"), "{good:?}");
     ensure!(!good.stdout.contains("hidden"), "{good:?}");
     for (reference, with_key, part) in [
-        ("main:config", true, "sub.env and sub/env both have the key sub.env"),
+        ("main:config", true, "the files sub.env and sub/env both become the key sub.env"),
         ("none:config", true, "the repository has no branch none"),
         ("v1:none", true, "has no none"),
         ("v1:config", false, "an SSH URL needs an SSH key and known_hosts"),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::IDLE;
 use nudge_tests::cluster::installation::deploy;
-use nudge_tests::{AgentUnderTest, Installation, tools};
+use nudge_tests::{AgentUnderTest, Installation, ReplicaOptions, tools};
 use serde_json::Value;
 
 /// A metric that shows only outcomes that occurred, and no review fails here.
@@ -102,9 +102,12 @@ fn a_missing_series_or_value_is_found() {
 
 #[tokio::test]
 async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
-    let Some((_, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    installation.apply_sources().await?;
+    let sources = installation.sources(&ReplicaOptions::default()).await?;
     let mut series = Series::new();
     add(&mut series, &replica.get("/metrics").await?.1);
+    add(&mut series, &sources.get("/metrics").await?.1);
     let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &IDLE).await?;
     let page = agent.client.get("/metrics").await?;
     add(&mut series, std::str::from_utf8(&page.body)?);

@@ -106,7 +106,7 @@ fn a_folder_is_pushed_and_a_version_made_of_it() -> Result<()> {
         Ok(())
     };
     let create = |from: &str| format!("--from-oci={from}");
-    let twice = "the files sub.greeting and sub/greeting would both have the key sub.greeting";
+    let twice = "the files sub.greeting and sub/greeting both become the key sub.greeting";
     fails(&["create", "shop", &create(&tagged), "--dry-run=client"], 1, twice)?;
     fails(&["create", "shop", &create(&format!("{repository}:2")), "--dry-run=client"], 1, "has no 2")?;
     fails(&["create", "shop", &create("https://r/a"), "--dry-run=client"], 2, "must begin with oci://")?;

@@ -354,6 +354,17 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         let waited = eventually(SOON, "a version is asked for", current).await;
         waited.with_context(|| format!("its log:\n{}", sources.log()))?;
     }
+    // Before a server is asked it is known where nothing is sent.
+    let object = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "git"},
+        "spec": {"from": {"git": {"url": "https://git.invalid/shop"}}}
+    });
+    space.create_object::<ConfigSource>(object).await?;
+    let failed = async || {
+        let status = space.api::<ConfigSource>().get("git").await.ok()?.status?;
+        status.conditions.iter().any(|condition| condition.reason == "FetchFailed").then_some(())
+    };
+    eventually(SOON, "the server has no address", failed).await?;
     let mut given = given("components/sources")?;
     let own = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
     // What admission asks of everybody who makes a version current.

@@ -2,6 +2,7 @@
 
 mod content;
 mod credentials;
+mod feed;
 mod files;
 mod follow;
 mod git;

@@ -21,9 +21,10 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use crate::content::{Newest, read};
+use crate::feed::feed;
 use crate::follow::{Seen, follow};
 use crate::shared::Sources;
-use crate::upstream::{Object, content};
+use crate::upstream::Object;
 use crate::validity::Validity;
 use crate::writes::{WriteError, Writes};
 
@@ -143,7 +144,7 @@ impl Task {
     }
 
     fn objects(&self) -> BoxStream<'static, Seen<Object>> {
-        content(&self.sources, &self.namespace, &self.source)
+        feed(&self.sources, &self.namespace, &self.source)
     }
 
     /// What failed may be tried again at once: something has changed.

@@ -1,23 +1,16 @@
-//! The content of a source: a ConfigMap or a Secret that is watched, or what a server has, which is asked.
+//! The content of a source, and that which is a ConfigMap or a Secret: it is watched.
 
 use std::fmt;
-use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use nudge_api::{ConfigSource, FromOne, Origin, OriginKind, PartKind};
-use nudge_core::sources::interval;
+use nudge_api::{Origin, OriginKind, PartKind};
 use nudge_core::versions::{Contents, contents_of};
 
 use crate::follow::{Seen, follow};
-use crate::git::Git;
-use crate::oci::Oci;
-use crate::remote::poll;
-use crate::shared::Sources;
-use crate::vault::Vault;
 
 /// The content of a source. Its debug form has no value.
 pub(crate) struct Object {
@@ -59,25 +52,8 @@ pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
     Origin { kind, url, revision, path: String::new(), time: None, signer: None }
 }
 
-/// Asks, or watches, for the content of a source.
-pub(crate) fn content(
-    sources: &Arc<Sources>,
-    namespace: &str,
-    source: &ConfigSource,
-) -> BoxStream<'static, Seen<Object>> {
-    let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
-    let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
-    match source.spec.from.only() {
-        Some(FromOne::Object(kind, name)) => watched(&sources.client, &namespace, (kind, name), sources.watch_seconds),
-        Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
-        Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
-        Some(FromOne::Vault(vault)) => poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics),
-        None => futures::stream::pending().boxed(),
-    }
-}
-
 /// Follows the object.
-fn watched(
+pub(crate) fn watched(
     client: &Client,
     namespace: &str,
     (kind, name): (PartKind, &str),

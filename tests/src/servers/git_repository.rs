@@ -29,13 +29,20 @@ pub struct Repository {
 impl Repository {
     /// In a folder, under a name, with one file.
     pub fn new(root: &Path, name: &str) -> Result<Self> {
+        Self::with(root, name, "sha1")
+    }
+
+    /// The same, with ids by this digest.
+    pub fn with(root: &Path, name: &str, format: &str) -> Result<Self> {
+        let format = format!("--object-format={format}");
         let it = Self { work: root.join(format!("work-{name}")), served: root.join(format!("served/{name}")) };
         fs::create_dir_all(&it.work)?;
         fs::create_dir_all(&it.served)?;
-        git(&it.served, &["init", "-q", "--bare", "."])?;
+        git(&it.served, &["init", "-q", "--bare", &format, "."])?;
         // As a server has it that can do more than it must.
         git(&it.served, &["config", "uploadpack.allowFilter", "true"])?;
-        git(&it.work, &["init", "-q", "."])?;
+        git(&it.served, &["config", "receive.denyDeleteCurrent", "ignore"])?;
+        git(&it.work, &["init", "-q", &format, "."])?;
         it.write("config/prod/a.conf", "one\n")?;
         it.commit("first")?;
         Ok(it)

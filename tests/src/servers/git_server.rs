@@ -33,7 +33,7 @@ impl GitServer {
         Self::start_with("").await
     }
 
-    /// The same with more directives of nginx.
+    /// The same with locations of nginx that come before the others.
     pub async fn start_with(more: &str) -> Result<Option<Self>> {
         Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()?)), more).await
     }
@@ -57,12 +57,19 @@ impl GitServer {
                 .arg("-s")
                 .arg(format!("unix:{}", socket.display()))
                 .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .stdout(Stdio::null())
                 .stderr(Stdio::null()),
         )?;
         eventually(Duration::from_secs(30), "the backend listens", async || socket.exists().then_some(())).await?;
         let nginx = Process::spawn(
             "nginx",
-            Command::new(nginx).arg("-p").arg(root).arg("-c").arg(root.join("nginx.conf")).stderr(Stdio::null()),
+            Command::new(nginx)
+                .arg("-p")
+                .arg(root)
+                .arg("-c")
+                .arg(root.join("nginx.conf"))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null()),
         )?;
         let open = async || TcpStream::connect(address).ok().map(drop);
         eventually(Duration::from_secs(30), "nginx listens", open).await?;
@@ -124,11 +131,11 @@ http {{
     server {{
         listen {address} ssl;
         ssl_certificate {root}/chain; ssl_certificate_key {root}/key;
+        {more}
         location ~ ^/open(/.*)$ {{ {git} {new} }}
         location ~ ^/token(/.*)$ {{ {password} {git} {new} }}
         location ~ ^/old(/.*)$ {{ {git} }}
         location ~ ^/forbidden(/.*)$ {{ return 403; }}
-        {more}
     }}
 }}
 "

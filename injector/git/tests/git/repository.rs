@@ -1,88 +1,10 @@
 //! Repositories to serve, and a folder for the mirrors of a test.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
 use nudge_outbound::Reach;
+pub(crate) use nudge_tests::servers::git_repository::{Repository, git};
 use tempfile::TempDir;
-
-/// Runs git with settings that are the same everywhere.
-pub(crate) fn git(folder: &Path, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(["-c", "init.defaultBranch=main", "-c", "user.name=A", "-c", "user.email=a@example.com"])
-        .args(["-c", "commit.gpgSign=false", "-c", "protocol.file.allow=always"])
-        .args(arguments)
-        .current_dir(folder)
-        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1"), ("LC_ALL", "C")])
-        .output()
-        .context("git")?;
-    ensure!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
-}
-
-/// A work tree, and what of it is served.
-pub(crate) struct Repository {
-    work: PathBuf,
-    served: PathBuf,
-}
-
-impl Repository {
-    /// In a folder, under a name, with one file.
-    pub(crate) fn new(root: &Path, name: &str) -> Result<Self> {
-        Self::with(root, name, "sha1")
-    }
-
-    /// The same, with ids by this digest.
-    pub(crate) fn with(root: &Path, name: &str, format: &str) -> Result<Self> {
-        let format = format!("--object-format={format}");
-        let it = Self { work: root.join(format!("work-{name}")), served: root.join(format!("served/{name}")) };
-        fs::create_dir_all(&it.work)?;
-        fs::create_dir_all(&it.served)?;
-        git(&it.served, &["init", "-q", "--bare", &format, "."])?;
-        // As a server has it that can do more than it must.
-        git(&it.served, &["config", "uploadpack.allowFilter", "true"])?;
-        git(&it.served, &["config", "receive.denyDeleteCurrent", "ignore"])?;
-        git(&it.work, &["init", "-q", &format, "."])?;
-        it.write("config/prod/a.conf", "one\n")?;
-        it.commit("first")?;
-        Ok(it)
-    }
-
-    pub(crate) fn work(&self) -> &Path {
-        &self.work
-    }
-
-    pub(crate) fn served(&self) -> &Path {
-        &self.served
-    }
-
-    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> Result<()> {
-        let path = self.work.join(path);
-        fs::create_dir_all(path.parent().context("no folder")?)?;
-        Ok(fs::write(path, content)?)
-    }
-
-    /// Commits all files, and publishes that. The id of the commit.
-    pub(crate) fn commit(&self, message: &str) -> Result<String> {
-        self.git(&["add", "-A"])?;
-        self.git(&["commit", "-q", "--allow-empty", "-m", message])?;
-        self.publish()?;
-        self.git(&["rev-parse", "HEAD"])
-    }
-
-    /// Publishes all refs, whatever the server has.
-    pub(crate) fn publish(&self) -> Result<()> {
-        let to = self.served.display().to_string();
-        self.git(&["push", "-q", "--mirror", "--force", &to]).map(drop)
-    }
-
-    pub(crate) fn git(&self, arguments: &[&str]) -> Result<String> {
-        git(&self.work, arguments)
-    }
-}
 
 /// A folder of mirrors, and what is asked by default.
 pub(crate) struct Client {

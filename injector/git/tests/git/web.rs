@@ -1,20 +1,12 @@
-//! Debian's git-http-backend behind nginx, with TLS and passwords.
+//! Debian's git-http-backend behind nginx, with TLS and passwords, and certificates for servers that answer by hand.
 
-use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use nudge_tests::process::Process;
-use nudge_tests::{eventually, ports, tools};
+use anyhow::Result;
+use nudge_tests::ports;
+use nudge_tests::servers::git_server::GitServer;
+pub(crate) use nudge_tests::servers::git_server::{TOKEN, USER};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tempfile::TempDir;
-
-/// The user and the token that the server knows. It is searched for in all that is written.
-pub(crate) const USER: &str = "deployer";
-pub(crate) const TOKEN: &str = "tok-5e1f9c7a3b";
 
 /// An authority, and a certificate of it for the tests' servers.
 pub(crate) struct Certificates {
@@ -37,14 +29,16 @@ impl Certificates {
     }
 }
 
-/// A web server. It serves `served` of its folder: below /open to anybody, below /token to the user with the token, below /old without
-/// protocol 2; and /moved is redirected to another port.
+/// A web server, and who vouches for it.
 pub(crate) struct Web {
-    folder: TempDir,
+    server: GitServer,
     pub(crate) port: u16,
-    pub(crate) certificates: Certificates,
-    _nginx: Process,
-    _backend: Process,
+    pub(crate) certificates: Vouched,
+}
+
+/// The certificate of an authority.
+pub(crate) struct Vouched {
+    pub(crate) ca: Vec<u8>,
 }
 
 impl Web {
@@ -55,90 +49,21 @@ impl Web {
 
     /// The same with locations of nginx that come before the others.
     pub(crate) async fn start_first(more: &str) -> Result<Option<Self>> {
-        let (Some(nginx), Some(fcgiwrap)) = (tools::find("nginx")?, tools::find("fcgiwrap")?) else { return Ok(None) };
-        let (folder, port) = (tempfile::tempdir()?, ports::free()?);
-        let root = folder.path();
-        let certificates = Certificates::new()?;
-        fs::create_dir_all(root.join("served"))?;
-        fs::write(root.join("chain"), &certificates.chain)?;
-        fs::write(root.join("key"), &certificates.key)?;
-        fs::write(root.join("users"), format!("{USER}:{{PLAIN}}{TOKEN}\nx-access-token:{{PLAIN}}{TOKEN}\n"))?;
-        fs::write(root.join("nginx.conf"), configuration(root, port, more))?;
-        let socket = root.join("backend");
-        let backend = Process::spawn(
-            "fcgiwrap",
-            Command::new(fcgiwrap)
-                .arg("-s")
-                .arg(format!("unix:{}", socket.display()))
-                .env("GIT_CONFIG_GLOBAL", "/dev/null")
-                .stdout(Stdio::null())
-                .stderr(Stdio::null()),
-        )?;
-        eventually(Duration::from_secs(30), "the backend listens", async || socket.exists().then_some(())).await?;
-        let nginx = Process::spawn(
-            "nginx",
-            Command::new(nginx)
-                .arg("-p")
-                .arg(root)
-                .arg("-c")
-                .arg(root.join("nginx.conf"))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null()),
-        )?;
-        let open = async || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop);
-        eventually(Duration::from_secs(30), "nginx listens", open).await?;
-        Ok(Some(Self { folder, port, certificates, _nginx: nginx, _backend: backend }))
+        let Some(server) = GitServer::start_with(more).await? else { return Ok(None) };
+        let (port, certificates) = (server.port(), Vouched { ca: server.ca().into_bytes() });
+        Ok(Some(Self { server, port, certificates }))
     }
 
     pub(crate) fn root(&self) -> &Path {
-        self.folder.path()
+        self.server.root()
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("https://localhost:{}/{path}", self.port)
+        self.server.url(path)
     }
 
     /// All that it has logged: what was asked, and with which user.
     pub(crate) fn log(&self) -> Result<String> {
-        fs::read_to_string(self.root().join("access.log")).context("no log")
+        self.server.log()
     }
-}
-
-fn backend() -> PathBuf {
-    let path =
-        Command::new("git").arg("--exec-path").output().map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned());
-    Path::new(&path.unwrap_or_default()).join("git-http-backend")
-}
-
-fn configuration(root: &Path, port: u16, more: &str) -> String {
-    let (root, backend) = (root.display(), backend().display().to_string());
-    let user = if nix::unistd::Uid::effective().is_root() { "user root;" } else { "" };
-    let git = format!(
-        "fastcgi_pass unix:{root}/backend; fastcgi_param SCRIPT_FILENAME {backend}; fastcgi_param GIT_PROJECT_ROOT {root}/served; \
-         fastcgi_param GIT_HTTP_EXPORT_ALL 1; fastcgi_param PATH_INFO $1; fastcgi_param QUERY_STRING $query_string; \
-         fastcgi_param REQUEST_METHOD $request_method; fastcgi_param CONTENT_TYPE $content_type; \
-         fastcgi_param CONTENT_LENGTH $content_length; fastcgi_param HTTP_CONTENT_ENCODING $http_content_encoding;"
-    );
-    let new = "fastcgi_param GIT_PROTOCOL $http_git_protocol;";
-    let password = format!("auth_basic git; auth_basic_user_file {root}/users;");
-    format!(
-        "daemon off; master_process off; {user} pid {root}/pid; error_log {root}/error.log; worker_processes 1;
-events {{ worker_connections 256; }}
-http {{
-    log_format all '$request $status $body_bytes_sent user=$remote_user authorization=$http_authorization';
-    access_log {root}/access.log all;
-    client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3; uwsgi_temp_path {root}/t4;
-    scgi_temp_path {root}/t5;
-    server {{
-        listen 127.0.0.1:{port} ssl;
-        ssl_certificate {root}/chain; ssl_certificate_key {root}/key;
-        {more}
-        location ~ ^/open(/.*)$ {{ {git} {new} }}
-        location ~ ^/token(/.*)$ {{ {password} {git} {new} }}
-        location ~ ^/old(/.*)$ {{ {git} }}
-        location ~ ^/forbidden(/.*)$ {{ return 403; }}
-    }}
-}}
-"
-    )
 }

@@ -1,0 +1,29 @@
+//! Where the content of a source comes from: an object that is watched, or a server that is asked.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use nudge_api::{ConfigSource, FromOne};
+use nudge_core::sources::interval;
+
+use crate::follow::Seen;
+use crate::git::Git;
+use crate::oci::Oci;
+use crate::remote::poll;
+use crate::shared::Sources;
+use crate::upstream::{Object, watched};
+use crate::vault::Vault;
+
+/// Asks, or watches, for the content of a source.
+pub(crate) fn feed(sources: &Arc<Sources>, namespace: &str, source: &ConfigSource) -> BoxStream<'static, Seen<Object>> {
+    let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
+    let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
+    match source.spec.from.only() {
+        Some(FromOne::Object(kind, name)) => watched(&sources.client, &namespace, (kind, name), sources.watch_seconds),
+        Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
+        Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
+        Some(FromOne::Vault(vault)) => poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics),
+        None => futures::stream::pending().boxed(),
+    }
+}
