@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::agent::IDLE;
 use nudge_tests::cluster::installation::deploy;
-use nudge_tests::{AgentUnderTest, Installation, ReplicaOptions, tools};
+use nudge_tests::{AgentUnderTest, Installation, ReplicaOptions, ports, tools};
 use serde_json::Value;
 
 /// A metric that shows only outcomes that occurred, and no review fails here.
@@ -104,7 +105,10 @@ fn a_missing_series_or_value_is_found() {
 async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     installation.apply_sources().await?;
-    let sources = installation.sources(&ReplicaOptions::default()).await?;
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let health = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+    let options = ReplicaOptions { addresses: Some((any, any, health)), ..ReplicaOptions::default() };
+    let sources = installation.sources(&options).await?;
     let mut series = Series::new();
     add(&mut series, &replica.get("/metrics").await?.1);
     add(&mut series, &sources.get("/metrics").await?.1);

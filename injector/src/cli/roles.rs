@@ -14,7 +14,7 @@ pub enum Role {
     Hub,
     /// The certificates and the content key. It listens to nobody.
     Certs,
-    /// The sources of configs, in the replica that leads. It listens to nobody.
+    /// The sources of configs, in the replica that leads. It serves its metrics alone.
     Sources,
     /// The numbers that versions are judged by, in the replica that leads. It listens to nobody.
     Analysis,
