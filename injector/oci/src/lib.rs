@@ -1,6 +1,6 @@
 //! The files of an OCI artifact or image at one digest, and the other way: files become an artifact.
 //!
-//! A credential is sent to the registry's own host, and to a token realm elsewhere only if the caller agrees. What a registry sends is
+//! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees. What a registry sends is
 //! checked by its digest, and unpacked in memory within bounds.
 
 mod archive;

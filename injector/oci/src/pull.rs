@@ -51,7 +51,7 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Who asks.
     pub credential: &'a Credential,
-    /// Whether the credential may be sent to this token realm. The registry's own host is not asked about.
+    /// Whether the credential may be sent to this token realm. The registry itself, by host and port, is not asked about.
     pub may_ask: &'a (dyn Fn(&nudge_core::outbound::Address) -> bool + Send + Sync),
     /// Which files are wanted, by their path below `path`.
     pub files: &'a (dyn Fn(&str) -> bool + Send + Sync),

@@ -52,7 +52,9 @@ impl Session<'_> {
         if !address.tls && own.tls {
             return Err(OciError::RealmWithoutTls { registry: registry(), host: address.authority() });
         }
-        if basic.is_some() && address.host != own.host && !(self.may_ask)(&address) {
+        // Another port is another server.
+        let is_own = (&address.host, address.port) == (&own.host, own.port);
+        if basic.is_some() && !is_own && !(self.may_ask)(&address) {
             return Err(OciError::RealmElsewhere { registry: registry(), host: address.authority() });
         }
         let scope = format!("repository:{}:{}", self.reference.repository(), self.act.scope());

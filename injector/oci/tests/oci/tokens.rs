@@ -69,14 +69,21 @@ async fn a_realm_on_the_host_of_the_registry_gives_tokens() -> Result<()> {
     let (registry, reference, right, wanted) = (anywhere(), plain(&server.host())?, basic("right"), tag("1"));
     let nobody = registry.push(&reference, "1", &files([("a", "1")]), &Credential::Anonymous, &|_| false).await;
     ensure!(matches!(nobody, Err(OciError::NoAccess { act: "push", .. })), "{nobody:?}");
-    let digest = registry.push(&reference, "1", &files([("a", "1")]), &right, &|_| false).await?;
+    // Another port of the host is another server.
+    let elsewhere = registry.push(&reference, "1", &files([("a", "1")]), &right, &|_| false).await;
+    ensure!(matches!(elsewhere, Err(OciError::RealmElsewhere { .. })), "{elsewhere:?}");
+    let name = realm.host();
+    let agrees = move |address: &nudge_core::outbound::Address| address.authority() == name;
+    let digest = registry.push(&reference, "1", &files([("a", "1")]), &right, &agrees).await?;
     realm.asked();
     let anonymous = pulled(&registry, &all(&reference, &wanted)).await?;
     ensure!(anonymous.digest == digest);
     let asked = realm.asked();
     let path = "/token?service=registry&scope=repository%3Ateam%2Fshop%3Apull";
     ensure!(asked.len() == 1 && asked[0].path == path && asked[0].authorization.is_none(), "{asked:?}");
-    let wrong = refused(&registry, &Request { credential: &basic(HIDDEN), ..all(&reference, &wanted) }).await?;
+    let wrong =
+        refused(&registry, &Request { credential: &basic(HIDDEN), may_ask: &agrees, ..all(&reference, &wanted) })
+            .await?;
     ensure!(matches!(&wrong, OciError::CredentialRefused { host } if *host == realm.host()), "{wrong}");
     Ok(())
 }
@@ -190,7 +197,8 @@ async fn a_realm_that_is_none_gets_nothing() -> Result<()> {
         let challenge = format!(r#"Bearer realm="http://{host}/{path}""#);
         let server = StandIn::start(move |_| answer(401, &[("www-authenticate", &challenge)], HIDDEN)).await?;
         let reference = crate::asking::plain(&server.host())?;
-        let error = refused(&anywhere(), &Request { credential: &right, ..all(&reference, &wanted) }).await?;
+        let request = Request { credential: &right, may_ask: &|_| true, ..all(&reference, &wanted) };
+        let error = refused(&anywhere(), &request).await?;
         ensure!(error.to_string().contains(expected), "{path}: {error}");
     }
     ensure!(realm.asked().iter().all(|it| !it.path.starts_with("/token")), "a redirect was followed");
