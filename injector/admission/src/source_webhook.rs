@@ -27,18 +27,6 @@ impl<L: Lookups> ValidateSources<L> {
         Self { lookups }
     }
 
-    async fn is_published(
-        &self,
-        namespace: &str,
-        config: &str,
-        kind: PartKind,
-        object: &str,
-    ) -> Result<bool, WebhookError> {
-        let namesake = self.lookups.config(namespace, object).await?;
-        let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
-        Ok(namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config))
-    }
-
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
         if request.kind.group != "nudge.dev" || request.kind.kind != "ConfigSource" {
             return Err(ReviewError::Request("it is not about a ConfigSource").into());
@@ -66,15 +54,21 @@ impl<L: Lookups> ValidateSources<L> {
                 "ConfigSource {name}: spec.from must name exactly one of configMap, secret, git, oci and vault"
             ))));
         };
-        if let FromOne::Object(kind, object) = from
-            && self.is_published(namespace, config, kind, object).await?
-        {
-            return Ok(Verdict::Deny(Denial::invalid(format!(
-                "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
-                 spec.from, or another config in spec.config"
-            ))));
+        let mut known = None;
+        if let FromOne::Object(kind, object) = from {
+            let namesake = self.lookups.config(namespace, object).await?;
+            let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
+            if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
+                return Ok(Verdict::Deny(Denial::invalid(format!(
+                    "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
+                     spec.from, or another config in spec.config"
+                ))));
+            }
+            known = namesake.filter(|_| object == config);
         }
-        let known = self.lookups.config(namespace, config).await?;
+        if known.is_none() {
+            known = self.lookups.config(namespace, config).await?;
+        }
         let mut rights: Vec<Right<'_>> = reading(from).collect();
         rights.extend([Right::Create(from.part_kind()), Right::UpdateConfigMap(config)]);
         if known.is_some_and(|known| known.spec.publishes(PartKind::Secret)) {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 use zeroize::Zeroizing;
 
@@ -85,13 +86,4 @@ pub(crate) fn name_of(url: &str, credential: &Credential) -> String {
     context.update(url.as_bytes());
     credential.digest(&mut context);
     hex(&context.finish().as_ref()[..16])
-}
-
-/// In hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

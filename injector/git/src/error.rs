@@ -26,7 +26,7 @@ pub enum GitError {
     #[error("the SSH key is no private key in OpenSSH's format without a passphrase")]
     Key,
     /// The CA.
-    #[error("ca.crt holds no certificate")]
+    #[error("ca holds no certificate")]
     Ca,
     /// A program.
     #[error("{0} is not installed; use the image for sources, or install git and openssh-client")]
@@ -71,7 +71,7 @@ pub enum GitError {
     Unreachable(String),
     /// TLS.
     #[error(
-        "{0} has a certificate that is not valid, or of an authority that is not trusted: see ca.crt of the Secret"
+        "{0} has a certificate that is not valid, or of an authority that is not trusted: give that one's certificate in ca of the source, or by --git-ca-file"
     )]
     Tls(String),
     /// It took too long.

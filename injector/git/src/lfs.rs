@@ -10,12 +10,12 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, 
 use hyper::{Request as HttpRequest, Response};
 use nudge_core::outbound::Address;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach, request as ask};
+use nudge_protocol::hex::hex;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::credential::hex;
 use crate::error::GitError;
 use crate::http::BOUNDS;
 use crate::mirror::Mirror;

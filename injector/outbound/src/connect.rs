@@ -138,7 +138,7 @@ fn fault(error: &rustls::Error) -> &'static str {
             "its certificate is not for this host"
         }
         Certificate::UnknownIssuer => {
-            "its certificate is of an authority that is not trusted: see ca.crt of the Secret"
+            "its certificate is of an authority that is not trusted: give that one's certificate in ca of the source, or in ca.crt of the Secret of an analysis"
         }
         _ => "its certificate is not valid",
     }
