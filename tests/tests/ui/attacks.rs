@@ -61,7 +61,7 @@ async fn a_token_works_once_and_nothing_is_answered_without_one() -> Result<()> 
     let again = page.post("/api/session", "", &json!({"token": page.token()}).to_string()).await?;
     ensure!(again.status == 403 && again.body.contains("works once"), "{again:?}");
     ensure!(page.said()?.contains("somebody else knows it"), "{}", page.said()?);
-    let endpoints = ["overview", "config", "origins", "diff", "acts", "preview", "act", "nothing"];
+    let endpoints = ["overview", "config", "creations", "diff", "acts", "preview", "act", "nothing"];
     for path in endpoints.map(|name| format!("/api/{name}")) {
         for token in ["", "x", page.token(), &session[1..]] {
             let answer = page.post(&path, token, "{}").await?;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, ApprovalDecision, Reason, Release, ReleaseApproval, clipped};
 use nudge_protocol::bounded_text::one_line;
 
-use super::Origin;
+use super::RuleOwner;
 use crate::rollout::{Millis, Now, Withheld};
 
 /// Longest name of a user in the record and in messages, as of who asked for a version.
@@ -93,7 +93,7 @@ pub struct Candidate<'a> {
     /// Who asked for it.
     pub asker: Asker<'a>,
     /// Whose rule it is that it needs approvals.
-    pub rule: &'a Origin,
+    pub rule: &'a RuleOwner,
 }
 
 /// The approvals that let the version go on, the oldest first; or why it may not.
@@ -184,8 +184,8 @@ fn counted(
     let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
     let plural = if required == 1 { "approval" } else { "approvals" };
     let needs = match rule {
-        Origin::Config => "it needs".to_owned(),
-        Origin::Policy(_) => format!("{rule} asks for"),
+        RuleOwner::Config => "it needs".to_owned(),
+        RuleOwner::Policy(_) => format!("{rule} asks for"),
     };
     Err(format!(
         "version {version} has {} of {required} {plural} that {needs}{said}; kubectl nudge approve {config} {version} --reason TEXT, by a \

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Approval, ApprovalDecision, Reason};
 use proptest::prelude::*;
 
-use super::Origin;
+use super::RuleOwner;
 use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
 use crate::rollout::{Millis, Now};
 
@@ -37,14 +37,14 @@ fn needs(required: u32) -> Approval {
 }
 
 /// Version 2 of config shop, which nobody has asked for.
-fn of_nobody<'a>(authors: &'a Authors, rule: &'a Origin) -> Candidate<'a> {
+fn of_nobody<'a>(authors: &'a Authors, rule: &'a RuleOwner) -> Candidate<'a> {
     Candidate { config: "shop", version: "2", digest: DIGEST, authors, asker: Asker::Nobody, rule }
 }
 
 /// The users who are counted, or what is missing.
 fn count(needed: &Approval, authors: &Authors, asker: Asker<'_>, all: &[Given]) -> Result<Vec<String>, String> {
     let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
-    let candidate = Candidate { asker, ..of_nobody(authors, &Origin::Config) };
+    let candidate = Candidate { asker, ..of_nobody(authors, &RuleOwner::Config) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let users = approved(needed, candidate, &approvals, now);
     users.map(|all| all.into_iter().map(|it| it.user).collect()).map_err(|withheld| {
@@ -86,7 +86,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     );
     let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
     let authors = made_by(&["alice"]);
-    let candidate = of_nobody(&authors, &Origin::Config);
+    let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
     assert_eq!((counted.len(), counted[0].at.0.as_second()), (1, 5), "since the first time");
@@ -139,7 +139,7 @@ fn what_is_not_known_whole_counts_for_nothing() {
     let approvals =
         Approvals { given: vec![given("bob", 1)], incomplete: Some("there are too many".to_owned()), awaited: None };
     let authors = made_by(&["alice"]);
-    let candidate = of_nobody(&authors, &Origin::Config);
+    let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 7 };
     let withheld = approved(&needs(1), candidate, &approvals, now).unwrap_err();
     assert!(withheld.why.message.contains("there are too many") && withheld.until.is_some());
@@ -187,7 +187,7 @@ proptest! {
 #[test]
 fn the_policy_that_asks_for_it_is_named() {
     let authors = made_by(&["alice"]);
-    let policy = Origin::Policy("prod".to_owned());
+    let policy = RuleOwner::Policy("prod".to_owned());
     let candidate = of_nobody(&authors, &policy);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let withheld = approved(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
@@ -199,7 +199,7 @@ fn the_policy_that_asks_for_it_is_named() {
 #[test]
 fn an_answer_that_is_under_way_lets_nothing_go_on_and_is_not_said_for_a_while() {
     let authors = made_by(&["alice"]);
-    let candidate = of_nobody(&authors, &Origin::Config);
+    let candidate = of_nobody(&authors, &RuleOwner::Config);
     let at = |steady: Millis, given: &[Given]| {
         let approvals = Approvals { given: given.to_vec(), incomplete: None, awaited: Some(10_000) };
         let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady };

@@ -10,7 +10,7 @@ use super::windows::{Windows, next_common_opening};
 
 /// Whose rule it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum RuleOwner {
     /// The config's own.
     Config,
     /// That of the policy of this name.
@@ -23,11 +23,11 @@ pub struct Effective<'a> {
     /// Who must agree: as many as the strictest rule says, and nobody who made the version if one says so.
     pub approval: Option<Approval>,
     /// Whose rule that is: where several are as strict, the config's own, or else the first.
-    pub approval_of: Origin,
+    pub approval_of: RuleOwner,
     /// Windows, by whose they are. Of each of these one must be open.
-    pub windows: Vec<(Origin, &'a [Window])>,
+    pub windows: Vec<(RuleOwner, &'a [Window])>,
     /// Freezes. Each of them is enough, until it ends.
-    pub freezes: Vec<(Origin, &'a Freeze)>,
+    pub freezes: Vec<(RuleOwner, &'a Freeze)>,
     /// Why there may be more rules.
     pub unknown: Option<&'a str>,
 }
@@ -41,7 +41,7 @@ pub struct Closed {
     pub until: Option<Timestamp>,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for RuleOwner {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config => out.write_str("spec.rollout"),
@@ -55,32 +55,38 @@ impl<'a> Effective<'a> {
     pub fn of(spec: &'a RolloutSpec, policies: &'a Policies) -> Self {
         let mut all = Self {
             approval: None,
-            approval_of: Origin::Config,
+            approval_of: RuleOwner::Config,
             windows: Vec::new(),
             freezes: Vec::new(),
             unknown: None,
         };
-        all.add(&Origin::Config, spec.approval.as_ref(), &spec.windows, spec.freeze.as_ref());
+        all.add(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows, spec.freeze.as_ref());
         match policies {
             Policies::Unknown(why) => all.unknown = Some(why),
             Policies::Known(policies) => {
                 for policy in policies {
                     let RolloutPolicySpec { freeze, windows, require_approval, .. } = &policy.spec;
-                    let origin = Origin::Policy(policy.metadata.name.clone().unwrap_or_default());
-                    all.add(&origin, require_approval.as_ref(), windows, freeze.as_ref());
+                    let owner = RuleOwner::Policy(policy.metadata.name.clone().unwrap_or_default());
+                    all.add(&owner, require_approval.as_ref(), windows, freeze.as_ref());
                 }
             }
         }
         all
     }
 
-    fn add(&mut self, origin: &Origin, approval: Option<&Approval>, windows: &'a [Window], freeze: Option<&'a Freeze>) {
+    fn add(
+        &mut self,
+        owner: &RuleOwner,
+        approval: Option<&Approval>,
+        windows: &'a [Window],
+        freeze: Option<&'a Freeze>,
+    ) {
         let is_stricter = |one: &Approval| {
             let known = self.approval.as_ref();
             known.is_none_or(|known| one.required > known.required || (one.not_author && !known.not_author))
         };
         if approval.is_some_and(is_stricter) {
-            self.approval_of = origin.clone();
+            self.approval_of = owner.clone();
         }
         self.approval = match (self.approval.take(), approval) {
             (Some(one), Some(other)) => Some(Approval {
@@ -90,9 +96,9 @@ impl<'a> Effective<'a> {
             (one, other) => one.or_else(|| other.cloned()),
         };
         if !windows.is_empty() {
-            self.windows.push((origin.clone(), windows));
+            self.windows.push((owner.clone(), windows));
         }
-        self.freezes.extend(freeze.map(|freeze| (origin.clone(), freeze)));
+        self.freezes.extend(freeze.map(|freeze| (owner.clone(), freeze)));
     }
 
     /// Why no version goes on at this time, if none does. Approval is not among it. What needs somebody to act comes first.
@@ -108,15 +114,15 @@ impl<'a> Effective<'a> {
     fn frozen(&self, at: Timestamp) -> Option<Closed> {
         let end = |freeze: &Freeze| freeze.until.as_ref().map(|until| until.0);
         let frozen = self.freezes.iter().filter(|(_, freeze)| end(freeze).is_none_or(|end| at < end));
-        let (origin, freeze) = frozen.max_by_key(|(_, freeze)| end(freeze).unwrap_or(Timestamp::MAX))?;
-        let (by, until) = match origin {
-            Origin::Config => ("the config is frozen".to_owned(), end(freeze)),
-            Origin::Policy(_) => (format!("{origin} freezes the configs of this namespace"), end(freeze)),
+        let (owner, freeze) = frozen.max_by_key(|(_, freeze)| end(freeze).unwrap_or(Timestamp::MAX))?;
+        let (by, until) = match owner {
+            RuleOwner::Config => ("the config is frozen".to_owned(), end(freeze)),
+            RuleOwner::Policy(_) => (format!("{owner} freezes the configs of this namespace"), end(freeze)),
         };
-        let ends = match (until, origin) {
+        let ends = match (until, owner) {
             (Some(until), _) => format!("until {}", whole_seconds(until)),
-            (None, Origin::Config) => "until spec.rollout.freeze is removed (kubectl nudge unfreeze)".to_owned(),
-            (None, Origin::Policy(_)) => "until the freeze is removed from the policy".to_owned(),
+            (None, RuleOwner::Config) => "until spec.rollout.freeze is removed (kubectl nudge unfreeze)".to_owned(),
+            (None, RuleOwner::Policy(_)) => "until the freeze is removed from the policy".to_owned(),
         };
         Some(Closed { why: Reason::Frozen.explained(format!("{by} {ends}: {}", freeze.reason.trim())), until })
     }
@@ -127,22 +133,22 @@ impl<'a> Effective<'a> {
         }
         let closed = |message: String, until| Some(Closed { why: Reason::OutsideWindow.explained(message), until });
         let mut all = Vec::new();
-        for (origin, windows) in &self.windows {
+        for (owner, windows) in &self.windows {
             match Windows::parse(windows) {
-                Ok(windows) => all.push((origin, windows)),
+                Ok(windows) => all.push((owner, windows)),
                 Err(error) => {
-                    return closed(format!("a window of {origin} can't be used, so no version goes on: {error}"), None);
+                    return closed(format!("a window of {owner} can't be used, so no version goes on: {error}"), None);
                 }
             }
         }
-        let (origin, _) = all.iter().find(|(_, windows)| !windows.is_open(at))?;
+        let (owner, _) = all.iter().find(|(_, windows)| !windows.is_open(at))?;
         let several = if all.len() > 1 { "all windows are open together" } else { "the next window opens" };
         let lists: Vec<Windows> = all.iter().map(|(_, windows)| windows.clone()).collect();
         if let Some(opening) = next_common_opening(&lists, at) {
-            let message = format!("no version goes on outside of the windows of {origin}; {several} at {opening}");
+            let message = format!("no version goes on outside of the windows of {owner}; {several} at {opening}");
             return closed(message, Some(opening.at));
         }
-        let owners: Vec<String> = all.iter().map(|(origin, _)| origin.to_string()).collect();
+        let owners: Vec<String> = all.iter().map(|(owner, _)| owner.to_string()).collect();
         let owners = owners.join(" and ");
         closed(format!("the windows of {owners} are not open together within two months; change them"), None)
     }

@@ -23,7 +23,7 @@ pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
 pub use bound::{Made, NoRoom, has_room};
 pub use digest::sealed_digest;
 use effective::whole_seconds;
-pub use effective::{Closed, Effective, Origin};
+pub use effective::{Closed, Effective, RuleOwner};
 pub use guards::{guards, overrides, weakened};
 pub use policies::{MOST_POLICIES, Policies};
 pub use windows::{Opening, WindowError, Windows, next_common_opening};

@@ -3,7 +3,7 @@
 //! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
 //! - `routes`, `of_config`: the endpoints, each of which does one thing
 //! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
-//! - `row`, `detail`, `cell`, `origin`: what is shown of a config, of its versions and of its pods; `view` follows one
+//! - `row`, `detail`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view` follows one
 //! - `act`, `rights`: what can be done, and whether the user may
 //! - `assets`: the files of the page
 
@@ -13,12 +13,12 @@ mod assets;
 mod browser;
 mod cell;
 mod contact;
+mod creation;
 mod detail;
 mod feed;
 mod guard;
 mod guarded;
 mod of_config;
-mod origin;
 mod reply;
 pub(crate) mod rights;
 mod routes;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::Page;
 use super::act::{Act, Asked, typed};
-use super::origin;
+use super::creation;
 use super::reply::{Refusal, json as reply};
 use super::rights::permitted;
 use super::routes::Answer;
@@ -79,11 +79,11 @@ fn session(page: &Page, namespace: &str) -> Session {
 }
 
 /// Where the versions come from.
-pub(super) async fn origins(page: &Page, asked: Asking<Of>) -> Answer {
+pub(super) async fn creations(page: &Page, asked: Asking<Of>) -> Answer {
     let Of { namespace, config } = asked?;
     shown(page, &namespace, &config)?;
-    let origins = origin::origins(&session(page, &namespace), &config).await;
-    Ok(reply(StatusCode::OK, &origins.map_err(|failure| unprocessable(&failure))?))
+    let creations = creation::creations(&session(page, &namespace), &config).await;
+    Ok(reply(StatusCode::OK, &creations.map_err(|failure| unprocessable(&failure))?))
 }
 
 /// How two versions differ, by key. Of Secrets nothing leaves but whether a value has changed.

@@ -58,7 +58,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     let answered = match path.as_str() {
         "/api/overview" => overview(page, request).await,
         "/api/config" => config(page, request).await,
-        "/api/origins" => in_time(of_config::origins(page, read(request).await)).await,
+        "/api/creations" => in_time(of_config::creations(page, read(request).await)).await,
         "/api/diff" => in_time(of_config::diff(page, read(request).await)).await,
         "/api/acts" => in_time(of_config::acts(page, read(request).await)).await,
         "/api/preview" => of_config::preview(page, read(request).await),

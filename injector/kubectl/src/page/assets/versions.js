@@ -12,9 +12,9 @@ const MARKS = {
 const toDiff = (of, old, young) => address(of.namespace, of.name, "diff", old, young);
 
 // Complete versions as they were sealed, and those that have objects alone; the newest first.
-function merged(shown, origins) {
+function merged(shown, creations) {
   const known = new Set(shown.versions.map((one) => one.version));
-  const incomplete = Object.keys(origins).filter((name) => !known.has(name)).map((version) => ({ version, state: "Incomplete" }));
+  const incomplete = Object.keys(creations).filter((name) => !known.has(name)).map((version) => ({ version, state: "Incomplete" }));
   return [...shown.versions, ...incomplete].reverse();
 }
 
@@ -24,21 +24,21 @@ function request({ requestedBy, requestedAt }) {
   return requestedBy ? `; requested by ${requestedBy}` : "";
 }
 
-function facts(version, origin, previous) {
+function facts(version, creation, previous) {
   const [mark, color] = MARKS[version.state] ?? ["○", ""];
   const size = version.keys === undefined ? "" : `${many(version.keys, "key")}, ${bytes(version.bytes)}`;
-  const made = () => [size ? "; " : "", `made by ${origin.by ?? "an unknown program"}`, origin.at ? age(origin.at, ", ") : ""];
+  const made = () => [size ? "; " : "", `made by ${creation.by ?? "an unknown program"}`, creation.at ? age(creation.at, ", ") : ""];
   return [
     element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
       previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
-    element("div", { class: "soft" }, size, origin ? made() : "", version.sealedAt ? age(version.sealedAt, "; sealed ") : "", request(version)),
+    element("div", { class: "soft" }, size, creation ? made() : "", version.sealedAt ? age(version.sealedAt, "; sealed ") : "", request(version)),
     version.from ? element("div", { class: "soft" }, `from ${version.from}`) : "",
     version.message ? element("div", {}, version.message) : "",
   ];
 }
 
 export function versions(into, of, doing) {
-  let shown, origins = {}, unknown = "", asked = "", whole = false, last = "";
+  let shown, creations = {}, unknown = "", asked = "", whole = false, last = "";
 
   function compare() {
     const names = shown.versions.filter((one) => one.state !== "Invalid").map((one) => one.version);
@@ -66,12 +66,12 @@ export function versions(into, of, doing) {
     const asked = version.state === "Target" && version.version === shown.desired;
     const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version.version, asked ? ["use"] : []);
     return element("li", { "data-version": version.version },
-      facts(version, origins[version.version], version.version === shown.previous), element("div", {}, differs ? diff() : "", acts));
+      facts(version, creations[version.version], version.version === shown.previous), element("div", {}, differs ? diff() : "", acts));
   }
 
   function draw() {
-    const all = merged(shown, origins);
-    const now = JSON.stringify([all, origins, shown.current, shown.desired, shown.previous, shown.target, doing.known(), whole, unknown]);
+    const all = merged(shown, creations);
+    const now = JSON.stringify([all, creations, shown.current, shown.desired, shown.previous, shown.target, doing.known(), whole, unknown]);
     if (now === last) return;
     last = now;
     const gap = unknown && element("p", { class: "notice" }, `Where versions come from, and whether some are not complete, is not known: ${unknown}`);
@@ -89,7 +89,7 @@ export function versions(into, of, doing) {
       const names = JSON.stringify(config.versions.map((one) => [one.version, one.state]));
       if (names !== asked) {
         asked = names;
-        ask("/api/origins", { namespace: of.namespace, config: of.name }).then((answer) => { origins = answer; unknown = ""; }, (error) => { unknown = error.message; }).then(draw);
+        ask("/api/creations", { namespace: of.namespace, config: of.name }).then((answer) => { creations = answer; unknown = ""; }, (error) => { unknown = error.message; }).then(draw);
       }
       draw();
     },

@@ -1,4 +1,4 @@
-//! Where versions come from: who wrote their first object, and when.
+//! How versions were created: who wrote their first object, and when.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::version::stored::{label, objects};
 /// The most versions of which that is said.
 const MOST: usize = 1000;
 
-/// Where a version comes from.
+/// How a version was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Origin {
+pub(crate) struct Creation {
     /// The program that wrote the object first, as it named itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
@@ -27,28 +27,28 @@ pub(crate) struct Origin {
     objects: u32,
 }
 
-/// The origin of each version, sealed or not.
-pub(crate) async fn origins(session: &Session, config: &str) -> Result<BTreeMap<String, Origin>, Failure> {
+/// The creation of each version, sealed or not.
+pub(crate) async fn creations(session: &Session, config: &str) -> Result<BTreeMap<String, Creation>, Failure> {
     let (found, _) = objects(session, config, None).await?;
     Ok(of(found.iter().map(|(_, meta)| meta)))
 }
 
-fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Origin> {
-    let mut origins: BTreeMap<String, Origin> = BTreeMap::new();
+fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Creation> {
+    let mut creations: BTreeMap<String, Creation> = BTreeMap::new();
     for meta in found.filter(|meta| meta.deletion_timestamp.is_none()) {
         let version = label(meta, labels::VERSION);
-        if version.is_empty() || origins.len() >= MOST && !origins.contains_key(version) {
+        if version.is_empty() || creations.len() >= MOST && !creations.contains_key(version) {
             continue;
         }
         let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
-        let first = Origin { by: program(meta), at, objects: 0 };
-        let known = origins.entry(version.to_owned()).or_insert_with(|| first.clone());
+        let first = Creation { by: program(meta), at, objects: 0 };
+        let known = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
         if at < known.at {
             (known.by, known.at) = (first.by, at);
         }
         known.objects += 1;
     }
-    origins
+    creations
 }
 
 /// The field manager that wrote the object first.
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_the_first_object_first_is_the_origin() {
+    fn who_wrote_the_first_object_first_is_its_maker() {
         let managers = |first: &str| json!([{"manager": "later", "time": "2026-01-02T00:00:00Z"}, {"manager": first, "time": "2026-01-01T00:00:00Z"}]);
         let found = [
             meta("1", "2026-01-01T00:00:05Z", &managers("flux")),
@@ -80,10 +80,10 @@ mod tests {
             meta("2", "2026-01-01T00:00:00Z", &json!(null)),
             meta("", "2026-01-01T00:00:00Z", &json!(null)),
         ];
-        let origins = of(found.iter());
-        let one = Origin { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), objects: 2 };
-        assert_eq!((origins.len(), &origins["1"]), (2, &one));
-        assert_eq!(origins["2"].by, None);
+        let creations = of(found.iter());
+        let one = Creation { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), objects: 2 };
+        assert_eq!((creations.len(), &creations["1"]), (2, &one));
+        assert_eq!(creations["2"].by, None);
     }
 
     #[test]
