@@ -5,6 +5,8 @@ mod approval_webhook;
 mod audit;
 mod caller;
 mod config_webhook;
+#[cfg(test)]
+mod config_webhook_tests;
 pub mod configs;
 #[cfg(test)]
 mod fixtures;
