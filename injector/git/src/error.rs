@@ -82,6 +82,11 @@ pub enum GitError {
         "the repository takes more than {0} bytes on disk even without its history; use a smaller one, or a server that supports partial clones"
     )]
     TooLargeMirror(u64),
+    /// In memory.
+    #[error(
+        "git takes more than {0} MiB of memory for the repository; keep large files in Git LFS, or use a smaller one"
+    )]
+    Memory(u64),
     /// The files.
     #[error("the files have more than {0} bytes together; name a smaller folder in path")]
     TooLarge(usize),

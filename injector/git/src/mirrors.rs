@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use nudge_outbound::{Authorities, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
-use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use crate::app::{self, AppToken};
@@ -27,8 +26,6 @@ use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
 const TIME: Duration = Duration::from_mins(2);
-/// How many fetches are made at the same time.
-const TURNS: usize = 2;
 /// The most bytes of one mirror.
 const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
 /// What the names of folders of this form begin with.
@@ -43,7 +40,6 @@ pub struct Mirrors {
     time: Duration,
     /// A lock for each mirror.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    turns: Semaphore,
     tokens: Mutex<HashMap<String, AppToken>>,
 }
 
@@ -57,14 +53,7 @@ impl Mirrors {
             .flatten()
             .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
         left.for_each(|entry| drop(mirror::remove(&entry.path())));
-        Self {
-            directory,
-            most: most_bytes,
-            time: TIME,
-            locks: Mutex::default(),
-            turns: Semaphore::new(TURNS),
-            tokens: Mutex::default(),
-        }
+        Self { directory, most: most_bytes, time: TIME, locks: Mutex::default(), tokens: Mutex::default() }
     }
 
     /// The same, where a fetch may take this long.
@@ -78,7 +67,8 @@ impl Mirrors {
         bytes_in(&self.directory)
     }
 
-    /// The files of a repository, unless its revision is the commit that the caller knows with the same path.
+    /// The files of a repository, unless its revision is the commit that the caller knows with the same path. The caller bounds how many are
+    /// fetched at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory.
     pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Fetched, GitError> {
         request.check()?;
         if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
@@ -88,7 +78,6 @@ impl Mirrors {
         let lock =
             Arc::clone(self.locks.lock().unwrap_or_else(PoisonError::into_inner).entry(name.clone()).or_default());
         let _held = lock.lock().await;
-        let Ok(_turn) = self.turns.acquire().await else { return Err(GitError::Broken) };
         let late = |_| GitError::TooSlow(self.time.as_secs());
         let fetched = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(late);
         self.tidy(&name);

@@ -1,7 +1,6 @@
 //! Programs: where they are, and one run of one within bounds.
 
 use std::env;
-use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,8 @@ use crate::settings::Environment;
 
 /// The most that is kept of what a program says about faults.
 const STDERR: u64 = 64 * 1024;
+/// The most memory of one process, as the shell takes it. A repository may be made to need any amount.
+pub(crate) const MEMORY_KIB: u64 = 256 * 1024;
 /// How often the size on disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -98,8 +99,12 @@ impl Drop for Group {
 
 /// Runs a program in a process group of its own, which is killed when this future is dropped.
 pub(crate) async fn run(job: Job<'_>) -> Result<Done, JobError> {
-    let mut child = Command::new(job.program)
-        .args(job.arguments.iter().map(OsStr::new))
+    // What it starts itself is limited as well.
+    let limited = format!(r#"ulimit -d {MEMORY_KIB}; exec "$0" "$@""#);
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", &limited])
+        .arg(job.program)
+        .args(job.arguments)
         .env_clear()
         .envs(job.environment.iter().map(|(name, value)| (name, value.as_str())))
         .current_dir(job.directory)

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::credential::Credential;
 use crate::error::GitError;
-use crate::program::{Done, Job, JobError, Programs, bytes_in, run};
+use crate::program::{Done, Job, JobError, MEMORY_KIB, Programs, bytes_in, run};
 use crate::request::Request;
 use crate::settings::{self, Environment, Remote};
 use crate::stderr::{Fault, fault};
@@ -174,6 +174,7 @@ impl<'a> Session<'a> {
         Failed::Known(match fault {
             Fault::NotById | Fault::NoRef => return Failed::NotById,
             Fault::DiskFull => GitError::DiskFull,
+            Fault::Memory => GitError::Memory(MEMORY_KIB / 1024),
             Fault::HostKeyWrong => GitError::HostKeyWrong(host),
             Fault::HostKeyUnknown => GitError::HostKeyUnknown { host, lines: self.host_keys(addresses).await },
             Fault::Key => GitError::Key,

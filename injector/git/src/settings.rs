@@ -11,7 +11,7 @@ use crate::url::GitUrl;
 const LOW_SPEED: (u32, u32) = (1000, 20);
 
 /// Settings of every process. Those of the machine, of users and of repositories count for nothing.
-const SETTINGS: [(&str, &str); 33] = [
+const SETTINGS: [(&str, &str); 35] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.askPass", ""),
@@ -45,6 +45,9 @@ const SETTINGS: [(&str, &str); 33] = [
     ("color.ui", "false"),
     ("log.showSignature", "false"),
     ("pack.threads", "1"),
+    // Larger files go to the disk without being in memory.
+    ("core.bigFileThreshold", "32m"),
+    ("core.deltaBaseCacheLimit", "32m"),
 ];
 
 /// Options of ssh. `-i key` and the files stand in the working directory of the process.

@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     DiskFull,
+    Memory,
     HostKeyWrong,
     HostKeyUnknown,
     Key,
@@ -21,8 +22,9 @@ pub(crate) enum Fault {
 }
 
 /// Text, in lower case, that shows the fault.
-const RULES: [(Fault, &[&str]); 15] = [
+const RULES: [(Fault, &[&str]); 16] = [
     (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
+    (Fault::Memory, &["out of memory", "cannot allocate memory"]),
     (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
     (Fault::HostKeyUnknown, &["host key is known for", "host key verification failed"]),
     (Fault::Key, &["invalid format", "error in libcrypto", "incorrect passphrase"]),
@@ -147,6 +149,7 @@ mod tests {
                 "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output",
                 Fault::DiskFull,
             ),
+            ("fatal: Out of memory, malloc failed (tried to allocate 1 bytes)", Fault::Memory),
             ("fatal: remote error: upload-pack: not our ref 0000", Fault::NotById),
             ("error: Server does not allow request for unadvertised object 0000", Fault::NotById),
             ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", Fault::TooSlow),

@@ -81,7 +81,7 @@ impl Remote for Git {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _turn = sources.turns.take(&self.namespace).await;
+        let _turn = sources.git_turns.take(&self.namespace).await;
         let Some(Commit { id, time, signer, files }) = self.fetched().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,

@@ -29,13 +29,21 @@ pub struct Sources {
     pub mirrors: Mirrors,
     /// Counts what servers are asked for.
     pub metrics: FetchMetrics,
-    /// Who may ask a server now.
+    /// Who may ask a registry or Vault now.
     pub turns: Turns,
+    /// Who may fetch from a git server now.
+    pub git_turns: Turns,
 }
 
 impl Sources {
     /// Turns for [`Sources::turns`]: 16 sources at the same time, 4 of one namespace.
     pub fn turns() -> Turns {
         Turns::new(16, 4)
+    }
+
+    /// Turns for [`Sources::git_turns`]: 4 at the same time, 1 of one namespace, whose servers may all be slow. The memory and the disk of the
+    /// pod are for as many.
+    pub fn git_turns() -> Turns {
+        Turns::new(4, 1)
     }
 }

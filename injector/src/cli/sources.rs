@@ -35,6 +35,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,
         turns: Sources::turns(),
+        git_turns: Sources::git_turns(),
     });
     let index = Arc::clone(index);
     tasks.spawn_restarted("sources", move || {

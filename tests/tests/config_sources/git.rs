@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
 
 /// A server at an address of this machine that is not the loopback.
-async fn server() -> Result<Option<GitServer>> {
+pub(crate) async fn server() -> Result<Option<GitServer>> {
     let Some(ip) = own_address()? else {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");
         return Ok(None);

@@ -15,6 +15,7 @@ mod refused;
 mod retention;
 mod rotation;
 mod scene;
+mod slow;
 mod takeover;
 mod validity;
 mod vault;

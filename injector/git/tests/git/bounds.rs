@@ -3,13 +3,15 @@
 use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use nudge_git::{Credential, GitError, Mirrors};
 
+use crate::answers::{Answers, answer};
 use crate::repository::{Client, Repository};
-use crate::web::Web;
+use crate::web::{Certificates, Web};
 
 /// Bytes that no program makes smaller.
 pub(crate) fn noise(bytes: usize) -> Result<Vec<u8>> {
@@ -109,5 +111,47 @@ async fn a_mirror_is_shared_and_the_least_recently_used_goes_first() -> Result<(
     client.url = at("a")?.url;
     client.main().await?;
     assert!(client.mirrors.bytes() <= 1_300_000);
+    Ok(())
+}
+
+/// What a command makes of this input.
+fn piped(mut command: Command, input: &[u8]) -> Result<Vec<u8>> {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().context("no stdin")?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.write_all(input));
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "{command:?} failed");
+        Ok(output.stdout)
+    })
+}
+
+#[tokio::test]
+async fn what_is_small_on_the_wire_and_large_in_memory_is_refused() -> Result<()> {
+    const LARGE: usize = 300 * 1024 * 1024;
+    let Some(web) = Web::start().await? else { return Ok(()) };
+    // One commit, whose message is nothing but spaces.
+    let repository = Repository::new(web.root(), "shop")?;
+    let tree = repository.git(&["rev-parse", "HEAD^{tree}"])?;
+    let mut commit = format!("tree {tree}\nauthor A <a> 1 +0000\ncommitter A <a> 1 +0000\n\n").into_bytes();
+    commit.resize(LARGE, b' ');
+    let mut hash = Command::new("git");
+    hash.args(["hash-object", "-w", "-t", "commit", "--stdin"]).current_dir(repository.served());
+    let id = String::from_utf8(piped(hash, &commit)?)?;
+    crate::repository::git(repository.served(), &["update-ref", "refs/heads/main", id.trim()])?;
+    let client = Client::new(&web.url("open/shop"), Credential::Anonymous, Some(web.certificates.ca.clone()))?;
+    let large = client.main().await;
+    assert!(matches!(large, Err(GitError::Memory(_))), "{large:?}");
+
+    // A list of refs that is compressed.
+    let list = Arc::new(piped(Command::new("gzip"), &vec![0; LARGE])?);
+    ensure!(list.len() < LARGE / 100, "it is small");
+    let certificates = Certificates::new()?;
+    let head = "content-type: application/x-git-upload-pack-advertisement\r\ncontent-encoding: gzip\r\n";
+    let server =
+        Answers::start(&certificates, Arc::new(move |_| Some(answer("200 OK", head, list.as_slice())))).await?;
+    let url = format!("https://localhost:{}/shop", server.port);
+    let large = Client::new(&url, Credential::Anonymous, Some(certificates.ca.clone()))?.main().await;
+    assert!(matches!(large, Err(GitError::Memory(_))), "{large:?}");
     Ok(())
 }
