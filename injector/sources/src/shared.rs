@@ -36,9 +36,9 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Turns for [`Sources::turns`]: 16 sources at the same time, 4 of one namespace.
+    /// Turns for [`Sources::turns`]: 8 sources at the same time, 2 of one namespace. Each may hold a layer of 64 MiB.
     pub fn turns() -> Turns {
-        Turns::new(16, 4)
+        Turns::new(8, 2)
     }
 
     /// Turns for [`Sources::git_turns`]: 4 at the same time, 1 of one namespace, whose servers may all be slow. The memory and the disk of the
