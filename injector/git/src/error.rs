@@ -109,7 +109,9 @@ pub enum GitError {
     #[error("{0} is kept by Git LFS; set lfs: true")]
     LfsOff(String),
     /// The object is not there.
-    #[error("the LFS server has no object for {0}; push it by `git lfs push`")]
+    #[error(
+        "the LFS server has no object for {0}, or does not show it: push it by `git lfs push`, or see what the credential may read"
+    )]
     LfsMissing(String),
     /// Not what the pointer says.
     #[error("the LFS server gave another content for {0} than its pointer says")]

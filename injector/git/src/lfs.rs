@@ -67,11 +67,12 @@ struct Actions {
     download: Option<Action>,
 }
 
+/// Where an object is.
 #[derive(Deserialize)]
-struct Action {
-    href: String,
+pub(crate) struct Action {
+    pub(crate) href: String,
     #[serde(default)]
-    header: BTreeMap<String, String>,
+    pub(crate) header: BTreeMap<String, String>,
 }
 
 impl Server<'_> {
@@ -174,6 +175,8 @@ impl Server<'_> {
         let answer = self.ask(&endpoint.address, asked, BOUNDS).await?;
         match answer.status().as_u16() {
             200 => {}
+            // Some say so where they have none of the objects.
+            404 | 410 if is_of_lfs(answer.headers()) => return Ok(BTreeMap::new()),
             404 | 410 => {
                 return Err(GitError::Lfs(
                     "status 404: there is no LFS server at this URL, or it is not for you".to_owned(),
@@ -181,10 +184,7 @@ impl Server<'_> {
             }
             code => return Err(refused(&endpoint.address, code)),
         }
-        let batch: Batch = serde_json::from_slice(answer.body())
-            .map_err(|_| GitError::Lfs("what is no list of objects".to_owned()))?;
-        let found = batch.objects.into_iter().filter_map(|it| Some((it.oid, it.actions?.download?)));
-        Ok(found.collect())
+        downloads(answer.body())
     }
 
     async fn download(
@@ -195,15 +195,7 @@ impl Server<'_> {
         path: String,
     ) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let odd = || GitError::Lfs("a download address that is not https:// or can't be used".to_owned());
-        // Stores of objects sign their URLs in the query.
-        let (bare, query) =
-            action.href.split_once('?').map_or((action.href.as_str(), None), |(bare, query)| (bare, Some(query)));
-        let address = Address::parse(bare).ok().filter(|it| it.tls).ok_or_else(odd)?;
-        let mut target = if address.prefix.is_empty() { "/".to_owned() } else { address.prefix.clone() };
-        if let Some(query) = query {
-            target.push('?');
-            target.push_str(query);
-        }
+        let (address, target) = located(&action.href).ok_or_else(odd)?;
         let mut asked = HttpRequest::get(target).body(Full::default()).map_err(|_| odd())?;
         asked.headers_mut().extend(headers(&action.header));
         let same = (&address.host, address.port) == (&endpoint.address.host, endpoint.address.port);
@@ -255,8 +247,27 @@ async fn configured(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str) ->
     Ok((done.good && !url.is_empty()).then_some(url))
 }
 
+/// Where each object is, by its id, in an answer of the batch API.
+pub(crate) fn downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>, GitError> {
+    let batch: Batch =
+        serde_json::from_slice(answer).map_err(|_| GitError::Lfs("what is no list of objects".to_owned()))?;
+    Ok(batch.objects.into_iter().filter_map(|it| Some((it.oid, it.actions?.download?))).collect())
+}
+
+/// The server of an object, and what it is asked for. Stores of objects sign their URLs in the query.
+pub(crate) fn located(href: &str) -> Option<(Address, String)> {
+    let (bare, query) = href.split_once('?').map_or((href, None), |(bare, query)| (bare, Some(query)));
+    let address = Address::parse(bare).ok().filter(|it| it.tls)?;
+    let mut target = if address.prefix.is_empty() { "/".to_owned() } else { address.prefix.clone() };
+    if let Some(query) = query {
+        target.push('?');
+        target.push_str(query);
+    }
+    Some((address, target))
+}
+
 /// The address of a URL on the host of the repository; by SSH, on whatever port.
-fn on_host(url: &str, origin: &Address, any_port: bool) -> Result<Address, GitError> {
+pub(crate) fn on_host(url: &str, origin: &Address, any_port: bool) -> Result<Address, GitError> {
     let address = Address::parse(url)
         .ok()
         .filter(|it| it.tls)
@@ -268,8 +279,13 @@ fn on_host(url: &str, origin: &Address, any_port: bool) -> Result<Address, GitEr
     }
 }
 
+/// Whether this is an answer of an LFS server, whatever it says.
+fn is_of_lfs(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()))
+}
+
 /// Headers that a server gives for a request; those that can't be sent are left out.
-fn headers(given: &BTreeMap<String, String>) -> HeaderMap {
+pub(crate) fn headers(given: &BTreeMap<String, String>) -> HeaderMap {
     let usable = given.iter().take(32).filter_map(|(name, value)| {
         let name = HeaderName::try_from(name.as_str()).ok().filter(|name| !OURS.contains(&name.as_str()))?;
         let mut value = HeaderValue::try_from(value.as_str()).ok()?;

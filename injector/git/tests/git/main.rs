@@ -5,6 +5,7 @@ mod app;
 mod bounds;
 mod disk;
 mod faults;
+mod giftless;
 mod https;
 mod large;
 mod lfs;

@@ -1,11 +1,17 @@
 //! Debian's git-http-backend behind nginx, with TLS and passwords, and certificates for servers that answer by hand.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use anyhow::Result;
-use nudge_tests::ports;
+use anyhow::{Context as _, Result};
+use http_body_util::Full;
+use hyper::Request;
+use nudge_core::outbound::Address;
+use nudge_outbound::{Bounds, Reach, of_pem, request};
 use nudge_tests::servers::git_server::GitServer;
 pub(crate) use nudge_tests::servers::git_server::{TOKEN, USER};
+use nudge_tests::{eventually, ports};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// An authority, and a certificate of it for the tests' servers.
@@ -65,5 +71,18 @@ impl Web {
     /// All that it has logged: what was asked, and with which user.
     pub(crate) fn log(&self) -> Result<String> {
         self.server.log()
+    }
+
+    /// The lines of all that was answered until now. Nginx writes a line after its answer, but before it looks at the next request.
+    pub(crate) async fn answered(&self) -> Result<Vec<String>> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let mark = format!("/forbidden/mark-{}-", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let address = Address::parse(self.url("").trim_end_matches('/'))?;
+        let authorities = of_pem(&self.certificates.ca).context("no CA")?;
+        let bounds = Bounds { time: Duration::from_mins(1), bytes: 64 * 1024 };
+        request(&address, &Reach::Anywhere, &authorities, Request::get(&mark).body(Full::default())?, bounds).await?;
+        let log = async || self.log().ok().filter(|log| log.contains(&mark));
+        let log = eventually(Duration::from_secs(30), "nginx writes its log", log).await?;
+        Ok(log.lines().filter(|line| !line.contains("/forbidden/mark-")).map(str::to_owned).collect())
     }
 }
