@@ -11,5 +11,6 @@ mod large;
 mod lfs;
 mod repository;
 mod signatures;
+mod slow;
 mod ssh;
 mod web;

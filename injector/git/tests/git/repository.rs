@@ -40,8 +40,18 @@ impl Client {
         known: Option<&str>,
         wanted: &(dyn Fn(&str) -> bool + Send + Sync),
     ) -> Result<Fetched, GitError> {
+        self.fetch_from(&self.url, revision, known, wanted).await
+    }
+
+    async fn fetch_from(
+        &self,
+        url: &GitUrl,
+        revision: Revision,
+        known: Option<&str>,
+        wanted: &(dyn Fn(&str) -> bool + Send + Sync),
+    ) -> Result<Fetched, GitError> {
         let request = Request {
-            url: &self.url,
+            url,
             revision: &revision,
             path: &self.path,
             credential: &self.credential,
@@ -56,7 +66,12 @@ impl Client {
 
     /// The commit of the branch main.
     pub(crate) async fn main(&self) -> Result<Commit, GitError> {
-        match self.fetch(Revision::Branch("main".to_owned()), None).await? {
+        self.main_of(&self.url).await
+    }
+
+    /// That of another repository, with all else alike.
+    pub(crate) async fn main_of(&self, url: &GitUrl) -> Result<Commit, GitError> {
+        match self.fetch_from(url, Revision::Branch("main".to_owned()), None, &|_| true).await? {
             Fetched::Commit(commit) => Ok(commit),
             // Nothing is known.
             Fetched::Unchanged => Err(GitError::Broken),

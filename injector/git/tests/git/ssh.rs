@@ -38,7 +38,7 @@ pub(crate) fn key(file: &Path, passphrase: &str) -> Result<String> {
 }
 
 impl Ssh {
-    async fn start() -> Result<Option<Self>> {
+    pub(crate) async fn start() -> Result<Option<Self>> {
         let Some(sshd) = tools::find("sshd")? else { return Ok(None) };
         // The folder of the unprivileged process, which a service would make.
         if nix::unistd::Uid::effective().is_root() {
@@ -67,20 +67,20 @@ impl Ssh {
         Ok(Some(Self { folder, port, user, _sshd: sshd }))
     }
 
-    fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.folder.path()
     }
 
-    fn url(&self, repository: &Repository) -> String {
+    pub(crate) fn url(&self, repository: &Repository) -> String {
         format!("ssh://{}@localhost:{}{}", self.user, self.port, repository.served().display())
     }
 
-    fn known(&self, of: &str) -> Result<String> {
+    pub(crate) fn known(&self, of: &str) -> Result<String> {
         let public = fs::read_to_string(self.root().join(format!("{of}.pub")))?;
         Ok(format!("[localhost]:{} {public}", self.port))
     }
 
-    fn credential(&self, key: &str, known_hosts: String) -> Result<Credential> {
+    pub(crate) fn credential(&self, key: &str, known_hosts: String) -> Result<Credential> {
         Ok(Credential::Ssh { key: Zeroizing::new(fs::read(self.root().join(key))?), known_hosts })
     }
 }
