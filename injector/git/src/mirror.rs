@@ -207,13 +207,7 @@ impl<'a> Mirror<'a> {
         if !done.good {
             return Err(GitError::Broken);
         }
-        let text = String::from_utf8_lossy(&done.output);
-        let sizes = text.lines().filter_map(|line| {
-            let mut words = line.split(' ');
-            let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
-            (kind == "blob").then(|| Some((id.to_owned(), size.parse().ok()?)))?
-        });
-        Ok(sizes.collect())
+        Ok(sizes(&done.output))
     }
 
     async fn good(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
@@ -283,8 +277,19 @@ fn lines(ids: &BTreeSet<&str>) -> Vec<u8> {
     ids.iter().flat_map(|id| [id.as_bytes(), b"\n"].concat()).collect()
 }
 
+/// Reads what `git cat-file --batch-check` prints: the sizes of the blobs that are there.
+pub(crate) fn sizes(printed: &[u8]) -> BTreeMap<String, usize> {
+    let text = String::from_utf8_lossy(printed);
+    let sizes = text.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
+        (kind == "blob").then(|| Some((id.to_owned(), size.parse().ok()?)))?
+    });
+    sizes.collect()
+}
+
 /// Reads what `git cat-file --batch` prints.
-fn contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
+pub(crate) fn contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, GitError> {
     let mut all = BTreeMap::new();
     while !printed.is_empty() {
         let end = printed.iter().position(|byte| *byte == b'\n').ok_or(GitError::Broken)?;

@@ -278,7 +278,7 @@ async fn below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entr
 }
 
 /// When a commit was committed.
-fn committed(commit: &[u8]) -> Result<Timestamp, GitError> {
+pub(crate) fn committed(commit: &[u8]) -> Result<Timestamp, GitError> {
     let text = String::from_utf8_lossy(commit);
     let line = text.lines().take_while(|line| !line.is_empty()).find_map(|line| line.strip_prefix("committer "));
     let second = line.and_then(|line| line.rsplit(' ').nth(1)).and_then(|second| second.parse().ok());

@@ -249,9 +249,10 @@ fn put(path: &Path, content: &[u8]) -> std::io::Result<()> {
 }
 
 /// What ssh-keyscan prints, for the host as the user named it: the best kind of key alone.
-fn host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
+pub(crate) fn host_keys(host: &str, scanned: &[u8]) -> Vec<String> {
     let scanned = String::from_utf8_lossy(scanned);
-    let plain = |text: &str| text.bytes().all(|it| it.is_ascii_alphanumeric() || b"+/=-".contains(&it));
+    let in_word = |it: u8| it.is_ascii_alphanumeric() || b"+/=-".contains(&it);
+    let plain = |text: &str| !text.is_empty() && text.bytes().all(in_word);
     let mut keys: Vec<(&str, &str)> = scanned
         .lines()
         .filter(|line| !line.starts_with('#'))

@@ -24,7 +24,7 @@ pub(crate) async fn signer(session: &Session<'_>, mirror: &Mirror<'_>, found: &F
 }
 
 /// Whether the tag has this name and points at this commit.
-fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
+pub(crate) fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
     let text = String::from_utf8_lossy(tag);
     let head: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
     let value = |key: &str| head.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
@@ -32,7 +32,7 @@ fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
 }
 
 /// The signer that ssh-keygen names, by its message about a good signature.
-fn signed(good: bool, said: &[u8]) -> Option<String> {
+pub(crate) fn signed(good: bool, said: &[u8]) -> Option<String> {
     if !good {
         return None;
     }

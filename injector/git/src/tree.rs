@@ -1,6 +1,7 @@
 //! What `git ls-tree -z` prints.
 
 use crate::error::GitError;
+use crate::revision::is_id;
 
 /// The most entries below a path.
 pub(crate) const MOST_ENTRIES: usize = 10_000;
@@ -46,6 +47,10 @@ fn entry(line: &[u8]) -> Result<Entry, GitError> {
     let (Some(mode), Some(_), Some(id)) = (about.next(), about.next(), about.next()) else {
         return Err(GitError::Broken);
     };
+    // It becomes an argument of git.
+    if !is_id(id) {
+        return Err(GitError::Broken);
+    }
     let kind = match mode {
         "040000" => Kind::Folder,
         "120000" => Kind::Symlink,
@@ -60,34 +65,44 @@ fn entry(line: &[u8]) -> Result<Entry, GitError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn kinds_and_paths_are_read() {
-        let listed = b"100644 blob 1\ta b/c\x00120000 blob 2\td\x00160000 commit 3\te\x00040000 tree 4\tf\0";
-        let read: Vec<_> = entries(listed).unwrap().into_iter().map(|it| (it.kind, it.id, it.path)).collect();
-        let expected = [
-            (Kind::File, "1", "a b/c"),
-            (Kind::Symlink, "2", "d"),
-            (Kind::Submodule, "3", "e"),
-            (Kind::Folder, "4", "f"),
-        ];
-        assert_eq!(read, expected.map(|(kind, id, path)| (kind, id.to_owned(), path.to_owned())));
+    fn line(about: &str, digit: char, path: &str) -> String {
+        format!("{about} {}\t{path}\0", digit.to_string().repeat(40))
     }
 
     #[test]
-    fn no_name_leads_out() {
+    fn kinds_and_paths_are_read() {
+        let listed = [
+            ("100644 blob", '1', "a b/c", Kind::File),
+            ("120000 blob", '2', "d", Kind::Symlink),
+            ("160000 commit", '3', "e", Kind::Submodule),
+            ("040000 tree", '4', "f", Kind::Folder),
+        ];
+        let text: String = listed.iter().map(|(about, digit, path, _)| line(about, *digit, path)).collect();
+        let expected = listed.map(|(_, digit, path, kind)| Entry {
+            kind,
+            id: digit.to_string().repeat(40),
+            path: path.to_owned(),
+        });
+        assert_eq!(entries(text.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn no_name_leads_out_and_no_id_is_an_option() {
         for bad in ["../a", "a/../b", "/a", "a//b", "./a", "..", "a\nb", "a\\..\\b"] {
-            let listed = format!("100644 blob 1\t{bad}\0");
+            let listed = line("100644 blob", '1', bad);
             assert!(matches!(entries(listed.as_bytes()), Err(GitError::FileName)), "{bad:?}");
         }
         assert!(matches!(entries(b"100644 blob 1\t\xff\0"), Err(GitError::FileName)));
-        assert!(matches!(entries(b"garbage\0"), Err(GitError::Broken)));
+        for bad in ["garbage\0", "100644 blob --help\ta\0", "100644 blob\ta\0", "100644 blob 1\ta\0"] {
+            assert!(matches!(entries(bad.as_bytes()), Err(GitError::Broken)), "{bad:?}");
+        }
     }
 
     #[test]
     fn entries_are_counted() {
-        let listed = "100644 blob 1\ta\0".repeat(MOST_ENTRIES);
+        let listed = line("100644 blob", '1', "a").repeat(MOST_ENTRIES);
         assert_eq!(entries(listed.as_bytes()).unwrap().len(), MOST_ENTRIES);
-        let listed = listed + "100644 blob 1\tb\0";
+        let listed = listed + &line("100644 blob", '1', "b");
         assert!(matches!(entries(listed.as_bytes()), Err(GitError::TooManyFiles(MOST_ENTRIES))));
     }
 }
