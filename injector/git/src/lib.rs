@@ -16,6 +16,8 @@ mod session;
 mod settings;
 mod signature;
 mod stderr;
+#[cfg(fuzzing)]
+pub mod text;
 mod tree;
 mod url;
 

@@ -142,6 +142,10 @@ impl fmt::Display for GitUrl {
 }
 
 fn address_of(scheme: &str, authority: &str) -> Result<Address, GitUrlError> {
+    // To git, a slash before the colon makes it a path of this machine.
+    if authority.contains('/') {
+        return Err(GitUrlError::Host);
+    }
     let address = Address::parse(&format!("{scheme}://{authority}")).map_err(|error| match error {
         AddressError::More => GitUrlError::More,
         AddressError::Port => GitUrlError::Port,
@@ -236,6 +240,7 @@ mod tests {
             ("ssh://-a/b", GitUrlError::Host),
             ("ssh://-u@a/b", GitUrlError::User),
             ("git@-a:b", GitUrlError::Host),
+            ("git@a/b:c", GitUrlError::Host),
             ("git@a:-b", GitUrlError::Path),
             ("https://2130706433/b", GitUrlError::Host),
             ("https://0x7f.1/b", GitUrlError::Host),
