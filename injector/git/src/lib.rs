@@ -24,7 +24,7 @@ mod url;
 pub use app::App;
 pub use credential::Credential;
 pub use error::GitError;
-pub use mirrors::Mirrors;
+pub use mirrors::{MOST_MIRROR, Mirrors};
 pub use request::{Commit, Fetched, Request};
 pub use revision::{Revision, RevisionError};
 pub use url::{GitUrl, GitUrlError};

@@ -27,7 +27,7 @@ use crate::tree::{Entry, Kind};
 /// How long a fetch may take.
 const TIME: Duration = Duration::from_mins(2);
 /// The most bytes of one mirror.
-const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
+pub const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
 /// What the names of folders of this form begin with.
 const PREFIX: &str = "1-";
 /// What the names of those end with that hold whole commits.

@@ -41,9 +41,11 @@ impl Sources {
         Turns::new(8, 2)
     }
 
-    /// Turns for [`Sources::git_turns`]: 4 at the same time, 1 of one namespace, whose servers may all be slow. The memory and the disk of the
-    /// pod are for as many.
+    /// How many git servers are fetched from at the same time. The memory and the disk of the pod are for as many.
+    pub const GIT_TURNS: usize = 4;
+
+    /// Turns for [`Sources::git_turns`]: of one namespace, whose servers may all be slow, 1 at the same time.
     pub fn git_turns() -> Turns {
-        Turns::new(4, 1)
+        Turns::new(Self::GIT_TURNS, 1)
     }
 }

@@ -230,6 +230,8 @@ fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> Repair
 mod tests {
     use clap::Parser;
     use nudge_cluster::watch::Reads;
+    use nudge_git::MOST_MIRROR;
+    use nudge_sources::Sources;
 
     use super::*;
 
@@ -253,6 +255,19 @@ mod tests {
         assert!(options.injection.foreign_containers.iter().all(|name| !name.contains(char::is_whitespace)));
         assert_eq!(options.repair.evictions_per_minute, 0);
         assert!(options.shutdown < Duration::from_secs(30), "terminationGracePeriodSeconds of the Deployment");
+    }
+
+    /// The kubelet evicts a pod whose volume has more than its limit.
+    #[test]
+    fn the_volume_has_room_for_all_mirrors() {
+        let deployment = include_str!("../../../deploy/components/sources/sources.yaml");
+        let limit =
+            deployment.split_once("emptyDir: {sizeLimit: ").and_then(|(_, rest)| rest.split_once("Gi}")).unwrap();
+        let limit = limit.0.parse::<u64>().unwrap() << 30;
+        let most = options(&["serve"]).unwrap().mirrors.1;
+        let room = most + Sources::GIT_TURNS as u64 * MOST_MIRROR.min(most);
+        // Git is ended a moment after it has too much.
+        assert!(room + (1 << 30) <= limit, "{room} of {limit} bytes");
     }
 
     #[test]
