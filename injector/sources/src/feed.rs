@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, pending};
 use nudge_api::{ConfigSource, FromOne};
 use nudge_core::sources::interval;
 
@@ -21,9 +21,11 @@ pub(crate) fn feed(sources: &Arc<Sources>, namespace: &str, source: &ConfigSourc
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     match source.spec.from.only() {
         Some(FromOne::Object(kind, name)) => watched(&sources.client, &namespace, (kind, name), sources.watch_seconds),
+        // No server is asked for what nobody uses.
+        _ if source.spec.suspend => pending().boxed(),
         Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
         Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),
         Some(FromOne::Vault(vault)) => poll(Vault::new(shared, namespace, source, vault.clone()), interval, metrics),
-        None => futures::stream::pending().boxed(),
+        None => pending().boxed(),
     }
 }

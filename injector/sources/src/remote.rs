@@ -119,11 +119,25 @@ mod tests {
         let asked = asked.lock().unwrap().clone();
         let waits: Vec<_> = asked.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
         for (wait, (least, most)) in
-            waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 7.6), (5.0, 15.1), (10.0, 30.1)])
+            waits.iter().zip([(60.0, 66.1), (60.0, 66.1), (2.5, 5.1), (5.0, 10.1), (10.0, 20.1)])
         {
             assert!((least..most).contains(wait), "{waits:?}");
         }
         // After a failure it does not count on what it gave before.
         assert_eq!(asked.iter().map(|(_, known)| *known).collect::<Vec<_>>(), [false, true, true, false, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_five_minutes_at_most_and_an_interval_again_after_the_next_success() {
+        let asked = Arc::default();
+        let script = [vec![Err(()); 50], vec![Ok(true), Ok(true)]].concat();
+        let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
+        poll(remote, Duration::from_mins(1), FetchMetrics::default()).take(52).for_each(|_| async {}).await;
+        let asked = asked.lock().unwrap().clone();
+        let waits: Vec<_> = asked.windows(2).map(|two| two[1].0.saturating_sub(two[0].0).as_secs_f64()).collect();
+        let (failed, last) = waits.split_at(50);
+        // The wait is shortened by up to a half.
+        assert!(failed.iter().all(|wait| *wait <= 300.1) && failed[6..].iter().all(|wait| *wait >= 150.0), "{waits:?}");
+        assert!(last.iter().all(|wait| (60.0..66.1).contains(wait)) && last.len() == 1, "{waits:?}");
     }
 }
