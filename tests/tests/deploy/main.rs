@@ -1,6 +1,7 @@
 //! `deploy/` as a platform team installs it, and the examples that are applied to what is installed.
 
 mod chart;
+mod egress;
 mod everywhere;
 mod examples;
 mod expressions;
