@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{ACCOUNT, NAMESPACE, bind};
+use nudge_tests::cluster::space::{account, group};
 use nudge_tests::{Installation, Replica, eventually};
 use serde_json::{Value, json};
 
@@ -282,8 +282,7 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     refused(&space, "made", "NotAllowed").await?;
     space.create_object::<Secret>(json!({"metadata": {"name": "made", "labels": {"nudge.dev/published": ""}}})).await?;
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["made"], "verbs": ["update"]}]);
-    let account = json!({"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE});
-    allow(&space, "made", rules, account).await?;
+    space.grant("made", rules, account(ACCOUNT, NAMESPACE)).await?;
     ensure!(text(&holds(&space, "made", "1").await?) == pairs(&[("password", VALUE)]));
 
     // Bound, it is published without a change of anything else.
@@ -314,7 +313,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["*"]},
     ]);
-    allow(&space, "devs", rules, devs()).await?;
+    space.grant("devs", rules, group("devs")).await?;
     let client = shared.0.cluster.client(&shared.0.cluster.user("jane", &["devs"])).await?;
     let jane = Space { client, name: space.name.clone() };
     eventually(SOON, "the role holds", async || jane.api::<VersionedConfig>().list(&ListParams::default()).await.ok())
@@ -342,25 +341,9 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     ensure!(text(&holds(&space, "shop", "1").await?) == pairs(&[("password", "one")]));
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
-    allow(&space, "publishers", rules, devs()).await?;
+    space.grant("publishers", rules, group("devs")).await?;
     eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"current": "1"})).await.ok()).await?;
     change(&jane, "shop", json!({"current": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
     Ok(())
-}
-
-/// The group of jane.
-fn devs() -> Value {
-    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"})
-}
-
-/// Allows the subject what the rules say.
-async fn allow(space: &Space, name: &str, rules: Value, subject: Value) -> Result<()> {
-    space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [subject],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
 }

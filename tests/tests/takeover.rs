@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{Phase, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{bind, deploy};
+use nudge_tests::cluster::space::group;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};
 use serde_json::{Value, json};
@@ -29,13 +29,7 @@ fn rules() -> Value {
 
 /// The namespace as jane sees it.
 async fn jane(cluster: &Cluster, space: &Space) -> Result<Space> {
-    space.create_object::<Role>(json!({"metadata": {"name": "devs"}, "rules": rules()})).await?;
-    let binding = json!({
-        "metadata": {"name": "devs"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "devs"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "devs"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("devs", rules(), group("devs")).await?;
     let client = cluster.client(&cluster.user("jane", &["devs"])).await?;
     let jane = Space { client, name: space.name.clone() };
     let configs = jane.api::<VersionedConfig>();

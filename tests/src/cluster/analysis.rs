@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use nix::ifaddrs::getifaddrs;
 use serde_json::json;
 
 use crate::cluster::Space;
 use crate::cluster::installation::{ANALYSIS_ACCOUNT, NAMESPACE};
 use crate::cluster::sources::leads;
+use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
 
 /// How long things may take, on a machine that has much else to do.
@@ -41,13 +41,7 @@ impl Installation<'_> {
 /// Allows the role analysis to get one Secret, as the page says.
 pub async fn may_send(space: &Space, secret: &str) -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get"]}]);
-    let role = format!("nudge-analysis-{secret}");
-    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": ANALYSIS_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
+    space.grant(&format!("nudge-analysis-{secret}"), rules, account(ANALYSIS_ACCOUNT, NAMESPACE)).await
 }
 
 /// An IPv4 address of this machine that others reach: no query is sent to the loopback.

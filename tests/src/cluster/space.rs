@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -109,17 +110,20 @@ impl Space {
 
     /// Allows a service account what a role's rules say, such as `{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}`.
     pub async fn allow(&self, service_account: &str, rules: Value) -> Result<()> {
-        use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("{service_account}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        self.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+        self.grant(&name, rules, account(service_account, &self.name)).await
+    }
+
+    /// Makes a role with these rules, and binds it to the subject.
+    pub async fn grant(&self, role: &str, rules: Value, subject: Value) -> Result<()> {
+        self.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
         let binding = json!({
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": self.name}],
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
+            "subjects": [subject],
         });
-        self.create_object::<RoleBinding>(binding).await?;
-        Ok(())
+        self.create_object::<RoleBinding>(binding).await.map(drop)
     }
 
     /// Makes a pod with these containers, which nobody runs.
@@ -209,6 +213,21 @@ impl Space {
         let there = async || accounts.get("default").await.ok().map(drop);
         eventually(SOON, "the namespace has its service account", there).await
     }
+}
+
+/// A service account as a subject of bindings.
+pub fn account(name: &str, namespace: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+}
+
+/// A user as a subject of bindings.
+pub fn user(name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name})
+}
+
+/// A group as a subject of bindings.
+pub fn group(name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
 }
 
 /// The id that [`Space::run`] gives a container: 64 hexadecimal digits that differ between pods and containers.

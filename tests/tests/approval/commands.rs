@@ -6,10 +6,11 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams};
 use nudge_api::VersionApproval;
+use nudge_tests::cluster::space::group;
 use nudge_tests::{Installation, binary, eventually};
 use serde_json::json;
 
-use crate::scene::{LONG, Shop, allow, group, message};
+use crate::scene::{LONG, Shop, allow, message};
 
 #[tokio::test]
 async fn users_decide_and_withdraw_by_commands() -> Result<()> {

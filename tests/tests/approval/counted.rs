@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, PatchParams, PostParams};
 use nudge_tests::Installation;
+use nudge_tests::cluster::space::{group, user};
 use serde_json::json;
 
 use crate::scene::{LONG, Shop, User, allow, is_refused, message};
@@ -48,7 +49,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     shop.awaits("(alice has created a part of it)").await?;
     shop.decides(&dora, "2", "Approve").await?;
     shop.awaits("dora has asked for it").await?;
-    allow(&shop.space, "eve", json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"})).await?;
+    allow(&shop.space, "eve", user("eve")).await?;
     let approves = async || shop.decides(&eve, "2", "Approve").await.ok();
     nudge_tests::eventually(LONG, "the role holds", approves).await?;
     shop.awaits("eve has created a part of it").await?;
@@ -90,8 +91,8 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     shop.awaits("has 1 of 2 approvals that it needs (bob approves it)").await?;
     // Its right is that of a group which no object names: it follows from its name.
     shop.space.service_account("ci").await?;
-    let group = format!("system:serviceaccounts:{}", shop.space.name);
-    allow(&shop.space, "accounts", crate::scene::group(&group)).await?;
+    let accounts = format!("system:serviceaccounts:{}", shop.space.name);
+    allow(&shop.space, "accounts", group(&accounts)).await?;
     let token = shop.space.token("ci", "https://kubernetes.default.svc", None).await?;
     let client = installation.cluster.client(&nudge_tests::cluster::Identity::Token(&token)).await?;
     let ci = User { client, namespace: shop.space.name.clone() };
@@ -129,7 +130,7 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     let said = shop.awaits("bob may not approve it any more").await?;
     ensure!(!said.contains("carol"), "{said}");
     ensure!(shop.config().await?.status.and_then(|status| status.current).as_deref() == Some("1"));
-    allow(&shop.space, "bob", json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"})).await?;
+    allow(&shop.space, "bob", user("bob")).await?;
     shop.is_current("2").await?;
     // She withdraws it all the same.
     carol.withdraws(&denial).await?;

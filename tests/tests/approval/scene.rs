@@ -8,6 +8,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{Phase, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_tests::cluster::space::group;
 use nudge_tests::cluster::{Cluster, Space};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
@@ -23,18 +24,8 @@ pub(crate) struct Shop {
 
 /// The right to approve, of one user alone.
 pub(crate) async fn allow(space: &Space, user: &str, subject: Value) -> Result<()> {
-    let name = format!("approve-{user}");
     let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "resourceNames": ["shop"], "verbs": ["approve"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [subject],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
-}
-
-pub(crate) fn group(name: &str) -> Value {
-    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name})
+    space.grant(&format!("approve-{user}"), rules, subject).await
 }
 
 impl Shop {

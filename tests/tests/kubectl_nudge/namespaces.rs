@@ -6,6 +6,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use nudge_tests::cluster::Space;
+use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
@@ -32,13 +33,7 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
         {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["*"]},
     ]);
-    space.create_object::<Role>(json!({"metadata": {"name": "admin"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "admin"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "admin"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("admin", rules, user("jane")).await?;
     let kubeconfig = cluster.folder().join("jane.kubeconfig");
     std::fs::write(&kubeconfig, cluster.kubeconfig_of(&cluster.user("jane", &[])))?;
     let reads = async || {

@@ -1,11 +1,11 @@
 //! Users approve and deny versions on the page, as the commands do, and see what others have decided.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ApprovalDecision, VersionApproval, VersionedConfig};
 use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
+use nudge_tests::cluster::space::user;
 use serde_json::json;
 
 use crate::acts::asks;
@@ -24,13 +24,7 @@ async fn awaiting(
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "watch", "approve"]},
         {"apiGroups": ["nudge.dev"], "resources": ["versionapprovals"], "verbs": ["get", "list", "watch", "create", "delete"]},
     ]);
-    space.create_object::<Role>(json!({"metadata": {"name": "reviewers"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "reviewers"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reviewers"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("reviewers", rules, user("bob")).await?;
     let approval = Patch::Merge(json!({"spec": {"rollout": {"approval": {}}}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &approval).await?;
     nudge(installation, &space, &["use", "shop", "1.0.1"]).await?;
