@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use serde_json::json;
 
 use crate::cluster::Space;
 use crate::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
+use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
 
 /// How long things may take, on a machine that has much else to do.
@@ -31,7 +31,8 @@ impl Installation<'_> {
 
     /// Starts the role sources, and waits until it leads.
     pub async fn sources(&self, options: &ReplicaOptions) -> Result<Replica> {
-        let replica = self.more_sources(options).await?;
+        let mut replica = self.more_sources(options).await?;
+        replica.health = replica.listens("health").await?;
         let waited = eventually(SOON, "the sources are led", async || leads(&replica).then_some(())).await;
         waited.with_context(|| format!("its log:\n{}", replica.log()))?;
         Ok(replica)
@@ -42,12 +43,15 @@ impl Installation<'_> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
         let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("key");
         let key = eventually(SOON, "the content key is there", filled).await?;
-        let folder = self.cluster.folder().join("sources-key");
-        fs::create_dir_all(&folder)?;
+        // Of each process, as in a pod.
+        let folder = tempfile::tempdir_in(self.cluster.folder())?.keep();
         let file = folder.join("key");
         fs::write(&file, &key.0).with_context(|| format!("can't write {}", file.display()))?;
-        let options =
-            options.with_more(&["--roles=sources".to_owned(), format!("--content-key-file={}", file.display())]);
+        let options = options.with_more(&[
+            "--roles=sources".to_owned(),
+            format!("--content-key-file={}", file.display()),
+            format!("--mirrors-dir={}", folder.join("mirrors").display()),
+        ]);
         self.start_as(SOURCES_ACCOUNT, &options, None).await
     }
 }
@@ -59,14 +63,12 @@ pub fn leads(replica: &Replica) -> bool {
 
 /// Allows the role sources to read one object, as the condition of a source says.
 pub async fn may_read(space: &Space, resource: &str, name: &str) -> Result<()> {
-    let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": ["get", "list", "watch"]}]);
-    let role = format!("nudge-source-{resource}-{name}");
-    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
-    Ok(())
+    may(space, &["get", "list", "watch"], resource, name).await
+}
+
+/// Allows the role sources to do so with one object, as the condition of a source says.
+pub async fn may(space: &Space, verbs: &[&str], resource: &str, name: &str) -> Result<()> {
+    let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": verbs}]);
+    let role = format!("nudge-source-{}-{}-{name}", verbs[0], resource.replace('/', "-"));
+    space.grant(&role, rules, account(SOURCES_ACCOUNT, NAMESPACE)).await
 }

@@ -93,6 +93,11 @@ impl OpenBao {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Where its admin asks.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// Where Nudge reaches it.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)

@@ -1,46 +1,43 @@
 //! Commits of a real git server become versions; every fault leaves the last one, and a credential goes to the hosts that its Secret names,
 //! and to no others.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::TcpListener;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::analysis::own_address;
-use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
-use nudge_tests::servers::git_repository::Repository;
+use nudge_tests::cluster::sources::may;
+use nudge_tests::cluster::space::user;
+use nudge_tests::servers::git_repository::{Repository, git};
 use nudge_tests::servers::git_server::{GitServer, TOKEN, USER};
 use nudge_tests::tools;
 use serde_json::{Value, json};
 
-use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
+use crate::scene::{
+    MIRRORS, condition, enabled, is, is_current, mirrors, nowhere_logged, patched, shared, source, until,
+};
 
-/// A server at an address of this machine that is not the loopback.
-pub(crate) async fn server() -> Result<Option<GitServer>> {
+/// A server at an address of this machine that is not the loopback, with locations of nginx that come before its own.
+pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
     let Some(ip) = own_address()? else {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");
         return Ok(None);
     };
     let address = TcpListener::bind((ip, 0))?.local_addr()?;
-    GitServer::start_at(address, "location /moved/ { return 302 https://localhost:1/; }").await
+    GitServer::start_at(address, more).await
 }
 
 /// A Secret with credentials that sources may read.
 pub(crate) async fn credentials(space: &Space, name: &str, hosts: &str, data: &Value) -> Result<()> {
     let metadata = json!({"name": name, "annotations": {"nudge.dev/allowed-hosts": hosts}});
     space.create_object::<Secret>(json!({"metadata": metadata, "stringData": data})).await?;
-    let role = format!("nudge-secret-{name}");
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
+    may(space, &["get"], "secrets", name).await
 }
 
 async fn data(space: &Space, version: &str) -> Result<Value> {
@@ -51,7 +48,7 @@ async fn data(space: &Space, version: &str) -> Result<Value> {
 #[tokio::test]
 async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
     let Some(space) = enabled("git", false).await? else { return Ok(()) };
-    let Some(server) = server().await? else { return Ok(()) };
+    let Some(server) = server("location /moved/ { return 302 https://localhost:1/; }").await? else { return Ok(()) };
     let repository = Repository::new(server.root(), "shop")?;
     repository.write("config/prod/db/pool", "10\n")?;
     repository.write("config/prod/notes.md", "not for pods\n")?;
@@ -129,6 +126,38 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
 }
 
 #[tokio::test]
+async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<()> {
+    let Some(space) = enabled("git-large", false).await? else { return Ok(()) };
+    let Some(server) = server("").await? else { return Ok(()) };
+    let [large, small] = [Repository::new(server.root(), "large")?, Repository::new(server.root(), "small")?];
+    let mut random = vec![0; MIRRORS + MIRRORS / 8];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    for folder in [large.work(), large.served()] {
+        git(folder, &["config", "core.compression", "0"])?;
+    }
+    large.write("config/prod/large", random)?;
+    large.commit("large")?;
+    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"});
+    for name in ["large", "small"] {
+        let url = server.url(&format!("open/{name}"));
+        let git = json!({"git": {"url": url, "path": "config/prod", "ca": server.ca()}});
+        source(&space, name, &git, &more).await?;
+    }
+    let says = format!("takes more than {MIRRORS} bytes on disk");
+    let refused = until(&space, "large", &says, |status| condition(status, "Fetched").2.contains(&says)).await?;
+    ensure!(is("FetchFailed")(&refused), "{refused:?}");
+    ensure!(refused.version.is_none() && space.api::<VersionedConfig>().get_opt("large").await?.is_none());
+    let first = is_current(&space, "small", None).await?;
+    space.api::<ConfigSource>().delete("large", &DeleteParams::default()).await?;
+    small.write("config/prod/a.conf", "two\n")?;
+    small.commit("second")?;
+    is_current(&space, "small", Some(&first)).await?;
+    let bytes = mirrors().await?;
+    ensure!((1.0..=MIRRORS as f64).contains(&bytes), "{bytes} bytes");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("git-lent", false).await? else { return Ok(()) };
@@ -137,12 +166,7 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]},
     ]);
-    space.create_object::<Role>(json!({"metadata": {"name": "eve"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "eve"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "eve"},
-        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("eve", rules, user("eve")).await?;
     let client = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
     let sources = Api::<ConfigSource>::namespaced(client, &space.name);
     let of = |name: &str, from: Value| {

@@ -17,5 +17,6 @@ mod rotation;
 mod scene;
 mod slow;
 mod takeover;
+mod unchanged;
 mod validity;
 mod vault;

@@ -16,8 +16,17 @@ use serde_json::{Value, json};
 use crate::git::credentials;
 use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, source, until};
 
+/// A registry at an address of this machine that is not the loopback.
+pub(crate) async fn registry() -> Result<Option<Registry>> {
+    let Some(ip) = own_address()? else {
+        tools::skipped("this machine has no address but the loopback, to which nothing is sent");
+        return Ok(None);
+    };
+    Registry::start_at(TcpListener::bind((ip, 0))?.local_addr()?).await
+}
+
 /// `kubectl nudge` with the registry's authority and a docker config.
-fn nudge(folder: &Path, registry: &Registry, password: &str, arguments: &[&str]) -> Result<(bool, String)> {
+pub(crate) fn nudge(folder: &Path, registry: &Registry, password: &str, arguments: &[&str]) -> Result<(bool, String)> {
     let (ca, config) = (folder.join("ca.crt"), folder.join("config.json"));
     fs::write(&ca, registry.ca())?;
     fs::write(&config, registry.docker_config(password).to_string())?;
@@ -30,11 +39,8 @@ fn nudge(folder: &Path, registry: &Registry, password: &str, arguments: &[&str])
 #[tokio::test]
 async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Result<()> {
     let Some(space) = enabled("oci", false).await? else { return Ok(()) };
-    let Some(ip) = own_address()? else {
-        tools::skipped("this machine has no address but the loopback, to which nothing is sent");
-        return Ok(());
-    };
-    let Some(registry) = Registry::start_at(TcpListener::bind((ip, 0))?.local_addr()?).await? else { return Ok(()) };
+    let Some(registry) = registry().await? else { return Ok(()) };
+    let ip = own_address()?.context("no address")?;
     let home = tempfile::tempdir()?;
     let folder = home.path().join("config");
     fs::create_dir_all(folder.join("db"))?;

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Patch, PatchParams};
 use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT, bind};
-use nudge_tests::cluster::sources::may_read;
+use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::sources::{may, may_read};
 use nudge_tests::{Installation, Replica, ReplicaOptions};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long things may take, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// The most bytes of the mirrors of the role sources that tests share.
+pub(crate) const MIRRORS: usize = 64 * 1024 * 1024;
 
 static SHARED: OnceCell<Option<Replica>> = OnceCell::const_new();
 
@@ -24,9 +26,16 @@ pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
     let sources = SHARED.get_or_try_init(async || {
         installation.apply_sources().await?;
-        installation.sources(&ReplicaOptions::default()).await.map(Some)
+        let options = ReplicaOptions::with(&[format!("--mirrors-mib={}", MIRRORS >> 20).as_str()]);
+        installation.sources(&options).await.map(Some)
     });
     Ok(sources.await?.as_ref().map(|_| installation))
+}
+
+/// The bytes of these mirrors.
+pub(crate) async fn mirrors() -> Result<f64> {
+    let sources = SHARED.get().and_then(Option::as_ref).context("no sources")?;
+    sources.metric("nudge_source_mirrors_bytes").await
 }
 
 /// Fails if one of these stands in a log of the role sources, or of the control plane.
@@ -72,14 +81,7 @@ pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Val
 
 /// Lets the role sources decide about the published Secret of this name, as its message says.
 pub(crate) async fn may_publish(space: &Space, name: &str) -> Result<()> {
-    let role = format!("nudge-source-publish-{name}");
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["update"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
+    may(space, &["update"], "secrets", name).await
 }
 
 pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()> {

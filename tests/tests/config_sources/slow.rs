@@ -30,7 +30,7 @@ fn silent() -> Result<(String, Arc<Mutex<Vec<TcpStream>>>)> {
 async fn slow_servers_of_one_namespace_do_not_take_the_turns_of_others() -> Result<()> {
     let Some(slow) = enabled("git-slow", false).await? else { return Ok(()) };
     let Some(quick) = enabled("git-quick", false).await? else { return Ok(()) };
-    let Some(server) = server().await? else { return Ok(()) };
+    let Some(server) = server("").await? else { return Ok(()) };
     Repository::new(server.root(), "shop")?;
     let (url, taken) = silent()?;
     // Other paths are other repositories, which wait for no common mirror.

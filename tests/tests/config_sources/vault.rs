@@ -4,23 +4,25 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_tests::Installation;
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::{NAMESPACE, SOURCES_ACCOUNT};
+use nudge_tests::cluster::sources::may;
+use nudge_tests::cluster::space::user;
+use nudge_tests::cluster::tokens::claims;
 use nudge_tests::servers::openbao::{OpenBao, ROOT};
 use serde_json::{Value, json};
 
-use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, shared, source, until};
+use crate::git::server;
+use crate::scene::{condition, enabled, is, is_current, nowhere_logged, patched, quick, shared, source, until};
 
 /// The value of a secret, which is nowhere else.
 const VALUE: &str = "hunter2-of-vault";
 
 /// A server that knows the cluster by the auth method `kubernetes`.
-async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
+pub(crate) async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Option<(OpenBao, String)>> {
     let Some(bao) = OpenBao::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).await? else { return Ok(None) };
     let cluster = installation.cluster;
     let reviewer = bao.knows(space, &cluster.url(), &cluster.authority().certificate()).await?;
@@ -28,21 +30,14 @@ async fn openbao(installation: &Installation<'_>, space: &Space) -> Result<Optio
     Ok(Some((bao, reviewer)))
 }
 
-fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Value {
+pub(crate) fn from(bao: &OpenBao, role: &str, account: &str, kv: &Value) -> Value {
     let auth = json!({"kubernetes": {"role": role, "serviceAccount": account}});
     json!({"vault": {"address": bao.url(), "ca": bao.ca(), "auth": auth, "kv": kv}})
 }
 
 /// Lets sources have tokens of an account, as the condition says.
-async fn may_have_tokens(space: &Space, account: &str) -> Result<()> {
-    let role = format!("nudge-source-{account}");
-    let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": role}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": SOURCES_ACCOUNT, "namespace": NAMESPACE}],
-    });
-    space.create_object::<RoleBinding>(binding).await.map(drop)
+pub(crate) async fn may_have_tokens(space: &Space, account: &str) -> Result<()> {
+    may(space, &["create"], "serviceaccounts/token", account).await
 }
 
 async fn value(space: &Space, config: &str, version: &str, key: &str) -> Result<String> {
@@ -145,6 +140,43 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
 }
 
 #[tokio::test]
+async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alone() -> Result<()> {
+    let Some(installation) = shared().await? else { return Ok(()) };
+    let Some(space) = enabled("audience", true).await? else { return Ok(()) };
+    let Some((bao, _)) = openbao(installation, &space).await? else { return Ok(()) };
+    // What stands between keeps what is sent.
+    let keeps = format!("location /v1/ {{ client_body_in_file_only on; proxy_pass http://{}; }}", bao.admin());
+    let Some(front) = server(&keeps).await? else { return Ok(()) };
+    let address = front.url("").trim_end_matches('/').to_owned();
+    space.service_account("shop").await?;
+    may_have_tokens(&space, "shop").await?;
+    bao.allow("shop", (&space.name, "shop"), "secret/data/shop")?;
+    bao.bao(&["kv", "put", "secret/shop", &format!("pin={VALUE}")])?;
+    let mut vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
+    (vault["vault"]["address"], vault["vault"]["ca"]) = (json!(address), json!(front.ca()));
+    quick(&space, "shop", &vault).await?;
+    let refused = until(&space, "shop", "the role is for another address", is("FetchFailed")).await?;
+    let message = condition(&refused, "Fetched").2;
+    for part in ["it refuses service account shop for role shop (status 403)", "audience of the role", &address] {
+        ensure!(message.contains(part), "{part}: {message}");
+    }
+    bao.bao(&["write", "auth/kubernetes/role/shop", &format!("audience={address}")])?;
+    patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
+    let version = is_current(&space, "shop", None).await?;
+    ensure!(value(&space, "shop", &version, "pin").await? == VALUE);
+    let mut sent = 0;
+    for body in std::fs::read_dir(front.root().join("t1"))? {
+        let login: Value = serde_json::from_slice(&std::fs::read(body?.path())?)?;
+        let claims = claims(login["jwt"].as_str().context("no token")?)?;
+        let subject = format!("system:serviceaccount:{}:shop", space.name);
+        ensure!((&claims["aud"], &claims["sub"]) == (&json!([address]), &json!(subject)), "{claims}");
+        sent += 1;
+    }
+    ensure!(sent >= 2, "{sent} logins");
+    nowhere_logged(&[VALUE, "eyJhbGci"]).await
+}
+
+#[tokio::test]
 async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
     let Some(installation) = shared().await? else { return Ok(()) };
     let Some(space) = enabled("vault-lent", true).await? else { return Ok(()) };
@@ -155,12 +187,7 @@ async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
     ]);
-    space.create_object::<Role>(json!({"metadata": {"name": "eve"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "eve"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "eve"},
-        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("eve", rules, user("eve")).await?;
     let client = installation.cluster.client(&eve).await?;
     let sources = Api::<ConfigSource>::namespaced(client, &space.name);
     let vault = |address: &str| {
@@ -178,12 +205,7 @@ async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
         ensure!(said.contains("spec.from.vault.address"), "{said}");
     }
     let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["payment"], "verbs": ["create"]}]);
-    space.create_object::<Role>(json!({"metadata": {"name": "pays"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "pays"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pays"},
-        "subjects": [{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}],
-    });
-    space.create_object::<RoleBinding>(binding).await?;
+    space.grant("pays", rules, user("eve")).await?;
     let made = nudge_tests::eventually(crate::scene::SOON, "who has the right may", async || {
         sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com")).ok()?).await.ok()
     });
