@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{
@@ -18,12 +19,15 @@ use nudge_api::{
 };
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
+use nudge_tests::cluster::space::user;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{
-    Cluster, Finished, Installation, Pod, Replica, ReplicaOptions, binary, eventually, ports, subscriber, tools,
+    Cluster, Finished, Installation, Pod, Process, Replica, ReplicaOptions, binary, eventually, ports, subscriber,
+    tools,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 const LONG: Duration = Duration::from_mins(2);
 const SECRET: &str = "hidden-4711";
@@ -170,6 +174,15 @@ fn kept(spaces: &[&Space]) -> Vec<String> {
     of_nudge.into_iter().chain(of_spaces).map(|prefix| format!("/registry/{prefix}")).collect()
 }
 
+/// A rollout whose first step is watched until somebody says otherwise.
+fn in_steps() -> Value {
+    json!({"steps": [{"pods": 1}], "minReadySeconds": 600, "bakeSeconds": 0})
+}
+
+fn in_the_middle(status: &VersionedConfigStatus) -> bool {
+    status.rollout.stage == Some(RolloutStage::Moving) && status.rollout.step == 1 && status.pods.summary == "3/3"
+}
+
 #[tokio::test]
 async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<()> {
     let Some(mut cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
@@ -188,18 +201,11 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         calm.set(json!({"current": "2"})).await?;
         calm.until("2 is current", |status| status.phase == Phase::Current && status.current.as_deref() == Some("2"))
             .await?;
-        // The first step is watched until somebody says otherwise.
-        let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 600, "bakeSeconds": 0});
-        moving = Shop::new(&installation, "moving", &rollout).await?;
+        moving = Shop::new(&installation, "moving", &in_steps()).await?;
         moving.populate(addresses.1, 3).await?;
         moving.make("2").await?;
         moving.set(json!({"current": "2"})).await?;
-        let step = |status: &VersionedConfigStatus| {
-            status.rollout.stage == Some(RolloutStage::Moving)
-                && status.rollout.step == 1
-                && status.pods.summary == "3/3"
-        };
-        let status = moving.until("one pod runs 2", step).await?;
+        let status = moving.until("one pod runs 2", in_the_middle).await?;
         before = (calm.until("it is at rest", |_| true).await?, status);
         ensure!(moving.assigned(&before.1).iter().flatten().filter(|it| *it == "2").count() == 1);
         let (key, recipient) = age_key(keys.path())?;
@@ -279,18 +285,21 @@ fn kubeconfig(cluster: &Cluster, folder: &Path, user: &str) -> Result<PathBuf> {
 }
 
 /// Binds a ClusterRole of `deploy/base` to a user in the namespace.
-async fn may(space: &Space, user: &str, role: &str) -> Result<()> {
+async fn may(space: &Space, name: &str, role: &str) -> Result<()> {
     let binding = json!({
-        "metadata": {"name": format!("{user}-{role}")},
+        "metadata": {"name": format!("{name}-{role}")},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+        "subjects": [user(name)],
     });
     space.create_object::<RoleBinding>(binding).await.map(drop)
 }
 
 /// Deletes the config, and waits until its versions are gone.
 async fn lose(space: &Space) -> Result<()> {
-    space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
+    let (configs, force) = (space.api::<VersionedConfig>(), json!({"nudge.dev/force-delete": "true"}));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": force}}));
+    configs.patch("shop", &PatchParams::default(), &patch).await?;
+    configs.delete("shop", &DeleteParams::default()).await?;
     let selector = ListParams::default().labels("nudge.dev/config=shop");
     let gone = async || {
         let (maps, secrets) = (space.api::<ConfigMap>(), space.api::<Secret>());
@@ -381,6 +390,97 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     Ok(())
 }
 
+/// Lets the API server ask here before it creates a ConfigMap or changes a config of the namespace: what writes one waits for as long as its
+/// connection is kept, and then goes on.
+async fn gate(space: &Space) -> Result<TcpListener> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let label = json!({"gate": space.name});
+    let patch = Patch::Merge(json!({"metadata": {"labels": label}}));
+    Api::<Namespace>::all(space.client.clone()).patch(&space.name, &PatchParams::default(), &patch).await?;
+    let rule = |group: &str, resource: &str, operation: &str| json!({"apiGroups": [group], "apiVersions": ["*"], "resources": [resource], "operations": [operation]});
+    let webhook = json!({
+        "name": "gate.example.com", "clientConfig": {"url": format!("https://{}/", listener.local_addr()?)},
+        "rules": [rule("", "configmaps", "CREATE"), rule("nudge.dev", "versionedconfigs", "UPDATE")],
+        "namespaceSelector": {"matchLabels": label}, "failurePolicy": "Ignore", "timeoutSeconds": 30,
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    });
+    let object = json!({"metadata": {"name": format!("gate-{}", space.name)}, "webhooks": [webhook]});
+    let webhooks = Api::<ValidatingWebhookConfiguration>::all(space.client.clone());
+    webhooks.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    // The API server knows of it a moment later.
+    let (maps, probe) = (space.api::<ConfigMap>(), serde_json::from_value(json!({"metadata": {"name": "probe"}}))?);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    loop {
+        tokio::select! {
+            asked = listener.accept() => return Ok(asked.map(|_| listener)?),
+            _ = maps.create(&dry, &probe) => {}
+        }
+    }
+}
+
+/// Kills an import at the first write before which this holds, and returns the config as it is then.
+async fn killed(
+    cluster: &Cluster,
+    space: &Space,
+    gate: &TcpListener,
+    file: &str,
+    reached: impl AsyncFn(&VersionedConfig) -> bool,
+) -> Result<VersionedConfig> {
+    let mut command = Command::new(binary::kubectl_nudge()?);
+    command.args(["import", file, "--kubeconfig"]).arg(cluster.kubeconfig()).stderr(Stdio::null());
+    let mut import = Process::spawn("import", &mut command)?;
+    loop {
+        let asked = tokio::time::timeout(LONG, gate.accept()).await.context("it ended without that")??;
+        if let Some(config) = space.api::<VersionedConfig>().get_opt("shop").await?
+            && reached(&config).await
+        {
+            import.kill()?;
+            return Ok(config);
+        }
+        drop(asked);
+    }
+}
+
+fn is_importing(config: &VersionedConfig) -> bool {
+    config.annotations().contains_key("nudge.dev/importing")
+}
+
+#[tokio::test]
+async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_notified() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let (cluster, folder) = (installation.cluster, tempfile::tempdir()?);
+    let mut shop = Shop::new(installation, "killed", &in_steps()).await?;
+    shop.populate(replica.hub, 3).await?;
+    shop.make("2").await?;
+    shop.set(json!({"current": "2"})).await?;
+    let before = shop.until("one pod runs 2", in_the_middle).await?;
+    let notified = shop.notified();
+    ensure!(notified.concat() == ["2"], "{notified:?}");
+    let file = folder.path().join("nudge.yaml");
+    let file = file.to_str().context("a path")?;
+    ends(cluster, 0, &["export", "-n", &shop.space.name, "-o", file]).await?;
+    lose(&shop.space).await?;
+
+    // When the first version is there and the second one is not, and when the status is written and the import has not ended.
+    let (gate, maps) = (gate(&shop.space).await?, shop.space.api::<ConfigMap>());
+    let has = async |name: &str| maps.get_opt(name).await.is_ok_and(|found| found.is_some());
+    let config = killed(cluster, &shop.space, &gate, file, async |_| has("shop-1").await).await?;
+    ensure!(is_importing(&config) && !has("shop-2").await, "{config:#?}");
+    let written = async |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.identity.is_some());
+    let config = killed(cluster, &shop.space, &gate, file, written).await?;
+    ensure!(is_importing(&config) && has("shop-2").await, "{config:#?}");
+    drop(gate);
+    ends(cluster, 0, &["import", file]).await?;
+
+    let runs = |status: &VersionedConfigStatus| status.observed_generation.is_some() && in_the_middle(status);
+    let after = shop.until("it goes on", runs).await?;
+    ensure!(shop.assigned(&before) == shop.assigned(&after) && before.identity == after.identity, "{after:#?}");
+    ensure!(shop.notified() == notified, "{:?}", shop.notified());
+    let all = shop.space.api::<VersionedConfig>().list(&ListParams::default()).await?;
+    ensure!(!all.items.is_empty() && !all.iter().any(is_importing), "{all:#?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_tampered_export_is_refused_and_names_the_object() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
@@ -391,8 +491,9 @@ async fn a_tampered_export_is_refused_and_names_the_object() -> Result<()> {
     ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-o", path]).await?;
     lose(&shop.space).await?;
     let text = std::fs::read_to_string(&file)?;
-    let tampered = text.replacen("number: \"1\"", "number: \"9\"", 1);
-    ensure!(tampered != text, "{text}");
+    // The last one is in the version, whether or not the published ConfigMap has it already.
+    let (before, after) = text.rsplit_once("number: \"1\"").with_context(|| text.clone())?;
+    let tampered = format!("{before}number: \"9\"{after}");
     std::fs::write(&file, tampered)?;
     let refused = ends(installation.cluster, 1, &["import", path]).await?.stderr;
     let names = "/shop-1 does not have the content that was sealed as part of version 1 of config";
@@ -410,13 +511,7 @@ async fn who_may_only_edit_can_neither_switch_nudge_off_nor_write_a_status() -> 
         {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": verbs},
         {"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]},
     ]);
-    shop.space.create_object::<Role>(json!({"metadata": {"name": "like-edit"}, "rules": rules})).await?;
-    let binding = json!({
-        "metadata": {"name": "like-edit"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "like-edit"},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "eve"}],
-    });
-    shop.space.create_object::<RoleBinding>(binding).await?;
+    shop.space.grant("like-edit", rules, user("eve")).await?;
     let eve = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
     let configs: Api<VersionedConfig> = Api::namespaced(eve, &shop.space.name);
     let annotate = |value: Value| Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": value}}}));
