@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
 /// The most bytes of the mirrors of the role sources that tests share.
-pub(crate) const MIRRORS: usize = 64 * 1024 * 1024;
+pub(crate) const MIRRORS: u32 = 64 * 1024 * 1024;
 
 static SHARED: OnceCell<Option<Replica>> = OnceCell::const_new();
 

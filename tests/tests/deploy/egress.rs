@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::networking::v1::{IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use nudge_tests::cluster::installation::deploy;
 use serde_json::{Value, json};
@@ -76,7 +77,7 @@ fn is_peer(peer: &NetworkPolicyPeer, to: &To) -> Result<bool> {
             Ok(is_in)
         }
         NetworkPolicyPeer { namespace_selector: Some(all), pod_selector: None, .. } => {
-            ensure!(*all == Default::default(), "selectors of namespaces are not evaluated here");
+            ensure!(*all == LabelSelector::default(), "selectors of namespaces are not evaluated here");
             Ok(to.is_pod)
         }
         other => bail!("{other:?} is not evaluated here"),
