@@ -68,7 +68,7 @@ impl Mirrors {
     }
 
     /// The files of a repository, unless its revision is the commit that the caller knows with the same path. The caller bounds how many are
-    /// fetched at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory.
+    /// fetched at the same time: each may take two minutes, 2 GiB of disk, and 256 MiB of memory for each process.
     pub async fn fetch(&self, request: &Request<'_>, known: Option<&str>) -> Result<Fetched, GitError> {
         request.check()?;
         if matches!(request.revision, Revision::Commit(id) if Some(id.as_str()) == known) {
