@@ -72,7 +72,7 @@ pub(crate) struct Options {
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Also write the JSON to this file; tests/plot-fleet draws it
+    /// Also write the JSON to this file; tests/bench/plot-fleet draws it
     #[arg(long)]
     save: Option<PathBuf>,
 }
