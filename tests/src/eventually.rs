@@ -4,43 +4,45 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Between two looks: short beside what is waited for, long beside the cost of looking.
-const PAUSE: Duration = Duration::from_millis(2);
+/// The shortest and the longest pause between two looks.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+
+/// Returns the pause after so long a wait: short beside it, and long beside the cost of looking, since what looks takes the processor of what
+/// is waited for.
+fn pause_after(waited: Duration) -> Duration {
+    (waited / 32).clamp(PAUSE.0, PAUSE.1)
+}
 
 /// Asks `condition` again and again until it gives a value; after `within` it is an error that names `what`.
 ///
 /// Something that is only true or false says so with `.then_some(())`.
 pub async fn eventually<T>(within: Duration, what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> Result<T> {
-    let deadline = Instant::now() + within;
+    let began = Instant::now();
     loop {
         if let Some(value) = condition().await {
             return Ok(value);
         }
-        if Instant::now() >= deadline {
+        if began.elapsed() >= within {
             bail!("not within {within:?}: {what}");
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause_after(began.elapsed())).await;
     }
 }
 
 /// [`eventually`] for code that does not await, such as a destructor.
 pub fn eventually_blocking<T>(within: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> Result<T> {
-    let deadline = Instant::now() + within;
+    let began = Instant::now();
     loop {
         if let Some(value) = condition() {
             return Ok(value);
         }
-        if Instant::now() >= deadline {
+        if began.elapsed() >= within {
             bail!("not within {within:?}: {what}");
         }
-        pause();
+        // The one place that sleeps: a step of a wait that has a condition and a deadline.
+        #[allow(clippy::disallowed_methods)]
+        std::thread::sleep(pause_after(began.elapsed()));
     }
-}
-
-/// The one place that sleeps: a step of a wait that has a condition and a deadline.
-#[allow(clippy::disallowed_methods)]
-fn pause() {
-    std::thread::sleep(PAUSE);
 }
 
 #[cfg(test)]
@@ -55,6 +57,12 @@ mod tests {
             (asked == 3).then_some(asked)
         });
         assert_eq!(value.unwrap(), 3);
+    }
+
+    #[test]
+    fn looks_become_rare_in_a_long_wait() {
+        let pauses = [0, 320, 3200, 60_000].map(|waited| pause_after(Duration::from_millis(waited)).as_millis());
+        assert_eq!(pauses, [2, 10, 50, 50]);
     }
 
     #[tokio::test]
