@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 /// Each crate with what it may use of the workspace. ARCHITECTURE.md draws the same picture.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("nudge-protocol", &[]),
     ("nudge-server", &["nudge-protocol"]),
     ("nudge-agent", &["nudge-protocol", "nudge-server"]),
@@ -77,6 +77,7 @@ const LAYERS: [(&str, &[&str]); 22] = [
     ("nudge-tests", &["nudge-api", "nudge-core", "nudge-protocol"]),
     // The simulator drives the functions that decide.
     ("nudge-bench", &["nudge-api", "nudge-core", "nudge-protocol", "nudge-tests"]),
+    ("nudge-fuzz-replay", &[]),
     ("nudge-example-rust", &[]),
 ];
 

@@ -16,7 +16,7 @@ mod session;
 mod settings;
 mod signature;
 mod stderr;
-#[cfg(fuzzing)]
+#[doc(hidden)]
 pub mod text;
 mod tree;
 mod url;

@@ -1,7 +1,7 @@
 //! What an analysis reads of users and of servers that they name: answers, queries, addresses, and the hosts that a Secret is for.
 //!
 //! The first line is an address, the second one a list of hosts, and the rest a query and an answer.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use hyper::{Request, header};
 use libfuzzer_sys::{Corpus, fuzz_target};

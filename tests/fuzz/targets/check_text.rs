@@ -1,7 +1,7 @@
 //! The reason for which a container refuses a version: what is shown is one bounded line, and holds no value.
 //!
 //! The input is a value behind its length, and the text.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

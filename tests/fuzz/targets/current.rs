@@ -1,6 +1,6 @@
 //! What a `current` file holds, and where a `current` link points, names a version beside it or nothing.
 //! The input is the file's content; for the link it is the folder's path, a newline, and the target.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

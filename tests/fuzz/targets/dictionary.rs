@@ -1,6 +1,6 @@
 //! Values come out of the dictionary as they went in: as JSON, one by one, for a shell, and in events about changes.
 //! The input is blocks with an empty line between them; a block is a line `CONFIG KEY` and then the value, whatever it is.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

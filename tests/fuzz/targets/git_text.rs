@@ -1,7 +1,7 @@
 //! What git's servers, repositories and programs say, and the URLs and revisions of users.
 //!
 //! The first byte says what the rest is.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use hyper::Request;
 use libfuzzer_sys::{Corpus, fuzz_target};

@@ -2,7 +2,7 @@
 //! wanted.
 //!
 //! The first byte says what is looked for.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
 use nudge_oci::{Limits, unpack};

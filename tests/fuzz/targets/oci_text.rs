@@ -1,7 +1,7 @@
 //! What users and registries write of artifacts: references, docker configs, and the header `WWW-Authenticate`.
 //!
 //! The first line is a reference, and the rest a header and a docker config.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
 use nudge_oci::{Challenge, Credential, Located, Reference, credential_of, read_challenges};

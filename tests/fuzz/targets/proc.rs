@@ -1,5 +1,5 @@
 //! Files of `/proc`, whole and with the input as a process's name: no parser panics, and no name passes for another field.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::proc::{cgroup_names_container, parse_children, parse_start_time, parse_status};

@@ -1,5 +1,5 @@
 //! A request line, `GET /config?format=env`, is routed without a panic, to what it says and nothing else.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use hyper::Method;
 use libfuzzer_sys::{Corpus, fuzz_target};

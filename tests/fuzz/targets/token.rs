@@ -1,5 +1,5 @@
 //! Nothing but the token authorizes, alone or behind `Bearer`, however near it comes.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use nudge_agent::identity::Token;
