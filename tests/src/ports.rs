@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
@@ -20,13 +20,20 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A port of 127.0.0.1 that nobody listens on, another one at each call.
 pub fn free() -> Result<u16> {
+    Ok(free_at(Ipv4Addr::LOCALHOST)?.port())
+}
+
+/// The same at another address of this machine.
+pub fn free_at(ip: impl Into<IpAddr>) -> Result<SocketAddr> {
+    let ip = ip.into();
     for _ in 0..TRIES {
         // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
         let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
         let port = RANGE.start + u16::try_from(random)?;
         let is_new = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
-        if is_new && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return Ok(port);
+        let address = SocketAddr::new(ip, port);
+        if is_new && TcpListener::bind(address).is_ok() {
+            return Ok(address);
         }
     }
     bail!("no port of {RANGE:?} is free");

@@ -7,10 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{Phase, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Options;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{at_once, create_part};
-use nudge_tests::{Cluster, Installation, Pair, Pod, eventually, subscriber};
+use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
@@ -279,48 +278,5 @@ async fn what_is_applied_again_and_again_is_not_fought_for() -> Result<()> {
         ensure!(before.metadata.annotations == after.metadata.annotations, "{said}");
         ensure!(before.metadata.resource_version == after.metadata.resource_version, "nothing is written: {said}");
     }
-    Ok(())
-}
-
-#[tokio::test]
-async fn the_last_twenty_are_kept() -> Result<()> {
-    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
-    let shop = Shop::new(installation, at_once()).await?;
-    let names: Vec<String> = (2..=25).map(|number| number.to_string()).collect();
-    for name in &names {
-        shop.wants(name).await?;
-        shop.is_current(name).await?;
-    }
-    let releases = shop.is_current("25").await?;
-    let kept: Vec<&str> = releases.iter().map(|release| release.version.as_str()).collect();
-    ensure!(kept == names[4..], "{kept:?}");
-    ensure!(
-        releases
-            .iter()
-            .all(|release| release.outcome == Some(ReleaseOutcome::Current) && release.requested_by.is_some())
-    );
-    Ok(())
-}
-
-/// The record of a release that two leaders have moved is one, with the steps of both.
-#[tokio::test]
-async fn another_leader_goes_on_with_the_record() -> Result<()> {
-    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
-    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let mut pair = Pair::start(&installation).await?;
-    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 3600, "bakeSeconds": 0});
-    let shop = Shop::new(&installation, rollout).await?;
-    let _pods = [shop.subscriber(pair.hub(), "web-1").await?, shop.subscriber(pair.hub(), "web-2").await?];
-    shop.stands("both run it", |status| status.pods.summary == "2/2").await?;
-    shop.wants("2").await?;
-    let before = shop.stands("the first step is out", |status| status.rollout.step == 1).await?.releases;
-    pair.kill(pair.leader().await?)?;
-    pair.leader().await?;
-    shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    let release = shop.ends("2", ReleaseOutcome::Current).await?;
-    let open = before.last().context("none")?;
-    ensure!(release.is_same(open) && release.steps[..1] == open.steps[..] && release.steps.len() == 2, "{release:?}");
-    ensure!(release.requested_by.is_none(), "without a webhook nobody knows: {release:?}");
-    ensure!(shop.is_current("2").await?.len() == 2);
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Without Nudge a namespace can be deleted, and removing Nudge deletes nothing that users created.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{at_once, create_part, deploy};
@@ -47,29 +47,6 @@ async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
         Ok((map.name_any(), serde_json::to_string(&map)?))
     })
     .collect()
-}
-
-#[tokio::test]
-#[allow(clippy::print_stderr)] // a measurement for a manual run
-async fn a_namespace_is_deleted_while_the_injector_is_away() -> Result<()> {
-    let options = Options::default().controllers(&["namespace", "serviceaccount", "garbagecollector"]);
-    let Some(cluster) = Cluster::start(&options).await? else { return Ok(()) };
-    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let mut replica = installation.guarded_replica().await?;
-    let space = with_config(&installation, "terminating").await?;
-    // The webhook is in force, without which the next steps would show nothing.
-    let current = space.api::<ConfigMap>();
-    let refused = async || {
-        current.delete("shop-2", &DeleteParams::default().dry_run()).await.err().map(|error| error.to_string())
-    };
-    let message = eventually(SOON, "the current version can't be deleted", refused).await?;
-    ensure!(message.contains("shop-2"), "{message}");
-    replica.process.stop()?;
-
-    let began = Instant::now();
-    space.delete(Duration::from_mins(1)).await?;
-    eprintln!("the namespace was gone after {:?}", began.elapsed());
-    Ok(())
 }
 
 #[tokio::test]

@@ -10,12 +10,11 @@ use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{agent_token, at_once, create_part, hub_ca, injected_pod};
 use nudge_tests::cluster::{Options, Space};
-use nudge_tests::{Balancer, Cluster, Installation, Pair, Pod, ReplicaOptions, eventually, subscriber};
+use nudge_tests::{Balancer, Cluster, Installation, Pod, ReplicaOptions, eventually, subscriber};
 use serde_json::json;
 
 /// A lease must run out first where the leader was killed.
 const LONG: Duration = Duration::from_mins(2);
-const VERSIONS: usize = 50;
 
 async fn create_versions(space: &Space, count: usize) -> Result<()> {
     for number in 1..=count {
@@ -79,30 +78,6 @@ async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
     let all = printed(pod);
     ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
     proven(space, number).await
-}
-
-#[tokio::test]
-async fn the_leader_is_killed_in_the_middle_of_fifty_activations() -> Result<()> {
-    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
-    let Some(installation) = Installation::apply(&cluster).await? else { return Ok(()) };
-    let mut pair = Pair::start(&installation).await?;
-    let space = create_shop(&installation, VERSIONS).await?;
-    let mut pods = Vec::new();
-    for number in 0..4 {
-        pods.push(web(&space, pair.hub(), &format!("web-{number}")).await?);
-    }
-    for number in 2..=VERSIONS {
-        activate(&space, number).await?;
-        if number == VERSIONS / 2 {
-            pair.kill(pair.leader().await?)?;
-        }
-        // A change of mind during a move sends pods back to what is proven, before they go on.
-        proven(&space, number).await?;
-    }
-    for pod in &mut pods {
-        reaches(&space, pod, VERSIONS).await?;
-    }
-    Ok(())
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
@@ -318,67 +318,6 @@ async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> 
     victim.create_object::<VersionedConfig>(object).await?;
     let own = status(&victim, "thief", "it has an identity", |status| status.identity.is_some()).await?;
     assert_ne!(own.identity, copied);
-    Ok(())
-}
-
-/// The requests of deploy/README.md, "Backup".
-#[tokio::test]
-async fn a_config_is_restored_with_its_identity_and_its_versions() -> Result<()> {
-    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
-    let space = installation.enabled("restore").await?;
-    bind(&space, "nudge-secrets").await?;
-    config(&space, "keys", json!({"current": "1"})).await?;
-    version(&space, "keys", "1", "one").await?;
-    create_part::<Secret>(&space, secret("keys", "2", "hidden-4711")).await?;
-    create_part::<Secret>(&space, secret("keys", "3", "gone")).await?;
-    status(&space, "keys", "all are sealed", |status| status.versions.len() == 3 && status.current.is_some()).await?;
-    set_current(&space, "keys", "2").await?;
-    space.api::<Secret>().delete("keys-3", &DeleteParams::default()).await?;
-    let all = |status: &VersionedConfigStatus| is_current("2")(status) && status.retired.len() == 1;
-    let before = status(&space, "keys", "2 is current", all).await?;
-    let uid = space.api::<VersionedConfig>().get("keys").await?.uid();
-
-    // Everything is lost. Until the namespace is enabled again, Nudge leaves alone what is in it.
-    let enable = async |value: Value| -> Result<()> {
-        let patch = json!({"metadata": {"labels": {"nudge.dev/enabled": value}}});
-        let namespaces = Api::<Namespace>::all(space.client.clone());
-        namespaces.patch(&space.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
-        Ok(())
-    };
-    enable(Value::Null).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let api = space.api::<VersionedConfig>();
-    api.delete("keys", &DeleteParams::default()).await?;
-    space.api::<ConfigMap>().delete("keys-1", &DeleteParams::default()).await?;
-    space.api::<Secret>().delete("keys-2", &DeleteParams::default()).await?;
-    eventually(SOON, "it is gone", async || api.get_opt("keys").await.ok()?.is_none().then_some(())).await?;
-
-    version(&space, "keys", "1", "one").await?;
-    create_part::<Secret>(&space, secret("keys", "2", "hidden-4711")).await?;
-    config(&space, "keys", json!({"current": "2"})).await?;
-    let saved = json!({"status": before});
-    api.patch_status("keys", &PatchParams::default(), &Patch::Merge(&saved)).await?;
-    enable(json!("true")).await?;
-    let taken = |status: &VersionedConfigStatus| {
-        let uids = |status: &VersionedConfigStatus| -> Vec<String> {
-            status.versions.iter().map(|version| version.parts[0].uid.clone()).collect()
-        };
-        uids(status).iter().zip(uids(&before)).all(|(now, before)| *now != before) && is_current("2")(status)
-    };
-    let after = status(&space, "keys", "the restored objects are its versions", taken).await?;
-    assert_ne!(api.get("keys").await?.uid(), uid);
-    let kept = |status: &VersionedConfigStatus| {
-        let digests = status.versions.iter().map(|version| version.parts[0].digest.clone()).collect::<Vec<_>>();
-        (status.identity.clone(), status.previous.clone(), status.retired.clone(), status.rollout.revision, digests)
-    };
-    assert_eq!(kept(&after), kept(&before));
-    assert_eq!(condition(&after, "Ready").0, "True");
-    // What was deleted comes back with the content that it had, and with no other.
-    create_part::<Secret>(&space, secret("keys", "3", "other")).await?;
-    status(&space, "keys", "it is refused", |status| condition(status, "Conflict").0 == "True").await?;
-    space.api::<Secret>().delete("keys-3", &DeleteParams::default()).await?;
-    create_part::<Secret>(&space, secret("keys", "3", "gone")).await?;
-    status(&space, "keys", "it is back", |status| status.version("3").is_some()).await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Debian's Prometheus, with a user and a password, at an address of this machine that is not the loopback.
 
 use std::fs::{self, File};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::cluster::authority::Certified;
-use nudge_tests::{Process, eventually, tools};
+use nudge_tests::{Process, eventually, ports, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
@@ -54,7 +54,7 @@ impl Prometheus {
             tools::skipped("this machine has no address but the loopback, to which no query is sent");
             return Ok(None);
         };
-        let address = TcpListener::bind((ip, 0))?.local_addr()?;
+        let address = ports::free_at(ip)?;
         let folder = tempfile::tempdir()?;
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);
         // JSON is YAML.

@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, VersionedConfig};
 use serde_json::json;
 
-use crate::scene::{changes, condition, config_until, enabled, is, is_current, live, patched, quick, until, versions};
+use crate::scene::{changes, condition, config_until, enabled, is, is_current, live, quick, until, versions};
 
 #[tokio::test]
 async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Result<()> {
@@ -70,19 +70,5 @@ async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
     ensure!(versions(&space, "shop").await?.is_empty());
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_suspended_source_stands_still() -> Result<()> {
-    let Some(space) = enabled("suspended", false).await? else { return Ok(()) };
-    live(&space, "live", "1").await?;
-    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let first = is_current(&space, "shop", None).await?;
-    patched(&space, "shop", &json!({"spec": {"suspend": true}})).await?;
-    until(&space, "shop", "it is suspended", is("Suspended")).await?;
-    changes(&space, "live", "2").await?;
-    patched(&space, "shop", &json!({"spec": {"suspend": false}})).await?;
-    is_current(&space, "shop", Some(&first)).await?;
     Ok(())
 }

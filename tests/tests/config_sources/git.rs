@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::net::TcpListener;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -16,7 +15,7 @@ use nudge_tests::cluster::sources::may;
 use nudge_tests::cluster::space::user;
 use nudge_tests::servers::git_repository::{Repository, git};
 use nudge_tests::servers::git_server::{GitServer, TOKEN, USER};
-use nudge_tests::tools;
+use nudge_tests::{ports, tools};
 use serde_json::{Value, json};
 
 use crate::scene::{
@@ -29,8 +28,7 @@ pub(crate) async fn server(more: &str) -> Result<Option<GitServer>> {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");
         return Ok(None);
     };
-    let address = TcpListener::bind((ip, 0))?.local_addr()?;
-    GitServer::start_at(address, more).await
+    GitServer::start_at(ports::free_at(ip)?, more).await
 }
 
 /// A Secret with credentials that sources may read.
@@ -111,7 +109,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
         fails(secret, reason, says).await?;
     }
     // The way of an attacker: another host in the URL, by a name of the same machine, or what only the control plane reaches.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = ports::free()?;
     spec(json!({"auth": {"secretRef": {"name": "deploy"}}, "url": format!("https://localhost:{port}/token/shop")}))
         .await?;
     fails("another host", "SourceRefused", "Secret deploy is not for localhost").await?;

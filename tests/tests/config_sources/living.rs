@@ -1,14 +1,10 @@
 //! What a source makes of a ConfigMap and of a Secret.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
-use futures::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
-use nudge_tests::cluster::Space;
 use serde_json::json;
 
 use crate::scene::{
@@ -81,52 +77,6 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     ensure!(all.items.len() == 2, "{}", all.items.len());
     let config = serde_json::to_string(&space.api::<VersionedConfig>().get("tls").await?)?;
     ensure!(!config.contains("hunter"), "{config}");
-    Ok(())
-}
-
-/// The next event of a watch that changes the object.
-async fn next(events: &mut (impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>> + Unpin)) -> Result<Instant> {
-    loop {
-        if let WatchEvent::Modified(_) = events.try_next().await?.context("the watch has ended")? {
-            return Ok(Instant::now());
-        }
-    }
-}
-
-/// How long it takes until a change is seen by a raw watch, and until its version is sealed, less the debounce.
-async fn measured(space: &Space, value: &str) -> Result<[Duration; 2]> {
-    let maps = space.api::<ConfigMap>();
-    let since = maps.get("live").await?.resource_version().context("no version")?;
-    let params = WatchParams::default().fields("metadata.name=live").timeout(60);
-    let mut events = Box::pin(maps.watch(&params, &since).await?);
-    let sealed = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?.versions.len();
-    let began = Instant::now();
-    changes(space, "live", value).await?;
-    let seen = next(&mut events).await? - began;
-    config_until(space, "shop", "it is sealed", |_, status| status.versions.len() > sealed).await?;
-    Ok([seen, began.elapsed().saturating_sub(Duration::from_millis(100))])
-}
-
-#[tokio::test]
-async fn a_change_is_sealed_soon() -> Result<()> {
-    let Some(space) = enabled("soon", false).await? else { return Ok(()) };
-    live(&space, "live", "0").await?;
-    let more = json!({"debounce": "100ms", "minInterval": "0s", "historyLimit": 50});
-    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
-    let mut last = is_current(&space, "shop", None).await?;
-    let (mut seen, mut sealed) = (Vec::new(), Vec::new());
-    for number in 1..=10 {
-        let [raw, all] = measured(&space, &number.to_string()).await?;
-        seen.push(raw);
-        sealed.push(all);
-        last = is_current(&space, "shop", Some(&last)).await?;
-    }
-    seen.sort();
-    sealed.sort();
-    eprintln!(
-        "raw watch p50 {:?} max {:?}; sealed after the debounce p50 {:?} max {:?}",
-        seen[5], seen[9], sealed[5], sealed[9]
-    );
     Ok(())
 }
 

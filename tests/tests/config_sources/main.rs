@@ -9,7 +9,6 @@ mod git;
 mod living;
 mod oci;
 mod pod;
-mod published;
 mod publishing;
 mod refused;
 mod retention;

@@ -1,7 +1,6 @@
 //! Artifacts that `kubectl nudge push` has pushed into a real registry become versions; every fault leaves the last one.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -10,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::servers::registry::{PASSWORD, Registry};
-use nudge_tests::{binary, tools};
+use nudge_tests::{binary, ports, tools};
 use serde_json::{Value, json};
 
 use crate::git::credentials;
@@ -22,7 +21,7 @@ pub(crate) async fn registry() -> Result<Option<Registry>> {
         tools::skipped("this machine has no address but the loopback, to which nothing is sent");
         return Ok(None);
     };
-    Registry::start_at(TcpListener::bind((ip, 0))?.local_addr()?).await
+    Registry::start_at(ports::free_at(ip)?).await
 }
 
 /// `kubectl nudge` with the registry's authority and a docker config.

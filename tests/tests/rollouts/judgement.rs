@@ -13,44 +13,8 @@ use serde_json::{Value, json};
 use super::rollout_under_test::{LONG, RolloutUnderTest, steps_of};
 
 const PODS: usize = 8;
-/// 3 failures × 10 s + 1 s for an answer + 6 s.
-const WATCHED: u32 = 37;
 /// A default probe fails three times, so it notices nothing sooner than 20 s after it began. What it notices sooner had begun before.
 const NOTICED: Duration = Duration::from_secs(21);
-
-#[tokio::test]
-async fn a_version_that_makes_pods_unready_reaches_one_pod() -> Result<()> {
-    let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
-    rollout.wants("2").await?;
-    let status = rollout.step_runs("2").await?;
-    let watch = status.rollout.watch.as_ref().context("nothing is watched")?;
-    ensure!(watch.seconds == WATCHED && watch.weak.is_none(), "{watch:?}");
-    ensure!(watch.reason.contains("the readiness probe of container app needs 3 x 10 s + 1 s"), "{watch:?}");
-    ensure!(status.conditions.iter().all(|condition| condition.type_ != "WeakEvidence"), "{status:#?}");
-    let assigned = rollout.assigned(&status);
-    let [only] = &assigned[..] else { anyhow::bail!("the first step has {} pods", assigned.len()) };
-    eventually(LONG, "it is notified", async || only.was_notified("2").then_some(())).await?;
-    tokio::time::sleep(NOTICED).await; // the time is what is tried, nothing is waited for
-    rollout.make_ready(&only.name, false).await?;
-    let compared = |status: &VersionedConfigStatus| {
-        let held = status.conditions.iter().any(|condition| condition.reason == "Inconclusive");
-        held && status.rollout.evidence.as_ref().is_some_and(|known| known.harmed == 1)
-    };
-    let status = rollout.stands("the others are looked at", compared).await?;
-    ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
-    let failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed;
-    let failure = rollout.stands("it has failed", failed).await?.rollout.failure.context("no failure")?;
-    ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
-    let said = format!("1 of 1 pod on 2 became unready (first: {}, ", only.name);
-    ensure!(failure.message.starts_with(&said), "{failure:?}");
-    ensure!(failure.message.contains(" s after its notification); of "), "{failure:?}");
-    ensure!(failure.message.ends_with(" on 1 none"), "{failure:?}");
-    rollout.all_end_with("1").await?;
-    let exposed = rollout.members.iter().filter(|member| member.was_notified("2")).count();
-    ensure!(exposed == 1, "{exposed} of {PODS} pods had it");
-    Ok(())
-}
 
 /// Has all pods run the version at once, and it is current as soon as they are watched.
 async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {

@@ -11,5 +11,4 @@ mod pausing;
 mod phases;
 mod plain;
 mod rollout_under_test;
-mod time;
 mod walking;

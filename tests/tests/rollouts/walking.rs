@@ -1,6 +1,6 @@
 //! A change walks step by step; a bad one stops at the first pod and everybody comes back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nudge_api::{Phase, VersionedConfig};
@@ -10,6 +10,8 @@ use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_ha
 
 /// Workloads of so many pods have their own share of each step.
 const LARGE: usize = 20;
+/// Between two looks: short beside a step, which is watched for a second.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the last have the version.
 async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
@@ -25,7 +27,7 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
         let status = rollout.status().await?;
         if status.observed_generation != Some(generation) {
             // It is still of what was before.
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK).await;
             continue;
         }
         if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
@@ -34,7 +36,7 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
         ensure!(status.phase != Phase::Failed && status.phase != Phase::RollingBack, "{status:#?}");
         let now = rollout.assigned(&status);
         if now.len() == before.len() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(LOOK).await;
             continue;
         }
         for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
