@@ -171,9 +171,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
     let index = &watching.index;
 
     // A namespace without rights holds nobody but itself. Others that tests have enabled have none either.
-    let began = Instant::now();
     tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     knows(index, &bound, 2).await?;
     assert!(index.has_account(&bound.name, "app", &account(&bound).await?));
     assert!(!index.has_account(&unbound.name, "app", &account(&unbound).await?));

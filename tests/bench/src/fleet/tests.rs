@@ -1,4 +1,4 @@
-//! The small form, as a test of every change.
+//! The small form.
 
 use nudge_tests::binary;
 use nudge_tests::cluster::binaries::Binaries;
