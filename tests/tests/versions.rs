@@ -8,11 +8,9 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
-use nudge_protocol::hex::hex;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
-use ring::hmac;
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -318,47 +316,6 @@ async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> 
     victim.create_object::<VersionedConfig>(object).await?;
     let own = status(&victim, "thief", "it has an identity", |status| status.identity.is_some()).await?;
     assert_ne!(own.identity, copied);
-    Ok(())
-}
-
-/// As the release before has left it, at the first start of this one.
-#[tokio::test]
-async fn a_status_of_the_release_before_is_read_and_gets_the_identity_that_it_had_in_effect() -> Result<()> {
-    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
-    let space = installation.enabled("before").await?;
-    bind(&space, "nudge-secrets").await?;
-    config(&space, "keys", json!({})).await?;
-    create_part::<Secret>(&space, secret("keys", "1", "hidden-4711")).await?;
-    let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
-    let api = space.api::<VersionedConfig>();
-    let uid = api.get("keys").await?.uid().context("no uid")?;
-    assert_eq!(sealed.identity, Some(uid.replace('-', "")));
-
-    let keys: Api<Secret> = Api::namespaced(space.client.clone(), "nudge-system");
-    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
-    // Each key and each value behind its length.
-    let message: Vec<u8> = ["pin", "hidden-4711"]
-        .iter()
-        .flat_map(|field| (field.len() as u64).to_be_bytes().into_iter().chain(field.bytes()))
-        .collect();
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key.0), &message);
-    let keyed = format!("hmac-sha256:{}", hex(tag.as_ref()));
-    let mut old = json!({"status": sealed});
-    old["status"]["identity"] = Value::Null;
-    old["status"]["versions"][0]["parts"][0]["digest"] = json!(keyed);
-    api.patch_status("keys", &PatchParams::default(), &Patch::Merge(&old)).await?;
-    let kept = |status: &VersionedConfigStatus| status.identity == sealed.identity && is_current("1")(status);
-    let upgraded = status(&space, "keys", "it has its identity again", kept).await?;
-    assert_eq!(upgraded.versions[0].parts[0].digest, keyed, "older replicas can still read it");
-    assert_eq!(upgraded.rollout, sealed.rollout, "nobody is assigned anything new");
-    // Restored by somebody meanwhile, it is still the same.
-    space.api::<Secret>().delete("keys-1", &DeleteParams::default()).await?;
-    create_part::<Secret>(&space, secret("keys", "1", "hidden-4711")).await?;
-    let uid = space.api::<Secret>().get("keys-1").await?.uid().context("no uid")?;
-    let taken = |status: &VersionedConfigStatus| {
-        is_current("1")(status) && status.versions.first().is_some_and(|version| version.parts[0].uid == uid)
-    };
-    status(&space, "keys", "it is taken back", taken).await?;
     Ok(())
 }
 

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
@@ -36,10 +34,6 @@ use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
-
-/// For how long a leader keeps digests of the form before: while replicas are replaced, some of the release before still need them, and who
-/// goes back to that release at once needs them again.
-const KEEPS_KEYED: Duration = Duration::from_mins(10);
 
 /// Refreshes of volumes at the same time.
 const REFRESHES: usize = 2;
@@ -331,12 +325,6 @@ impl Controller {
         Box::new(Seals::new(&self.content_key, key, Identity::of(config)))
     }
 
-    /// From when on digests of the form before are replaced.
-    pub(super) fn replaces_keyed_at(&self) -> Time {
-        let leads = locked(&self.sees).map_or(Duration::ZERO, |since| since.elapsed());
-        Time(Timestamp::now().checked_add(KEEPS_KEYED.saturating_sub(leads)).unwrap_or(Timestamp::MAX))
-    }
-
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
     pub(super) fn forget_config(&self, key: &ConfigKey) {
         locked(&self.facts).remove(key);
@@ -379,6 +367,8 @@ impl Controller {
 #[cfg(test)]
 pub(crate) mod tests {
     use hyper::http;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
     use kube::client::Body;
     use nudge_api::{RolloutSpec, VersionedConfigStatus};
     use nudge_core::requester::Requesters;

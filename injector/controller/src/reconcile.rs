@@ -287,7 +287,6 @@ impl Controller {
             published: published.as_deref(),
             judging: gate.judging(),
             seals: &self.seals(key, config),
-            replaces_keyed_at: &self.replaces_keyed_at(),
             policies: &self.index.policies(&key.namespace),
             requesters: &Requesters::of(config, &self.content_key),
             approvals: &seen.approvals,

@@ -1,7 +1,7 @@
 //! The identity of a config: 128 bits that stay the same when the object is restored from a backup with its status.
 //!
-//! It is made of the uid of the object that first got a status. A status without an identity has lost nothing: every replica, of the
-//! release before too, comes to the same identity again, and assigns each pod the same version.
+//! It is made of the uid of the object that first got a status. A status without an identity has lost nothing: every
+//! replica comes to the same identity, and assigns each pod the same version.
 
 use std::fmt;
 

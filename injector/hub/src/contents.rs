@@ -317,8 +317,7 @@ pub(super) mod tests {
     impl Stored {
         /// Stores a version of one ConfigMap with one key.
         pub(crate) fn add(&self, version: &str, value: &[u8]) -> VersionStatus {
-            let (status, stored) =
-                part(PartKind::ConfigMap, &format!("shop-{version}"), false, &[("k", value.to_vec())]);
+            let (status, stored) = part(PartKind::ConfigMap, &format!("shop-{version}"), 1, &[("k", value.to_vec())]);
             self.objects.lock().unwrap().insert(status.name.clone(), (stored.uid, stored.contents));
             sealed(version, vec![status])
         }

@@ -4,6 +4,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use nudge_api::VersionedConfig;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::{Seals, part_digest};
 use nudge_tests::cluster::Space;
 use serde_json::{Value, json};
 
@@ -11,7 +14,9 @@ use crate::guarded_cluster::{GuardedCluster, config, part, sealed};
 use crate::server::Asker;
 
 /// Nobody's digest.
-const OTHER: &str = "hmac-sha256:0000";
+const OTHER: &str = "seal:0000";
+/// The identity of the config.
+const IDENTITY: &str = "0af7651cd43b41d58e2f0123456789ab";
 
 pub(crate) fn review(kind: &str, operation: &str, namespace: &str, object: &Value) -> Value {
     let (group, version) = if kind == "VersionedConfig" { ("nudge.dev", "v1alpha1") } else { ("", "v1") };
@@ -65,14 +70,16 @@ fn secret(name: &str, version: &str, pin: &str) -> Value {
 async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
     let space = guarded.space("tenant").await?;
     let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
-    let digest = nudge_core::versions::part_digest(
-        &[("pin".to_owned(), b"4711".to_vec())].into(),
-        Some(&crate::guarded_cluster::key()),
-    );
-    let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": digest});
+    let key = crate::guarded_cluster::key();
+    let keyed = part_digest(&[("pin".to_owned(), b"4711".to_vec())].into(), Some(&key));
+    let identity = Identity::parse(IDENTITY).context("no identity")?;
+    let seals = Seals::new(&key, &ConfigKey::parse(&space.name, "keys")?, identity);
+    let [gone, there] = ["0", "1"].map(|version| seals.seal(version, 1, &keyed));
+    let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": there});
     let version = json!({"version": "1", "state": "Current", "keys": 1, "bytes": 4, "parts": [part]});
     let status = json!({
-        "phase": "Current", "current": "1", "versions": [version], "retired": [format!("0 ={digest}"), format!("9 ={OTHER}")],
+        "identity": IDENTITY, "phase": "Current", "current": "1", "versions": [version],
+        "retired": [format!("0 ={gone}"), format!("9 ={OTHER}")],
     });
     config(&space, "keys", json!({"current": "1"}), status).await?;
     guarded.subscribe(&space, "keys", 3);

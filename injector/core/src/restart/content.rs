@@ -85,7 +85,7 @@ pub(super) mod tests {
         let by_agent = Uses { configs: ["shop".to_owned()].into(), ..Uses::default() };
         let both = Uses { published: by_agent.configs.clone(), ..by_agent.clone() };
         let with_secret = |digest: &str| {
-            let mut config = config("shop", "1", "hmac-sha256:a");
+            let mut config = config("shop", "1", "sha256:a");
             let status = config.status.as_mut().unwrap();
             let secret =
                 PartStatus { kind: PartKind::Secret, digest: digest.to_owned(), ..status.versions[0].parts[0].clone() };
@@ -94,7 +94,7 @@ pub(super) mod tests {
             config.spec.without_agent = WithoutAgent::Ignore;
             config
         };
-        let [one, other] = ["hmac-sha256:b", "hmac-sha256:c"].map(with_secret);
+        let [one, other] = ["seal:b", "seal:c"].map(with_secret);
         let digest_of = |config: &VersionedConfig, uses| digest(std::slice::from_ref(config), uses);
         assert!(digest_of(&one, &by_agent).is_some() && digest_of(&one, &by_agent) == digest_of(&one, &both));
         assert_ne!(digest_of(&one, &by_agent), digest_of(&other, &by_agent));

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_number_is_fixed_for_all_releases() {
-        // Releases before status.identity hashed the uid of the config: printf 0af7651c-d43b-41d5-8e2f-0123456789abb | sha256sum
+        // printf 0af7651c-d43b-41d5-8e2f-0123456789abb | sha256sum
         assert_eq!(pod_number(Identity::of_uid("0af7651c-d43b-41d5-8e2f-0123456789ab"), "b"), 0xa453_e55a);
     }
 }

@@ -15,7 +15,7 @@ use super::counts::pod_counts;
 use super::inventory::{inventory, room_for_releases};
 use super::judged::{Judging, Unjudged};
 use super::requested::requested;
-use super::seal::{Seals, has_keyed};
+use super::seal::Seals;
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
 use crate::governance::{Approvals, Asker, Candidate, Effective, Policies, approved, sealed_digest, withheld};
@@ -53,8 +53,6 @@ pub struct Observed<'a> {
     pub judging: Judging<'a>,
     /// The seals of this config.
     pub seals: &'a Seals,
-    /// From when on digests of the form before are replaced by seals. Until then, a hub of the release before can still read them.
-    pub replaces_keyed_at: &'a Time,
     /// The policies of the namespace.
     pub policies: &'a Policies,
     /// Who asked for what the spec says.
@@ -117,10 +115,6 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         invalid: inventory.invalid,
         ..before.clone()
     };
-    let replaces = replaces_keyed(&status, observed);
-    if replaces == Some(now) {
-        seals.replace_keyed(&mut status);
-    }
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current.as_ref()).cloned();
@@ -153,8 +147,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let suspect = effects.suspect.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
-    let later = replaces.filter(|&time| time != now).and_then(|time| clocks.until(time.0));
-    let later = later.into_iter().chain(suspect_until(&status).and_then(|until| clocks.until(until)));
+    let later = suspect_until(&status).and_then(|until| clocks.until(until));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question);
@@ -195,13 +188,6 @@ fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -
         Ok(approvals) => Counted { approvals, withheld: None, unread },
         Err(withheld) => Counted { approvals: Vec::new(), withheld: Some(withheld), unread },
     }
-}
-
-/// When digests of the form before are replaced: not while something moves, because workloads would be restarted for it.
-fn replaces_keyed<'a>(status: &VersionedConfigStatus, observed: &Observed<'a>) -> Option<&'a Time> {
-    let Observed { replaces_keyed_at, now, .. } = *observed;
-    let now = now.time;
-    (status.rollout.stage.is_none() && has_keyed(status)).then(|| replaces_keyed_at.max(now))
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.

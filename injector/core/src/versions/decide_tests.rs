@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, PartKind, Phase, Reason, RetiredVersion, RolloutStage, VersionedConfig, VersionedConfigSpec,
-    condition, set_condition,
+    ConditionType, PartKind, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigSpec, condition,
+    set_condition,
 };
 use nudge_protocol::{ConfigName, VersionName};
 
-use super::PartFacts;
 use super::decide::{Decision, Observed, decide};
 use super::judged::{Judging, RulesState, Verdicts};
 use super::seal::tests::seals;
@@ -29,9 +28,6 @@ use crate::rollout::{Evidence, Now, Restarts, Subjects, to_publish};
 fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
 }
-
-/// Longer than all tests but one.
-const REPLACES_KEYED_AT: i64 = 10_000;
 
 /// A config, its versions and the clock.
 pub(super) struct Fixture {
@@ -94,7 +90,6 @@ impl Fixture {
             requesters: &self.requesters,
             policies: &Policies::default(),
             approvals: &self.approvals,
-            replaces_keyed_at: &at(REPLACES_KEYED_AT),
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
             line: 0,
@@ -257,40 +252,6 @@ fn a_config_gets_its_identity_with_its_first_status_and_keeps_it() {
 }
 
 #[test]
-fn a_status_of_the_release_before_keeps_its_digests_until_no_older_hub_runs_and_then_has_none() {
-    let secret = || Arc::new(part(PartKind::Secret, "keys-1", "1"));
-    let mut fixture = Fixture::new(Some("1"));
-    fixture.parts = vec![secret()];
-    fixture.facts.insert("uid-keys-1".to_owned(), facts(&secret(), "pin"));
-    let sealed = fixture.step().status;
-    let seal = seals().seal("1", 1, "hmac-sha256:pin");
-    assert_eq!(sealed.versions[0].parts[0].digest, seal);
-
-    let before = fixture.config.status.as_mut().unwrap();
-    before.identity = None;
-    "hmac-sha256:pin".clone_into(&mut before.versions[0].parts[0].digest);
-    before.retired = vec![RetiredVersion { version: "0".to_owned(), digests: vec!["hmac-sha256:old".to_owned()] }];
-    fixture.facts.clear();
-    let upgraded = fixture.step();
-    assert_eq!(upgraded.status.identity, sealed.identity, "the one that numbers follow from already");
-    assert_eq!(upgraded.status.versions[0].parts[0].digest, "hmac-sha256:pin");
-    assert_eq!(upgraded.again, Some((REPLACES_KEYED_AT - fixture.now) * 1000));
-    // Put back by somebody, as before.
-    fixture.parts = vec![Arc::new(PartMeta { uid: "again".to_owned(), ..(*secret()).clone() })];
-    fixture.facts.insert("again".to_owned(), PartFacts { uid: "again".to_owned(), ..facts(&secret(), "pin") });
-    assert_eq!(fixture.step().status.versions[0].parts[0].uid, "again");
-
-    fixture.facts.clear();
-    fixture.config.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Leaving);
-    fixture.now = REPLACES_KEYED_AT;
-    let replaced = fixture.step();
-    assert_eq!(replaced.status.versions[0].parts[0].digest, seal);
-    assert_eq!(replaced.status.retired[0].digests, [seals().seal("0", 1, "hmac-sha256:old")]);
-    assert_eq!((replaced.again, replaced.status.rollout.revision), (None, sealed.rollout.revision));
-    assert!(!serde_json::to_string(&replaced.status).unwrap().contains("hmac"));
-}
-
-#[test]
 fn an_invalid_version_is_stalled_with_one_event() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     let uid = fixture.parts[0].uid.clone();
@@ -386,7 +347,6 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
                 approvals: &Approvals::default(),
-                replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("2"),
                 restart,
                 line: 0,
@@ -464,7 +424,6 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
                 approvals: &Approvals::default(),
-                replaces_keyed_at: &at(REPLACES_KEYED_AT),
                 published: Some("1"),
                 restart: &Restarts::Done,
                 line: 0,

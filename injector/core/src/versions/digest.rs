@@ -15,8 +15,8 @@ use zeroize::Zeroizing;
 
 /// How the digest of a ConfigMap begins.
 pub const PLAIN: &str = "sha256:";
-/// How a digest under the injector's key begins. Releases before wrote such digests into the status.
-pub const KEYED: &str = "hmac-sha256:";
+/// How a digest under the injector's key begins.
+pub(super) const KEYED: &str = "hmac-sha256:";
 
 /// Bytes of digests and seals.
 pub(super) const DIGEST_BYTES: usize = 24;

@@ -78,7 +78,7 @@ impl PartFacts {
 
     /// Whether the status holds `digest` of this content as part `number` of the version.
     pub(super) fn is_sealed(&self, digest: &str, seals: &Seals, version: &str, number: usize) -> bool {
-        self.plain.as_deref() == Some(digest) || seals.is_of(digest, version, number, &self.keyed)
+        digest == self.digest(seals, version, number)
     }
 }
 

@@ -34,7 +34,7 @@ mod source_name;
 pub use author::{AUTHOR_BYTES, author, made_by};
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
 pub use decide::{Decision, Observed, decide};
-pub use digest::{Contents, KEYED, PLAIN, contents_of, part_digest};
+pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
 pub use importing::{importing, is_importing};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory, is_nearly_full};

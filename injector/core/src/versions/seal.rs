@@ -7,11 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use nudge_api::VersionedConfigStatus;
 use nudge_protocol::hex::hex;
 use ring::hmac;
 
-use super::digest::{DIGEST_BYTES, KEYED, PLAIN, part_digest};
+use super::digest::{DIGEST_BYTES, PLAIN, part_digest};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
 
@@ -61,42 +60,13 @@ impl Seals {
         if digest.starts_with(PLAIN) {
             return part_digest(content, None) == digest;
         }
-        self.is_of(digest, version, number, &part_digest(content, Some(&self.content_key)))
+        digest == self.seal(version, number, &part_digest(content, Some(&self.content_key)))
     }
 
     /// What stands on a published Secret with this content: the seal of part 0, which no version has.
     pub(super) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
         self.seal(version, 0, &part_digest(content, Some(&self.content_key)))
     }
-
-    /// Whether `digest` is that of a part with this keyed digest: its seal or, in the form of releases before, the keyed digest itself.
-    pub(super) fn is_of(&self, digest: &str, version: &str, number: usize, keyed: &str) -> bool {
-        digest == keyed || digest == self.seal(version, number, keyed)
-    }
-
-    /// Replaces keyed digests, which releases before wrote, by seals. No content need be read.
-    pub(super) fn replace_keyed(&self, status: &mut VersionedConfigStatus) {
-        for version in &mut status.versions {
-            for (part, number) in version.parts.iter_mut().zip(1..) {
-                if part.digest.starts_with(KEYED) {
-                    part.digest = self.seal(&version.version, number, &part.digest);
-                }
-            }
-        }
-        for retired in &mut status.retired {
-            for (digest, number) in retired.digests.iter_mut().zip(1..) {
-                if digest.starts_with(KEYED) {
-                    *digest = self.seal(&retired.version, number, digest);
-                }
-            }
-        }
-    }
-}
-
-/// Whether the status holds digests of the form before.
-pub(super) fn has_keyed(status: &VersionedConfigStatus) -> bool {
-    let parts = status.versions.iter().flat_map(|version| &version.parts).map(|part| &part.digest);
-    parts.chain(status.retired.iter().flat_map(|retired| &retired.digests)).any(|digest| digest.starts_with(KEYED))
 }
 
 fn info(config: &ConfigKey, identity: Identity) -> Vec<u8> {
@@ -115,11 +85,10 @@ fn derived(content_key: &hmac::Key, info: &[u8]) -> [u8; 32] {
 pub(super) mod tests {
     use std::collections::BTreeSet;
 
-    use nudge_api::{PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus};
     use proptest::prelude::*;
     use ring::hkdf;
-    use serde_json::json;
 
+    use super::super::digest::KEYED;
     use super::*;
 
     fn content_key() -> hmac::Key {
@@ -181,78 +150,12 @@ pub(super) mod tests {
             assert!(!shop.is_sealed(&seal, version, number, &content(value)), "{version} {number} {value}");
         }
         assert!(!of("team", "shop", "two").is_sealed(&seal, "1", 2, &content("0000")));
-        // As releases before wrote it, and of a ConfigMap.
-        for digest in [keyed("0000"), part_digest(&content("0000"), None)] {
-            assert!(shop.is_sealed(&digest, "1", 2, &content("0000")));
-            assert!(!shop.is_sealed(&digest, "1", 2, &content("0001")));
+        let plain = part_digest(&content("0000"), None);
+        assert!(shop.is_sealed(&plain, "1", 2, &content("0000")), "of a ConfigMap");
+        assert!(!shop.is_sealed(&plain, "1", 2, &content("0001")));
+        for digest in ["", &keyed("0000")] {
+            assert!(!shop.is_sealed(digest, "1", 2, &content("0000")), "{digest}");
         }
-        assert!(!shop.is_sealed("", "1", 2, &content("0000")));
-    }
-
-    #[test]
-    fn digests_of_the_form_before_become_seals_of_the_same_contents() {
-        let part = |digest: String| PartStatus {
-            kind: PartKind::Secret,
-            name: "keys-1".to_owned(),
-            uid: "u".to_owned(),
-            digest,
-        };
-        let plain = part_digest(&content("x"), None);
-        let version = VersionStatus {
-            version: "1".to_owned(),
-            state: VersionState::Current,
-            parts: vec![part(plain.clone()), part(keyed("0000"))],
-            keys: 2,
-            bytes: 5,
-            sealed_at: None,
-            consent: None,
-            origin: None,
-        };
-        let retired = RetiredVersion { version: "0".to_owned(), digests: vec![keyed("1111")] };
-        let mut status = VersionedConfigStatus {
-            versions: vec![version],
-            retired: vec![retired],
-            ..VersionedConfigStatus::default()
-        };
-        assert!(has_keyed(&status));
-        let shop = seals();
-        shop.replace_keyed(&mut status);
-        assert!(!has_keyed(&status));
-        assert_eq!(status.versions[0].parts[0].digest, plain);
-        assert!(shop.is_sealed(&status.versions[0].parts[1].digest, "1", 2, &content("0000")));
-        assert!(shop.is_sealed(&status.retired[0].digests[0], "0", 1, &content("1111")));
-        let once = status.clone();
-        shop.replace_keyed(&mut status);
-        assert_eq!(status, once);
-    }
-
-    #[test]
-    fn what_earlier_releases_wrote_is_what_was_sealed() {
-        // They wrote 32 bytes of each digest and seal, and an object for each deleted version.
-        let part = |kind: &str, digest: &str| json!({"kind": kind, "name": "keys-1", "uid": "u", "digest": digest});
-        let plain = "sha256:cc001d9fa6bc743cda5ec20f6f344f985f23cc405b59cb9ed98ba4594ec65788";
-        let sealed = [
-            "seal:7111aac7c382b9833b8ceb8819b123d2a785fc7e395a0259e26e9f926706d406",
-            "seal:9a93659327cf52d4fbd7988f52d88a76b33895efefc8122d0177ae45a9553583",
-        ];
-        let status: VersionedConfigStatus = serde_json::from_value(json!({
-            "versions": [{
-                "version": "1", "state": "Current", "keys": 2, "bytes": 8,
-                "parts": [part("ConfigMap", plain), part("Secret", sealed[0])],
-            }],
-            "retired": [{"version": "0", "digests": [sealed[1]]}],
-        }))
-        .unwrap();
-        let (version, retired, shop) = (&status.versions[0], &status.retired[0], seals());
-        for (part, number) in version.parts.iter().zip(1..) {
-            assert!(shop.is_sealed(&part.digest, "1", number, &content("0000")), "{}", part.digest);
-            assert!(!shop.is_sealed(&part.digest, "1", number, &content("1111")), "{}", part.digest);
-        }
-        assert_eq!(retired.version, "0");
-        assert!(shop.is_sealed(&retired.digests[0], "0", 1, &content("1111")));
-        assert!(!shop.is_sealed(&retired.digests[0], "0", 1, &content("0000")));
-        let stored = serde_json::to_value(&status).unwrap();
-        assert_eq!(serde_json::from_value::<VersionedConfigStatus>(stored).unwrap(), status);
     }
 
     proptest! {

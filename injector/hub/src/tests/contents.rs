@@ -34,8 +34,7 @@ async fn a_content_that_is_slow_is_reported_and_comes_later() {
 #[tokio::test(start_paused = true)]
 async fn secret_parts_are_served_where_they_are_allowed() {
     let mut fixture = Fixture::new();
-    let (sealed, stored) =
-        crate::content::tests::part(nudge_api::PartKind::Secret, "pin", true, &[("k", b"0".to_vec())]);
+    let (sealed, stored) = crate::content::tests::part(nudge_api::PartKind::Secret, "pin", 1, &[("k", b"0".to_vec())]);
     fixture.stored.objects.lock().unwrap().insert("pin".to_owned(), (stored.uid, stored.contents));
     let version = crate::contents::tests::sealed("1", vec![sealed]);
     fixture.put("shop", 1, Some(&version));
