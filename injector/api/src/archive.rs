@@ -225,18 +225,6 @@ fn long_digest(short: &str) -> Option<String> {
     Some(format!("{prefix}{}", nudge_protocol::hex::hex(&bytes)))
 }
 
-/// A digest or seal. Earlier releases wrote 32 bytes of each; the first 24 are what is written now.
-pub(crate) fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let mut digest = String::deserialize(deserializer)?;
-    if let Some((_, prefix)) = SHORT.iter().find(|(_, prefix)| digest.starts_with(prefix)) {
-        let (old, now) = (prefix.len() + 64, prefix.len() + 2 * DIGEST_BYTES);
-        if digest.len() == old && digest.is_char_boundary(now) {
-            digest.truncate(now);
-        }
-    }
-    Ok(digest)
-}
-
 /// Of the field with the versions, which is flattened.
 pub(crate) fn serialize<S: Serializer>(versions: &[VersionStatus], serializer: S) -> Result<S::Ok, S::Error> {
     Stored::of(versions).serialize(serializer)
@@ -246,19 +234,9 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     Stored::deserialize(deserializer)?.read().map_err(D::Error::custom)
 }
 
-/// Deleted versions: a line each, with the digests in short. Earlier releases wrote objects.
+/// Deleted versions: a line each, with the digests in short.
 pub(crate) mod retired {
     use super::{Deserialize, Deserializer, RetiredVersion, Serialize, Serializer, long_digest, short_digest};
-
-    #[derive(Deserialize)]
-    struct Digest(#[serde(deserialize_with = "super::digest")] String);
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Stored {
-        Line(String),
-        Object { version: String, digests: Vec<Digest> },
-    }
 
     pub(super) fn line(retired: &RetiredVersion) -> String {
         let mut line = retired.version.clone();
@@ -281,13 +259,8 @@ pub(crate) mod retired {
             let digest = |text: &str| text.strip_prefix('=').map(str::to_owned).or_else(|| long_digest(text));
             Some(RetiredVersion { version, digests: words.map(digest).collect::<Option<_>>()? })
         };
-        let parsed = |stored| match stored {
-            Stored::Line(line) => read(&line).ok_or_else(|| D::Error::custom(format!("{line:?} can't be read"))),
-            Stored::Object { version, digests } => {
-                Ok(RetiredVersion { version, digests: digests.into_iter().map(|digest| digest.0).collect() })
-            }
-        };
-        Vec::<Stored>::deserialize(deserializer)?.into_iter().map(parsed).collect()
+        let parsed = |line: String| read(&line).ok_or_else(|| D::Error::custom(format!("{line:?} can't be read")));
+        Vec::<String>::deserialize(deserializer)?.into_iter().map(parsed).collect()
     }
 }
 
@@ -317,7 +290,6 @@ mod tests {
         let digest = prop_oneof![
             any::<u32>().prop_map(|number| digest("sha256:", number)),
             any::<u32>().prop_map(|number| digest("seal:", number)),
-            any::<u32>().prop_map(|number| digest("hmac-sha256:", number)),
             "[cs]?[A-Fa-f0-9:]{0,70}",
         ];
         (kind, name, uid, digest).prop_map(|(kind, name, uid, digest)| PartStatus { kind, name, uid, digest })

@@ -49,7 +49,7 @@ pub struct VersionedConfigStatus {
     pub versions: Vec<VersionStatus>,
     /// Versions that were deleted, a line each with the digests of its parts in base64url. Each may be created again with the same content only.
     #[serde(skip_serializing_if = "Vec::is_empty", with = "crate::archive::retired")]
-    #[schemars(with = "Vec<String>", extend("items" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    #[schemars(with = "Vec<String>")]
     pub retired: Vec<RetiredVersion>,
     /// Versions that are not sealed because they break a rule of spec.validation; at most 2, the newest last. Each is judged again when the
     /// rules change, or it is created again with other content.
@@ -210,7 +210,6 @@ pub struct PartStatus {
     pub uid: String,
     /// Of a ConfigMap, the digest of its content: sha256: and hex. Of a Secret, seal: and hex, which differ in every config, version and
     /// part, and can be compared with nothing.
-    #[serde(deserialize_with = "crate::archive::digest")]
     pub digest: String,
 }
 
