@@ -29,13 +29,15 @@ fn under_restart(kind: Kind, all: i32, updated: i32, down: i32) -> (Workload, St
     let mut object = meta;
     object["spec"]["template"] = template;
     object["spec"]["selector"] = json!({});
-    object["metadata"] = json!({"name": "x", "uid": "x", "generation": 2, "annotations": {"nudge.dev/restarted": mark(101, "new").text()}});
+    object["metadata"] = json!({"name": "x", "uid": "x", "generation": 2});
     object["status"] = status;
     let workload = match kind {
         Kind::DaemonSet => Workload::of_daemon_set(&serde_json::from_value(object).unwrap()),
         _ => Workload::of_stateful_set(&serde_json::from_value(object).unwrap()),
     };
-    (workload.unwrap(), "new".to_owned())
+    let mut workload = workload.unwrap();
+    workload.restarted = Some(Restarted { template: workload.template.clone(), ..mark(101, "new") });
+    (workload, "new".to_owned())
 }
 
 /// Looks as the controller does, with what the leader remembers.
@@ -186,7 +188,7 @@ fn without_a_probe_pods_that_crash_again_and_again_fail() {
 #[test]
 fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
     let theirs = |progress| {
-        let before = Some(Restarted { template: Some("before".to_owned()), ..mark(101, "new") });
+        let before = Some(Restarted { template: "before".to_owned(), ..mark(101, "new") });
         Workload { progress, restarted: before, ..restarted() }
     };
     let look =
@@ -197,7 +199,7 @@ fn a_template_that_somebody_has_changed_is_reported_and_not_blamed() {
     assert_eq!(look(theirs(Progress::Complete), "new", 102), (Next::Done, vec![]));
     // Another config goes on, and does not blame it either.
     let (next, _) = look(theirs(Progress::Failed), "newer", 102);
-    assert!(matches!(next, Next::Restart { mark, .. } if mark.unwell && mark.template.as_deref() == Some("template")));
+    assert!(matches!(next, Next::Restart { mark, .. } if mark.unwell && mark.template == "template"));
 }
 
 /// A look at what has not been restarted yet; with the mark that it gets.

@@ -14,7 +14,7 @@ pub const REFRESHED: &str = "nudge.dev/refreshed";
 /// Annotation of a template without an agent: the kubelet refreshes its volumes at once.
 pub const REFRESH: &str = "nudge.dev/refresh";
 
-/// What a mark's field begins with that says how many pods were available before. Earlier releases, which read the template first, pass it over.
+/// What a mark's field begins with that says how many pods were available before.
 const BEFORE: &str = "available:";
 
 /// The last restart of a workload by Nudge.
@@ -24,10 +24,10 @@ pub struct Restarted {
     pub at: Timestamp,
     /// The digest that was written.
     pub digest: String,
+    /// What the template was like, but for the digest.
+    pub template: String,
     /// The workload was not well before, so the restart is not waited for.
     pub unwell: bool,
-    /// What the template was like, but for the digest. Absent in marks of earlier releases.
-    pub template: Option<String>,
     /// How many pods were available before, where that were not all. A version that takes none of them is not to blame.
     pub before: Option<i32>,
 }
@@ -36,23 +36,20 @@ impl Restarted {
     /// The annotation's value.
     pub fn text(&self) -> String {
         let unwell = if self.unwell { " unwell" } else { "" };
-        let template = self.template.as_ref().map_or_else(String::new, |template| format!(" {template}"));
         let before = self.before.map_or_else(String::new, |before| format!(" {BEFORE}{before}"));
-        format!("{} {}{unwell}{template}{before}", self.at, self.digest)
+        format!("{} {} {}{unwell}{before}", self.at, self.digest, self.template)
     }
 
     /// Reads the annotation's value. Only Nudge writes it; anything else counts as none.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let (at, digest) = (fields.next()?.parse().ok()?, fields.next()?.to_owned());
-        let mut mark = Self { at, digest, unwell: false, template: None, before: None };
+        let mut mark = Self { at, digest, template: fields.next()?.to_owned(), unwell: false, before: None };
         for field in fields {
-            if field == "unwell" {
-                mark.unwell = true;
-            } else if let Some(before) = field.strip_prefix(BEFORE) {
-                mark.before = before.parse().ok();
-            } else {
-                mark.template.get_or_insert_with(|| field.to_owned());
+            match field.strip_prefix(BEFORE) {
+                Some(before) => mark.before = Some(before.parse().ok()?),
+                None if field == "unwell" => mark.unwell = true,
+                None => return None,
             }
         }
         Some(mark)
@@ -73,13 +70,18 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        for (unwell, template) in [(false, None), (true, None), (false, Some("t")), (true, Some("t"))] {
+        for unwell in [false, true] {
             for before in [None, Some(0), Some(97)] {
-                let (at, template) = (Timestamp::from_second(1_700_000_000).unwrap(), template.map(str::to_owned));
-                let one = Restarted { at, digest: "d".to_owned(), unwell, template, before };
+                let (digest, template) = ("d".to_owned(), "t".to_owned());
+                let one = Restarted { at: Timestamp::UNIX_EPOCH, digest, template, unwell, before };
                 assert_eq!(Restarted::parse(&one.text()), Some(one));
             }
         }
-        assert_eq!(Restarted::parse("yesterday d"), None);
+        let at = Timestamp::UNIX_EPOCH;
+        for other in
+            ["yesterday d t".to_owned(), format!("{at} d"), format!("{at} d t x"), format!("{at} d t available:x")]
+        {
+            assert_eq!(Restarted::parse(&other), None, "{other}");
+        }
     }
 }

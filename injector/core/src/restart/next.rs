@@ -227,8 +227,8 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         let (unwell, before) = how_it_was(look, workload);
         // Clocks of leaders differ, and a mark must not be older than the stage.
         let at = look.now.max(look.since);
-        let template = Some(workload.template.clone());
-        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), unwell, template, before } }
+        let template = workload.template.clone();
+        Next::Restart { index: *index, mark: Restarted { at, digest: digest.clone(), template, unwell, before } }
     });
     (step.unwrap_or(Next::Done), reports)
 }

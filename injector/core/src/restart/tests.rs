@@ -36,7 +36,8 @@ pub(super) fn workload(name: &str) -> Workload {
 }
 
 pub(super) fn mark(second: i64, digest: &str) -> Restarted {
-    Restarted { at: at(second), digest: digest.to_owned(), unwell: false, template: None, before: None }
+    let template = workload("web").template;
+    Restarted { at: at(second), digest: digest.to_owned(), template, unwell: false, before: None }
 }
 
 /// The same, with the digest that it should have.

@@ -172,8 +172,7 @@ impl Workload {
 
     /// Whether somebody has changed the template since our last restart.
     pub fn is_changed(&self) -> bool {
-        let before = self.restarted.as_ref().and_then(|mark| mark.template.as_ref());
-        before.is_some_and(|before| *before != self.template)
+        self.restarted.as_ref().is_some_and(|mark| mark.template != self.template)
     }
 
     fn new(kind: Kind, meta: &ObjectMeta, template: &PodTemplateSpec, min_ready: Option<i32>) -> Option<Self> {
@@ -380,8 +379,8 @@ mod tests {
             let mark = Restarted {
                 at: restarted.parse().unwrap(),
                 digest: "d".to_owned(),
+                template: "t".to_owned(),
                 unwell: false,
-                template: None,
                 before: None,
             };
             let object = json!({
