@@ -9,18 +9,12 @@ use nudge_tests::Finished;
 
 /// Blocks of commands that tests run as they stand: the page, the heading above them, and the file of the test with a part of it. All
 /// others have `not-run` behind the language, which says so to the reader of the source.
-const RUN: [(&str, &str, &str, &str); 8] = [
+const RUN: [(&str, &str, &str, &str); 7] = [
     ("README.md", "Try it", ".ci/run", "tests/run"),
     ("README.md", "Install", "tests/tests/node/install.rs", "readme::command(\"Install\""),
     ("README.md", "Enable a namespace", "tests/tests/node/install.rs", "readme::command(\"Enable a namespace\""),
     ("README.md", "First pod", "tests/tests/node/scenarios/quick_start.rs", "readme::commands(\"First pod\")"),
     ("README.md", "Remove", "tests/tests/node/install.rs", "readme::commands(\"Remove\")"),
-    (
-        "deploy/README.md",
-        "From a release with one process",
-        "tests/tests/upgrade/main.rs",
-        "### From a release with one",
-    ),
     ("examples/TOUR.md", "*", "tests/tests/node/scenarios/tour.rs", "examples/TOUR.md"),
     ("injector/KUBECTL.md", "*", "tests/tests/transcripts.rs", "../injector/KUBECTL.md"),
 ];

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use nudge_protocol::error_chain::chain;
 use time::OffsetDateTime;
 
 use super::apply::apply;
@@ -11,7 +10,7 @@ use super::lifetimes::Lifetimes;
 use super::names::ServingNames;
 use super::plan::{Cause, Step, plan};
 use super::store::{Found, SecretStore, StoreError, Written};
-use super::stored::{Entries, Stored};
+use super::stored::Stored;
 
 /// Most reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
 const MAX_ROUNDS: usize = 32;
@@ -42,8 +41,6 @@ pub struct Stores<S> {
     pub authority: S,
     /// The serving certificate with its private key, and the authorities that clients trust. Servers mount it.
     pub serving: S,
-    /// What the release before kept. Its authority is taken over while the others are empty.
-    pub before: Option<S>,
 }
 
 /// Keeps the certificates in the stores.
@@ -70,18 +67,6 @@ impl<S: SecretStore> Keeper<S> {
             self.report(&stored.faults);
             let now = now();
             let step = plan(&stored, &self.names, now, &self.lifetimes);
-            if step == Step::Make(Cause::Empty)
-                && let Some(before) = self.before().await?
-            {
-                if in_time(self.stores.authority.replace(authority, before.authority_entries())).await? == Written::Done
-                {
-                    tracing::info!(
-                        "CA taken over from the Secret of the release before; delete that Secret when no replica of that release \
-                         is left"
-                    );
-                }
-                continue;
-            }
             if step == Step::Keep {
                 return Ok(stored);
             }
@@ -104,22 +89,6 @@ impl<S: SecretStore> Keeper<S> {
                 in_time(self.stores.serving.replace(serving, done.serving_entries())).await
             }
         }
-    }
-
-    /// What the release before has stored, where its authority can sign.
-    async fn before(&self) -> Result<Option<Stored>, KeepError> {
-        let Some(store) = &self.stores.before else { return Ok(None) };
-        let found = match in_time(store.read()).await {
-            Ok(found) => found,
-            Err(KeepError::Store(StoreError::Missing { .. })) => return Ok(None),
-            Err(KeepError::Store(error)) if error.is_refusal() => {
-                tracing::info!(error = chain(&error), "CA of the release before not looked up");
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
-        };
-        let stored = Stored::read(&found.entries, &Entries::new());
-        Ok(stored.signer.as_ref().is_some_and(|signer| signer.able().is_some()).then_some(stored))
     }
 
     fn report(&mut self, faults: &[String]) {

@@ -160,8 +160,8 @@ impl Secrets {
         self.stored().published
     }
 
-    fn stores(&self, before: Option<Memory>) -> Stores<Memory> {
-        Stores { authority: self.authority.clone(), serving: self.serving.clone(), before }
+    fn stores(&self) -> Stores<Memory> {
+        Stores { authority: self.authority.clone(), serving: self.serving.clone() }
     }
 
     /// One check that takes at most `steps` steps and then crashes.
@@ -461,53 +461,11 @@ fn a_serving_key_can_sign_for_nobody() {
     connects(&secrets.anchors(), &pair, start()).unwrap_err();
 }
 
-/// The Secret of the release before: its authorities allow no other below them.
-fn release_before(now: OffsetDateTime) -> Entries {
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "nudge-injector authority 0a1b2c3d");
-    (params.not_before, params.not_after) = (now - LEEWAY, now + lifetimes().authority);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let made = params.self_signed(&key).unwrap();
-    let entries =
-        [("ca.crt", made.pem()), ("ca.key", key.serialize_pem()), ("since", "2026-01-01T00:00:00Z".to_owned())];
-    entries.map(|(name, value)| (name.to_owned(), Zeroizing::new(value.into_bytes()))).into()
-}
-
-#[tokio::test]
-async fn the_authority_of_the_release_before_is_taken_over_once() {
-    let before = Memory::default();
-    before.put(release_before(start()));
-    let secrets = Secrets::default();
-    let mut keeper = Keeper::new(secrets.stores(Some(before.clone())), names(), lifetimes());
-    keeper.settle(start).await.unwrap();
-    let old = Certificate::from_pem(std::str::from_utf8(&before.entries()["ca.crt"]).unwrap()).unwrap();
-    assert_eq!(secrets.anchors(), std::slice::from_ref(&old));
-    // Its agents accept what later authorities sign, and the API server does all the time.
-    let mut now = start();
-    for _ in 0..400 {
-        now += MINUTE * 5;
-        let bundle = secrets.stored().authorities();
-        secrets.check(now, 9);
-        assert!(verifies(std::slice::from_ref(&old), &secrets.serving(), now), "after {}", now - start());
-        let valid: Vec<_> = bundle.iter().filter(|root| root.is_valid_at(now)).collect();
-        let direct = |root: &&Certificate| secrets.serving().certificate().is_signed_by(root);
-        assert!(valid.into_iter().any(|root| direct(&root)), "the API server has it before it is used");
-    }
-    assert!(secrets.stored().crosses.len() >= 3);
-    // Emptied later, it is not taken over again.
-    secrets.authority.put(Entries::new());
-    keeper.settle(|| now).await.unwrap();
-    assert!(secrets.stored().signer.unwrap().certificate() != &old);
-}
-
 #[tokio::test]
 async fn two_processes_that_start_together_end_with_the_same_authority() {
     let secrets = Secrets::default();
     let settle = || {
-        let stores = secrets.stores(None);
+        let stores = secrets.stores();
         async move { Keeper::new(stores, names(), lifetimes()).settle(start).await.unwrap().bundle() }
     };
     let (one, two) = tokio::join!(settle(), settle());
@@ -546,7 +504,7 @@ impl SecretStore for Silent {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_does_not_answer_times_out() {
-    let stores = Stores { authority: Silent, serving: Silent, before: None };
+    let stores = Stores { authority: Silent, serving: Silent };
     let mut keeper = Keeper::new(stores, names(), lifetimes());
     assert!(matches!(keeper.settle(start).await, Err(KeepError::TooSlow)));
 }

@@ -48,17 +48,6 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
-    /// Whether the API server has refused, so that asking again is of no use.
-    pub(super) fn is_refusal(&self) -> bool {
-        match self {
-            Self::Api { source, .. } => matches!(&**source, kube::Error::Api(status) if status.code == 403),
-            Self::Foreign { .. } => true,
-            Self::Missing { .. } => false,
-        }
-    }
-}
-
 /// The Secret as it was read.
 #[derive(Clone, Debug, Default)]
 pub struct Found {

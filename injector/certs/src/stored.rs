@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use super::authority::{Authority, AuthorityError, Pair};
 use super::certificate::Certificate;
 
-/// The authority that signs. The release before used the same names in the one Secret that it had.
+/// The authority that signs.
 const CA: [&str; 2] = ["ca.crt", "ca.key"];
 /// The authorities that signed before and are still published, without their keys.
 const OLD_CAS: &str = "old-ca.crt";

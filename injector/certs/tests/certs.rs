@@ -27,7 +27,6 @@ use time::OffsetDateTime;
 const SOON: Duration = Duration::from_secs(30);
 const AUTHORITY: &str = "nudge-authority";
 const SERVING: &str = "nudge-serving";
-const BEFORE: &str = "nudge-injector-tls";
 /// Checks often.
 const TIMES: PublishTimes = PublishTimes { check: Duration::from_millis(100) };
 
@@ -55,7 +54,7 @@ async fn empty(space: &Space) -> Result<()> {
 
 fn stores(space: &Space) -> Stores<KubeSecret> {
     let secret = |name| KubeSecret::new(space.client.clone(), &space.name, name);
-    Stores { authority: secret(AUTHORITY), serving: secret(SERVING), before: Some(secret(BEFORE)) }
+    Stores { authority: secret(AUTHORITY), serving: secret(SERVING) }
 }
 
 async fn keep(space: &Space, lifetimes: Lifetimes) -> Result<Certificates> {
@@ -164,21 +163,6 @@ async fn empty_secrets_are_filled_and_damaged_ones_repaired() -> Result<()> {
     eventually(SOON, "both are trusted", both).await?;
     assert!(authorities(&bundle(&certificates)).contains(&authorities(&before)[0]));
     assert_eq!(stored(SERVING, "tls.crt").await, serving);
-    Ok(())
-}
-
-#[tokio::test]
-async fn the_authority_of_the_release_before_is_taken_over() -> Result<()> {
-    let Some(cluster) = Cluster::shared().await? else { return Ok(()) };
-    let space = cluster.space("upgraded").await?;
-    empty(&space).await?;
-    let old = Authority::make(OffsetDateTime::now_utc(), &Lifetimes::default())?;
-    let (certificate, key) = (old.certificate().pem(), old.key_pem());
-    let data = json!({"ca.crt": certificate, "ca.key": **key, "since": "2026-01-01T00:00:00Z", "next-ca.crt": "x"});
-    let before: Secret = space.create_object(json!({"metadata": {"name": BEFORE}, "stringData": data})).await?;
-    let certificates = keep(&space, Lifetimes::default()).await?;
-    assert_eq!(bundle(&certificates), certificate);
-    assert_eq!(space.api::<Secret>().get(BEFORE).await?, before, "that release may come back");
     Ok(())
 }
 

@@ -20,8 +20,6 @@ const AUTHORITY: &str = "nudge-authority";
 const WEBHOOKS: &str = "nudge-injector";
 /// The Secret with the serving certificate, which servers mount.
 const SERVING: &str = "nudge-serving";
-/// The Secret in which the release before kept both.
-const BEFORE: &str = "nudge-injector-tls";
 /// How often files are read again.
 const CHECK_FILES: Duration = Duration::from_secs(15);
 
@@ -36,8 +34,7 @@ pub(super) async fn start(
         CertificateSource::Folder(folder) => from_folder(folder).await?,
         CertificateSource::Own { names, lifetimes } => {
             let secret = |name| KubeSecret::new(client.clone(), &options.namespace, name);
-            let stores =
-                Stores { authority: secret(AUTHORITY), serving: secret(SERVING), before: Some(secret(BEFORE)) };
+            let stores = Stores { authority: secret(AUTHORITY), serving: secret(SERVING) };
             Certificates::keep(stores, names.clone(), *lifetimes).await?
         }
     };

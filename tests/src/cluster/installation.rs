@@ -202,10 +202,7 @@ impl<'a> Installation<'a> {
     /// Starts a process for each role, as `deploy/base` does, and waits until all are ready. The webhooks are applied.
     pub async fn apart(&self, options: &ReplicaOptions) -> Result<Apart> {
         let free = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        let (admission, hub) = match options.addresses {
-            Some((admission, hub, _)) => (admission, hub),
-            None => (free()?, free()?),
-        };
+        let (admission, hub) = (free()?, free()?);
         self.apply_webhooks(admission).await?;
         let certs = self.certs(options).await?;
         let mounted = self.mount(&certs).await?;

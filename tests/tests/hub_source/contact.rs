@@ -111,7 +111,7 @@ async fn what_was_injected_is_all_that_is_trusted_whatever_a_file_holds() -> Res
     let (mut hub, foreign) = (FakeHub::start()?, FakeHub::start()?);
     let ca = hub.ca().to_owned();
     let mut pod = Pod::new(&hub)?.with(&["--hub-ca", &ca]);
-    // Where the release before mounted what users of the namespace may write.
+    // What users of the namespace may write is no authority beside what was injected.
     std::fs::write(pod.path("hub-ca.crt"), foreign.ca())?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;

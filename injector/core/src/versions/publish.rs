@@ -11,9 +11,8 @@ use super::digest::{contents_of, part_digest};
 
 /// Annotation with the digest of what Nudge has written.
 pub const DIGEST: &str = "nudge.dev/published-digest";
-/// The ConfigMap of Kubernetes that is in every namespace, and the one that releases before 0.2 have left there: agents of theirs mount
-/// it as long as their pods live.
-const RESERVED: [&str; 2] = ["kube-root-ca.crt", "nudge-hub-ca"];
+/// The ConfigMap of Kubernetes that is in every namespace.
+const RESERVED: &str = "kube-root-ca.crt";
 /// Most bytes of keys and values that a ConfigMap or a Secret can hold.
 pub(super) const MAX_BYTES: usize = 1024 * 1024;
 
@@ -52,7 +51,7 @@ pub fn publication(
         return Publication::Refused(Reason::IsVersion.explained(message));
     }
     let owned = plain.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
-    if owned || RESERVED.contains(&name) {
+    if owned || name == RESERVED {
         let message =
             format!("ConfigMap {name} belongs to somebody else, who would overwrite it; give the config another name");
         return Publication::Refused(Reason::NotOurs.explained(message));
@@ -118,8 +117,8 @@ fn is_unrecorded(plain: &ConfigMap, version: &str, stored: &str, writer: &str) -
 /// Why an existing ConfigMap is not made the first version of a config, if there is a reason.
 pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     let marks = plain.metadata.labels.as_ref();
-    if plain.metadata.name.as_deref().is_some_and(|name| RESERVED.contains(&name)) {
-        Some("it belongs to Kubernetes or to Nudge")
+    if plain.metadata.name.as_deref().is_some_and(|name| name == RESERVED) {
+        Some("it belongs to Kubernetes")
     } else if marks.is_some_and(|marks| marks.contains_key(labels::PUBLISHED)) {
         Some("it was written for a config that was deleted; take its label nudge.dev/published away to begin anew")
     } else if plain.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {

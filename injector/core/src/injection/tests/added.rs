@@ -19,7 +19,6 @@ fn the_plain_case() {
         ("NUDGE_PORT", json!("9001")),
         ("NUDGE_HUB", json!("https://nudge-hub.nudge-system.svc")),
         ("NUDGE_HUB_CA", json!(facts().hub_ca)),
-        ("NUDGE_HUB_CA_FILE", Value::Null),
         ("NUDGE_HUB_TOKEN_FILE", json!("/var/run/secrets/kubernetes.io/serviceaccount/token")),
         ("NUDGE_BOOTSTRAP_DIR", json!("/run/nudge/bootstrap")),
         ("NUDGE_POD_IPS", json!({"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIPs"}})),
