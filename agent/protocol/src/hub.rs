@@ -180,7 +180,7 @@ pub struct ReportRequest {
     /// All subscribers have acknowledged what is served.
     pub acknowledged: bool,
     /// When it was made, in seconds since 1970, and always later than the agent's report before: reports of one pod may reach several
-    /// replicas, whose clocks differ. 0 where the agent does not say.
+    /// replicas, whose clocks differ.
     pub at: i64,
 }
 

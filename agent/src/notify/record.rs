@@ -19,7 +19,6 @@ const FILE: &str = "notified";
 
 /// `ETag` of the dictionary that each notified container has. `ETag`s stay the same for a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Taken {
     /// By container.
     pub etags: BTreeMap<ContainerName, String>,

@@ -196,12 +196,11 @@ impl HubPipeline {
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
-        let failed = if interrupted { PollEnd::FailedToEnd } else { PollEnd::Failed };
-        let end = fault.as_ref().map_or(answered, failed);
+        let end = fault.as_ref().map_or(answered, PollEnd::Failed);
         let outcome = match end {
             PollEnd::Unchanged | PollEnd::Interrupted => "unchanged",
             PollEnd::Changed | PollEnd::Repeated => "changed",
-            PollEnd::Failed(failure) | PollEnd::FailedToEnd(failure) => failure.kind.as_str(),
+            PollEnd::Failed(failure) => failure.kind.as_str(),
         };
         self.intake.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
         if fault.is_some() {

@@ -153,8 +153,7 @@ fn added(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisS
     (numbers, errors)
 }
 
-/// Where the component is not installed, or the rights are those of an older release, nothing is measured, which holds versions and breaks
-/// nothing else.
+/// Where the component is not installed, nothing is measured, which holds versions and breaks nothing else.
 fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
     match error.code() {
         404 => Ok(None),

@@ -256,7 +256,7 @@ mod tests {
         let (first, second) = (of(100, 105, Some(90)), of(101, 100, Some(90)));
         assert_eq!((first.stamp, second.stamp), (100, 101));
         assert!(first.is_superseded(&state(Some(101))) && second.was_overwritten_by_earlier(&state(Some(100))));
-        // The agent's clock was set back, or what stands there is of an agent that did not say when.
+        // The agent's clock was set back.
         assert_eq!(of(50, 100, Some(90)).stamp, 91);
         // It says anything.
         assert_eq!(of(i64::MAX, 100, None).stamp, 100 + AHEAD);

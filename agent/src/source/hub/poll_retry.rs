@@ -55,8 +55,6 @@ pub enum PollEnd<'a> {
     Interrupted,
     /// With a failure.
     Failed(&'a Failure),
-    /// The same, after this agent has asked for the end: a hub of an older release closes the connection then.
-    FailedToEnd(&'a Failure),
 }
 
 /// Whether polls are held.
@@ -133,10 +131,9 @@ impl PollRetry {
                     NextPoll { after, reports, wait_seconds: self.wait_seconds }
                 }
             }
-            PollEnd::Failed(failure) | PollEnd::FailedToEnd(failure) => {
+            PollEnd::Failed(failure) => {
                 self.failures = self.failures.saturating_add(1);
-                let failed = matches!(end, PollEnd::Failed(_));
-                if failed && asked > 0 && took >= HELD && may_be_cut(failure) {
+                if asked > 0 && took >= HELD && may_be_cut(failure) {
                     self.holding = match self.holding {
                         Holding::Held { cuts } if cuts + 1 < CUTS => Holding::Held { cuts: cuts + 1 },
                         _ => Holding::Interval { until: now + HOLD_AGAIN },
@@ -230,7 +227,6 @@ mod tests {
         }
         for _ in 0..10 {
             retry.next(PollEnd::Failed(&failure(Kind::Lost)), 300, Duration::from_secs(1), Instant::now(), 0.0);
-            retry.next(PollEnd::FailedToEnd(&failure(Kind::Lost)), 300, MINUTE, Instant::now(), 0.0);
         }
         assert!(!retry.by_interval());
     }
