@@ -321,7 +321,7 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
                 && object["resource"] == "validatingwebhookconfigurations"
                 && object["name"] == *space.name
         };
-        Ok(cluster.audit()?.iter().filter(|event| is(event)).count())
+        Ok(cluster.audit(&space.name)?.iter().filter(|event| is(event)).count())
     };
     let before = reads()?;
     eventually(SOON, "it was looked at again", async || (reads().ok()? > before + 5).then_some(())).await?;

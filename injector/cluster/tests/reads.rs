@@ -140,7 +140,7 @@ impl Drop for Watching {
 /// What the user has asked for and in which namespace, with the answer.
 fn asked(cluster: &Cluster, user: &str) -> Result<Vec<(String, String, u64)>> {
     let mut all = Vec::new();
-    for event in cluster.audit()? {
+    for event in cluster.audit(user)? {
         if event["impersonatedUser"]["username"] == user {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let reference = &event["objectRef"];

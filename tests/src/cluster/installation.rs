@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 use crate::cluster::mark::mark;
 use crate::cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 use crate::cluster::servers::ISSUER;
-use crate::cluster::{Cluster, Identity, Space, Wire};
+use crate::cluster::{Cluster, Identity, Options, Space, Wire};
 use crate::{Balancer, Process, binary, eventually, ports};
 
 /// The namespace of the control plane.
@@ -122,7 +122,7 @@ impl<'a> Installation<'a> {
         self.cluster.kubectl_on(&apply, &text).await.map(drop)
     }
 
-    /// The control plane that the tests of one file share, without its webhooks: what the controllers do by themselves.
+    /// The control plane that the tests of one program share, without its webhooks: what the controllers do by themselves.
     pub async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
         static SHARED: OnceCell<Option<(Installation<'static>, Replica)>> = OnceCell::const_new();
         let made = SHARED.get_or_try_init(async || {
@@ -144,11 +144,11 @@ impl<'a> Installation<'a> {
         Ok(made.await?.as_ref())
     }
 
+    /// With the controllers of workloads, which some of the tests need and none minds.
     async fn of_shared_cluster() -> Result<Option<Installation<'static>>> {
-        match Cluster::shared().await? {
-            Some(cluster) => Installation::apply(cluster).await,
-            None => Ok(None),
-        }
+        static SHARED: OnceCell<Option<Cluster>> = OnceCell::const_new();
+        let start = async || Cluster::installed(&Options::default().workloads()).await;
+        Ok(SHARED.get_or_try_init(start).await?.as_ref().map(|cluster| Installation { cluster }))
     }
 
     /// Starts a replica with its webhooks, and waits until the API server trusts them.

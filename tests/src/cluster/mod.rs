@@ -1,9 +1,9 @@
 //! A real Kubernetes API server for tests: etcd, kube-apiserver with RBAC, and some of kube-controller-manager, on free
 //! ports of 127.0.0.1, with certificates of their own. No node: pods are objects that nobody runs (see [`Space`]).
 //!
-//! Starting one takes seconds, so the tests of one file share [`Cluster::shared`], each in a namespace of its own. Those
-//! that stop, freeze or restart a server start their own: the methods for that need `&mut`. Nothing outlives the test
-//! process, even if it is killed.
+//! Starting one takes seconds, so the tests of one program share [`Cluster::shared`], each in a namespace of its own. Those
+//! that stop, freeze or restart a server start their own: the methods for that need `&mut`. With Nudge's objects in it,
+//! [`Cluster::installed`] is what starts fastest. Nothing outlives the test process, even if it is killed.
 //!
 //! Admission webhooks on this machine are reached by `clientConfig.url: https://127.0.0.1:PORT/PATH`, with a certificate
 //! of any [`Authority`] in `caBundle`.
@@ -27,6 +27,7 @@ pub mod servers;
 pub mod sources;
 pub mod space;
 mod start;
+mod template;
 pub mod tokens;
 mod version;
 pub mod wire;
@@ -36,15 +37,14 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewStatus};
-use kube::api::PostParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use rcgen::KeyPair;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -73,15 +73,14 @@ pub struct Cluster {
     etcd: Etcd,
     home: TempDir,
     reaper: Reaper,
-    authority: Authority,
+    authority: Arc<Authority>,
     admin: Certified,
-    tokens: KeyPair,
+    tokens: Arc<KeyPair>,
     files: Files,
     kubectl: Option<PathBuf>,
     controllers: Vec<String>,
     port: u16,
     version: Version,
-    took: Duration,
 }
 
 impl Cluster {
@@ -95,9 +94,16 @@ impl Cluster {
     /// Starts one, and returns when it is ready. `None` where a program is missing and so the test is to be skipped.
     pub async fn start(options: &Options) -> Result<Option<Self>> {
         match Binaries::find()? {
-            Some(binaries) => start::start(&binaries, options).await.map(Some),
+            Some(binaries) => start::start(&binaries, options, None).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The same as [`Cluster::start`] and [`Installation::apply`](installation::Installation::apply), in less time: begins with a copy of
+    /// the data of a cluster that was made once. All such clusters of a process have the same authority, the same keys of tokens, and the
+    /// same uids of what they began with.
+    pub async fn installed(options: &Options) -> Result<Option<Self>> {
+        template::copy(options).await
     }
 
     /// The server's version.
@@ -117,11 +123,6 @@ impl Cluster {
     /// Whether this controller runs; it does not where there is no kube-controller-manager.
     pub fn controls(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
-    }
-
-    /// How long the start took.
-    pub fn took(&self) -> Duration {
-        self.took
     }
 
     /// Where the API server is, such as `https://127.0.0.1:20443`.
@@ -238,27 +239,19 @@ impl Cluster {
         Ok(Some(finished.stdout))
     }
 
-    /// What the API server says of a token.
-    pub async fn review(&self, token: &str, audience: &str) -> Result<TokenReviewStatus> {
-        let review = json!({"metadata": {}, "spec": {"token": token, "audiences": [audience]}});
-        let reviews = Api::<TokenReview>::all(self.admin().await?);
-        let reply = reviews.create(&PostParams::default(), &serde_json::from_value(review)?).await?;
-        reply.status.context("the review has no status")
-    }
-
     /// A token with other claims but a valid signature, such as one that has expired.
     pub fn sign_again(&self, token: &str, edit: impl FnOnce(&mut Value)) -> Result<String> {
         tokens::signed_again(&self.tokens, token, edit)
     }
 
-    /// The audit events so far: metadata of every answered request.
-    pub fn audit(&self) -> Result<Vec<Value>> {
-        audit::read(&self.files.audit)
+    /// The audit events so far whose text has `part`, such as the name of a namespace: metadata of every answered request.
+    pub fn audit(&self, part: &str) -> Result<Vec<Value>> {
+        audit::read(&self.files.audit, part)
     }
 
-    /// Waits until an audit event is as expected, and gives it.
-    pub async fn audited(&self, what: &str, expected: impl Fn(&Value) -> bool) -> Result<Value> {
-        let found = async || match self.audit() {
+    /// Waits until an audit event whose text has `part` is as expected, and gives it.
+    pub async fn audited(&self, what: &str, part: &str, expected: impl Fn(&Value) -> bool) -> Result<Value> {
+        let found = async || match self.audit(part) {
             Ok(events) => events.into_iter().find(|event| expected(event)).map(Ok),
             Err(error) => Some(Err(error)),
         };

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 /// The controllers that a cluster has unless configured otherwise: namespaces can be deleted and have what pods need in them.
 pub const CONTROLLERS: [&str; 4] = ["namespace", "root-ca-cert-publisher", "serviceaccount", "serviceaccount-token"];
 
+/// Those of workloads, which make pods and replace them.
+const WORKLOADS: [&str; 4] = ["deployment", "replicaset", "statefulset", "daemonset"];
+
 /// Settings of a cluster, each with a sensible default.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -26,6 +29,13 @@ impl Options {
     #[must_use]
     pub fn controllers(mut self, names: &[&str]) -> Self {
         self.controllers = names.iter().map(|&name| name.to_owned()).collect();
+        self
+    }
+
+    /// Adds the controllers of workloads.
+    #[must_use]
+    pub fn workloads(mut self) -> Self {
+        self.controllers.extend(WORKLOADS.map(str::to_owned));
         self
     }
 

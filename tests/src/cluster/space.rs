@@ -37,7 +37,8 @@ impl Space {
     /// Makes a namespace with labels, with a name that begins with `purpose` and that no other has.
     pub(super) async fn create(client: Client, purpose: &str, labels: &[(&str, &str)]) -> Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
-        let name = format!("{purpose}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        // Of the same length, so that none is the beginning of another.
+        let name = format!("{purpose}-{:03}", COUNT.fetch_add(1, Ordering::Relaxed));
         let labels = labels.iter().map(|&(key, value)| (key, Value::from(value))).collect::<Vec<_>>();
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<serde_json::Map<_, _>>();
         let namespace = from_json(json!({"metadata": {"name": name, "labels": labels}}))?;

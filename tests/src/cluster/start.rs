@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hyper::Request;
@@ -28,9 +29,9 @@ const START: Duration = Duration::from_secs(90);
 /// Names of the API server.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
 
-/// Starts etcd, then the API server, and then the controller manager, which is not waited for.
-pub(super) async fn start(binaries: &Binaries, options: &Options) -> Result<Cluster> {
-    let began = Instant::now();
+/// Starts etcd, then the API server, and then the controller manager, which is not waited for. It begins with the data of the template, if
+/// there is one, and has its authority and keys.
+pub(super) async fn start(binaries: &Binaries, options: &Options, template: Option<&Cluster>) -> Result<Cluster> {
     let mut home = tempfile::Builder::new();
     home.prefix("nudge-cluster-");
     let home = match &options.folder {
@@ -41,13 +42,22 @@ pub(super) async fn start(binaries: &Binaries, options: &Options) -> Result<Clus
     let reaper = Reaper::start(home.path())?;
     let part = |name, program| Part::new(name, program, home.path(), reaper.group());
 
-    let authority = Authority::new("Nudge test cluster")?;
+    let data = home.path().join(DATA);
+    let (authority, tokens) = match template {
+        Some(template) => {
+            Etcd::copy_data(&template.home.path().join(DATA), &data)?;
+            (Arc::clone(&template.authority), Arc::clone(&template.tokens))
+        }
+        None => {
+            let authority = Authority::new("Nudge test cluster")?;
+            (Arc::new(authority), Arc::new(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
+        }
+    };
     let admin = authority.client("admin", Some("system:masters"))?;
-    let tokens = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let files = Files::write(home.path(), &authority, &authority.server(&NAMES)?, &tokens)?;
 
     let etcd = part("etcd", &binaries.etcd);
-    let mut etcd = Etcd::new(etcd, &home.path().join(DATA), [ports::free()?, ports::free()?], options.sync)?;
+    let mut etcd = Etcd::new(etcd, &data, [ports::free()?, ports::free()?], options.sync)?;
     etcd.start().await?;
 
     let port = ports::free()?;
@@ -71,7 +81,6 @@ pub(super) async fn start(binaries: &Binaries, options: &Options) -> Result<Clus
         controllers: Vec::new(),
         port,
         version: Version { major: 0, minor: 0 },
-        took: Duration::ZERO,
     };
     fs::write(cluster.kubeconfig(), cluster.kubeconfig_of(&cluster.administrator()))?;
     let client = cluster.admin().await?;
@@ -88,7 +97,6 @@ pub(super) async fn start(binaries: &Binaries, options: &Options) -> Result<Clus
         // The programs that kubebuilder fetches are without it. Most tests can do without it, too.
         None => tools::missing("kube-controller-manager")?,
     }
-    cluster.took = began.elapsed();
     Ok(cluster)
 }
 

@@ -1,0 +1,96 @@
+//! Which processes are a container's: those of the control group that has its ID in its name.
+
+use anyhow::{Context as _, Result};
+use nudge_protocol::ContainerName;
+use nudge_protocol::hub::PodContainer;
+use nudge_protocol::pod::env;
+use nudge_protocol::status::Outcome;
+use nudge_tests::agent::SOON;
+use nudge_tests::cgroup::Cgroup;
+use nudge_tests::fakes::hub_tls::sha256;
+use nudge_tests::{FakeHub, Pod};
+
+use crate::hub_source::{APP, CATCHES, USR1};
+
+/// A container ID of this test run alone.
+fn id(name: &str) -> String {
+    sha256(format!("{name} {}", std::process::id()).as_bytes())
+}
+
+fn container(name: &str, id: &str, ended: bool) -> Result<PodContainer> {
+    Ok(PodContainer { name: ContainerName::new(name)?, id: id.to_owned(), ended })
+}
+
+fn app(id: &str) -> Result<Vec<PodContainer>> {
+    Ok(vec![container("app", id, false)?])
+}
+
+#[tokio::test]
+async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart() -> Result<()> {
+    let (first, second) = (id("first"), id("second"));
+    let Some(one) = Cgroup::new(&format!("cri-containerd-{first}.scope")) else { return Ok(()) };
+    let Some(two) = Cgroup::new(&second) else { return Ok(()) };
+    let hub = FakeHub::start()?;
+    let unknown = app("")?;
+    hub.say(|say| say.containers = unknown);
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_process(APP, &CATCHES).await?;
+    one.take(pod.app_pid()?)?;
+    pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    let waits =
+        |report: &nudge_protocol::hub::ReportRequest| report.containers[0].message.contains("has not reported yet");
+    hub.reported(SOON, "the ID is waited for", waits).await?;
+    assert!(!pod.app_output().contains("SIGUSR1"));
+    // As soon as the ID is known the signal goes out.
+    let known = app(&first)?;
+    hub.say(|say| say.containers = known);
+    pod.app_says(1, "SIGUSR1").await?;
+    let delivered = |report: &nudge_protocol::hub::ReportRequest| report.containers[0].outcome == Outcome::Delivered;
+    hub.reported(SOON, "it is delivered", delivered).await?;
+
+    // The container starts again: another process, another ID, and a new file for its output.
+    pod.start_process(APP, &CATCHES).await?;
+    two.take(pod.app_pid()?)?;
+    let known = app(&second)?;
+    hub.say(|say| say.containers = known);
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.app_says(1, "SIGUSR1").await?;
+    assert_eq!(pod.app_output().matches("SIGUSR1").count(), 1, "once, for what came after its start");
+    drop(pod);
+    Ok(())
+}
+
+#[tokio::test]
+async fn with_the_setting_it_ends_cleanly_when_all_other_containers_have() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    // As the injector sets it.
+    pod.variables.push((env::END_WITH_CONTAINERS, "true".to_owned()));
+    let mut client = pod.start().await?;
+    let (app, helper) = (id("app"), id("helper"));
+    let states = [vec![("app", true), ("helper", false)], vec![("nudge-agent", true)], vec![]];
+    for (round, state) in states.into_iter().enumerate() {
+        let containers = state.iter().map(|(name, ended)| container(name, &app, *ended)).collect::<Result<_>>()?;
+        hub.say(|say| say.containers = containers);
+        let version = format!("1.1.{round}");
+        hub.activate("shop", &version, &[("lives", b"5")])?;
+        pod.serves(&mut client, &format!("shop={version}")).await?;
+    }
+    let ended = vec![container("app", &app, true)?, container("helper", &helper, true)?];
+    hub.say(|say| say.containers = ended);
+    let status = pod.agent.as_mut().context("no agent")?.process().exited(SOON).await?;
+    assert_eq!(status.code(), Some(0));
+    pod.logs("all other containers of this pod have ended").await
+}
+
+#[tokio::test]
+async fn without_the_setting_it_stays() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    let ended = vec![container("app", &id("stays"), true)?];
+    hub.say(|say| say.containers = ended);
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await.map(drop)
+}

@@ -1,0 +1,258 @@
+//! An agent that starts again, or without the hub.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use nudge_tests::agent::SOON;
+use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
+
+use crate::hub_source::{APP, CATCHES, TWO, USR1};
+
+#[tokio::test]
+async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.1.0", "1", &[("lives", b"0")])?;
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    let file = pod.path("state/last-good");
+    nudge_tests::eventually(SOON, "the file is written", async || {
+        fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
+    })
+    .await?;
+    assert_eq!(fs::metadata(&file)?.permissions().mode() & 0o777, 0o600);
+    let (token, authority) = (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?);
+    hub.down().await?;
+    pod.kill().await?;
+
+    let before = hub.polls().len();
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    assert_eq!((token, authority), (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?));
+    hub.up()?;
+    let polls = hub.polled(before + 1, SOON).await?;
+    let held = &polls[before].request.configs[0];
+    assert_eq!((held.uid.as_str(), held.revision), ("uid-shop", 2));
+    assert_eq!(held.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
+    assert_eq!(held.sha256.len(), 64);
+    // It is known by its digest, so the hub sends nothing; what follows is taken as ever.
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.serves(&mut client, "shop=1.0.2").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    let mut client = pod.start().await?;
+    let file = pod.path("state/last-good");
+    nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+    // As on a full disk: no other file can be written beside it.
+    let draft = pod.path("state/last-good.new");
+    fs::create_dir(&draft)?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.logs("last good contents not stored").await?;
+    fs::remove_dir(&draft)?;
+    nudge_tests::eventually(SOON, "the file is written again", async || {
+        fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
+    })
+    .await?;
+    hub.down().await?;
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_not_used() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    for damage in ["", "garbage", "cut", "flipped"] {
+        let mut pod = Pod::new(&hub)?;
+        pod.start().await?;
+        let file = pod.path("state/last-good");
+        nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+        pod.kill().await?;
+        let mut bytes = fs::read(&file)?;
+        match damage {
+            "cut" => bytes.truncate(bytes.len() - 1),
+            "flipped" => bytes.iter_mut().rev().take(1).for_each(|byte| *byte ^= 1),
+            other => bytes = other.into(),
+        }
+        fs::write(&file, bytes)?;
+        hub.down().await?;
+        pod.spawn()?;
+        pod.logs("last good content").await?;
+        pod.logs("poll of the hub failed").await?;
+        hub.up()?;
+        let mut client = pod.client().await?;
+        pod.serves(&mut client, "shop=1.0.0").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_starts_with_what_was_mounted_when_the_hub_is_away() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    pod.mount("shop", "0.9.0", "2", &[("secret", &[0xff])])?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=0.9.0").await?;
+    assert_eq!(client.get("/config/secret").await?.body, &[0xff][..]);
+    hub.up()?;
+    let status = pod.serves(&mut client, "shop=1.0.0").await?;
+    assert!(status.configs[0].problem.is_none());
+    let held = hub.polls()[0].request.configs[0].clone();
+    assert_eq!((held.uid.as_str(), held.revision, held.sha256.len()), ("", 0, 64));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.down().await?;
+    let mut pod = Pod::new(&hub)?;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    fs::create_dir_all(pod.path("bootstrap/shop/0.9.0/2"))?;
+    pod.spawn()?;
+    pod.logs("version 0.9.0 is incomplete: part 2 is missing").await?;
+    hub.up()?;
+    let mut client = pod.client().await?;
+    pod.serves(&mut client, "shop=1.0.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn half_of_the_configs_is_served_only_when_the_hub_does_not_answer() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    hub.activate("keys", "1", &[("key", b"k")])?;
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = TWO;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    let metrics = client.get("/metrics").await?;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    ensure!(text.contains("nudge_agent_switches_total 0\n"), "the half was served: {text}");
+
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = TWO;
+    pod.mount("shop", "0.9.0", "1", &[("lives", b"1")])?;
+    hub.down().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=0.9.0").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?;
+    pod.start().await?;
+    let agent = pod.agent.as_mut().ok_or_else(|| anyhow::anyhow!("no agent"))?;
+    if !nix::unistd::geteuid().is_root() {
+        ensure!(fs::read(format!("/proc/{}/environ", agent.pid())).is_err(), "its environment can be read");
+    }
+    agent.process().signal(Signal::SIGTERM)?;
+    let status = agent.process().exited(SOON).await?;
+    assert_eq!(status.code(), Some(0));
+    Ok(())
+}
+
+/// Waits until the agent's record of notifications is as expected.
+async fn recorded(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool) -> Result<()> {
+    let recorded =
+        async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| expected(&text)).then_some(());
+    nudge_tests::eventually(SOON, what, recorded).await
+}
+
+/// Waits until the agent would serve this version after a restart.
+async fn keeps(pod: &Pod, version: &str) -> Result<()> {
+    let file = pod.path("state/last-good");
+    let there =
+        || fs::read(&file).is_ok_and(|bytes| bytes.windows(version.len()).any(|part| part == version.as_bytes()));
+    nudge_tests::eventually(SOON, "the version is kept", async || there().then_some(())).await
+}
+
+#[tokio::test]
+async fn a_signal_that_was_due_when_the_agent_was_killed_is_sent_once_when_it_is_back() -> Result<()> {
+    let mut hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    // The hub has not reported yet which processes are the container's, so the signal waits.
+    let mut client = pod.start().await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    keeps(&pod, "1.0.1").await?;
+    let before = fs::read_to_string(pod.path("state/notified"))?;
+    pod.kill().await?;
+    hub.down().await?;
+
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    pod.app_says(1, "SIGUSR1").await?;
+    recorded(&pod, "the record has the notification", |text| text != before).await?;
+    // The notification is not repeated, with or without the hub.
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    pod.kill().await?;
+    hub.up()?;
+    pod.start().await?;
+    pod.logs("contact with the hub established").await?;
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.app_says(2, "SIGUSR1").await?;
+    assert_eq!(pod.app_output().matches("SIGUSR1").count(), 2, "{}", pod.app_output());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_change_while_the_agent_was_away_is_notified_although_nothing_was_stored() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    pod.start_app(APP, &CATCHES).await?;
+    pod.start().await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
+    keeps(&pod, "1.0.0").await?;
+    pod.kill().await?;
+    fs::remove_file(pod.path("state/last-good"))?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.start().await?;
+    pod.app_says(1, "SIGUSR1").await
+}
+
+#[tokio::test]
+async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it_is_back() -> Result<()> {
+    let hub = FakeHub::start()?;
+    let server = HookServer::start(Answer::Status(hyper::StatusCode::SERVICE_UNAVAILABLE)).await?;
+    let mut pod = Pod::new(&hub)?.with(&["--notify", "app=webhook", "--webhooks", &format!("app={}", server.url())]);
+    let mut client = pod.start().await?;
+    recorded(&pod, "the record has the version that the container starts with", |text| text.contains("app")).await?;
+    let before = fs::read_to_string(pod.path("state/notified"))?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    pod.serves(&mut client, "shop=1.0.1").await?;
+    keeps(&pod, "1.0.1").await?;
+    pod.kill().await?;
+    let refused = server.deliveries().len();
+    server.answer(Answer::Status(hyper::StatusCode::NO_CONTENT));
+    pod.start().await?;
+    recorded(&pod, "the record has the notification", |text| text != before).await?;
+    pod.kill().await?;
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
+    pod.serves(&mut client, "shop=1.0.2").await?;
+    let deliveries = server.wait_for(refused + 2, SOON).await?;
+    let content =
+        |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
+    // The agent does not know any more which keys had changed before it was killed.
+    assert_eq!(content(&deliveries[refused])?, ("1.0.1".to_owned(), true));
+    assert_eq!(content(&deliveries[refused + 1])?, ("1.0.2".to_owned(), false));
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! The control plane without its webhooks: what its controllers do by themselves. The tests share
+//! [`Installation::shared`](nudge_tests::Installation::shared), each in a namespace of its own.
+
+mod restarts;
+mod rollouts;
+mod versions;

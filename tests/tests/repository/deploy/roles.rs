@@ -1,0 +1,224 @@
+//! What view, edit and admin of a namespace may do with Nudge, and what not.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{Api, PostParams};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::{ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, bind};
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::deploy::installing::installed;
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// Gives a new user one of Kubernetes' own roles in the namespace.
+async fn user(space: &Space, role: &str) -> Result<String> {
+    let user = format!("{role}-of-{}", space.name);
+    let binding = json!({
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    space.create_object::<RoleBinding>(binding).await?;
+    Ok(user)
+}
+
+/// Whether a user may `verb` the resource `group/resource/subresource` in a namespace.
+async fn may(space: &Space, user: &str, verb: &str, what: &str, name: Option<&str>) -> Result<bool> {
+    let [group, resource, sub] = what.split('/').collect::<Vec<_>>()[..] else { anyhow::bail!("{what}") };
+    let attributes = ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource: Some(sub.to_owned()).filter(|sub| !sub.is_empty()),
+        verb: Some(verb.to_owned()),
+        namespace: Some(space.name.clone()),
+        name: name.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let spec = SubjectAccessReviewSpec {
+        user: Some(user.to_owned()),
+        groups: Some(vec!["system:authenticated".to_owned()]),
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let reply = Api::all(space.client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(reply.status.context("no status")?.allowed)
+}
+
+#[tokio::test]
+async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<()> {
+    let Some(cluster) = installed().await? else { return Ok(()) };
+    let (space, other) = (cluster.space("roles").await?, cluster.space("other").await?);
+    let (view, edit, admin) = (user(&space, "view").await?, user(&space, "edit").await?, user(&space, "admin").await?);
+    // Kubernetes adds the roles up a moment after they are there.
+    let added = async || may(&space, &admin, "create", "nudge.dev/versionedconfigs/", None).await.ok()?.then_some(());
+    eventually(SOON, "the roles are added up", added).await?;
+
+    let configs = "nudge.dev/versionedconfigs/";
+    for verb in ["get", "list", "watch"] {
+        for user in [&view, &edit, &admin] {
+            ensure!(may(&space, user, verb, configs, None).await?, "{user} {verb}");
+            ensure!(!may(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
+        }
+    }
+    for verb in ["create", "update", "patch", "delete"] {
+        ensure!(!may(&space, &view, verb, configs, None).await?, "view {verb}");
+        for user in [&edit, &admin] {
+            ensure!(may(&space, user, verb, configs, None).await?, "{user} {verb}");
+            ensure!(!may(&space, user, verb, "nudge.dev/versionedconfigs/status", None).await?, "{user} {verb} status");
+            ensure!(!may(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
+        }
+    }
+    let roles = "rbac.authorization.k8s.io/clusterroles/";
+    for role in [
+        "nudge-namespace",
+        "nudge-namespace-hub",
+        "nudge-secrets",
+        "nudge-publish-secrets",
+        "nudge-restart",
+        "nudge-injector",
+    ] {
+        for user in [&view, &edit, &admin] {
+            ensure!(!may(&space, user, "bind", roles, Some(role)).await?, "{user} {role}");
+        }
+    }
+    ensure!(!may(&space, &admin, "patch", "/namespaces/", Some(&space.name)).await?, "the label is the cluster's");
+    Ok(())
+}
+
+/// The same by what the API server does and not only says: its check against giving more than one has.
+#[tokio::test]
+async fn an_admin_of_a_namespace_binds_no_role_of_nudge_with_rights_that_an_admin_lacks() -> Result<()> {
+    let Some(cluster) = installed().await? else { return Ok(()) };
+    let space = cluster.space("owned").await?;
+    let admin = user(&space, "admin").await?;
+    let client = cluster.client(&cluster.user(&admin, &[])).await?;
+    let bind = async |role: &str, subject: Value| {
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        });
+        let api: Api<RoleBinding> = Api::namespaced(client.clone(), &space.name);
+        let binding = serde_json::from_value(binding)?;
+        Ok::<_, anyhow::Error>(api.create(&PostParams::default(), &binding).await.map(drop))
+    };
+    let oneself = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin});
+    // The admin may bind what an admin has, and so the refusals are about these roles.
+    let view = async || bind("view", oneself.clone()).await.ok()?.ok();
+    eventually(SOON, "the admin may bind", view).await?;
+    for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-injector", "nudge-hub", "nudge-certs"] {
+        for subject in [oneself.clone(), account("nudge-injector"), account("nudge-hub")] {
+            let refused = bind(role, subject).await?.err().with_context(|| format!("{role} was bound"))?;
+            ensure!(refused.to_string().contains("attempting to grant"), "{role}: {refused}");
+        }
+    }
+    // What the admin has, the admin may give: to read and write Secrets here. It matters once an admin of the cluster has enabled the
+    // namespace.
+    for (role, to) in [
+        ("nudge-secrets", "nudge-injector"),
+        ("nudge-secrets-hub", "nudge-hub"),
+        ("nudge-publish-secrets", "nudge-injector"),
+    ] {
+        bind(role, account(to)).await??;
+    }
+    Ok(())
+}
+
+fn account(name: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE})
+}
+
+/// What the accounts may do where their roles are bound, and what they may do nowhere.
+#[tokio::test]
+async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
+    let Some(cluster) = installed().await? else { return Ok(()) };
+    let (space, other) = (cluster.space("bound").await?, cluster.space("foreign").await?);
+    for role in ["nudge-namespace", "nudge-secrets", "nudge-restart"] {
+        bind(&space, role).await?;
+    }
+    let of = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
+    let (control, hub, certs) = (of(ACCOUNT), of(HUB_ACCOUNT), of(CERTS_ACCOUNT));
+    let bound = async || may(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
+    eventually(SOON, "the roles are bound", bound).await?;
+    for (user, verb, what) in [
+        (&control, "update", "/configmaps/"),
+        (&control, "update", "nudge.dev/versionedconfigs/status"),
+        (&control, "delete", "/secrets/"),
+        (&control, "patch", "apps/deployments/"),
+        (&hub, "patch", "/pods/status"),
+        (&hub, "get", "/secrets/"),
+        (&hub, "get", "/configmaps/"),
+        (&hub, "list", "/serviceaccounts/"),
+        (&hub, "watch", "/serviceaccounts/"),
+    ] {
+        ensure!(may(&space, user, verb, what, None).await?, "{user} {verb} {what}");
+        ensure!(!may(&other, user, verb, what, None).await?, "{user} {verb} {what} where nobody has bound it");
+    }
+    let secrets = Space { client: space.client.clone(), name: NAMESPACE.to_owned() };
+    for (name, user) in [("nudge-authority", &certs), ("nudge-serving", &certs), ("nudge-content-key", &certs)] {
+        for verb in ["get", "update"] {
+            ensure!(may(&secrets, user, verb, "/secrets/", Some(name)).await?, "{verb} {name}");
+            for other in [&control, &hub] {
+                ensure!(!may(&secrets, other, verb, "/secrets/", Some(name)).await?, "{other} {verb} {name}");
+            }
+        }
+    }
+    let webhooks = "admissionregistration.k8s.io/validatingwebhookconfigurations/";
+    ensure!(may(&space, &certs, "patch", webhooks, Some("nudge-injector")).await?, "caBundle");
+    ensure!(!may(&space, &certs, "patch", webhooks, Some("another")).await?, "the webhooks of others");
+    for (user, verb, what) in [
+        (&control, "patch", webhooks),
+        (&control, "patch", "/pods/status"),
+        (&control, "create", "authentication.k8s.io/tokenreviews/"),
+        (&control, "list", "/serviceaccounts/"),
+        (&certs, "list", "/serviceaccounts/"),
+        (&hub, "get", "/serviceaccounts/"),
+        (&hub, "patch", webhooks),
+        (&hub, "create", "/configmaps/"),
+        (&hub, "update", "/configmaps/"),
+        (&hub, "update", "nudge.dev/versionedconfigs/status"),
+        (&hub, "delete", "/secrets/"),
+        (&hub, "patch", "/pods/"),
+        (&hub, "patch", "apps/deployments/"),
+        (&certs, "list", "/secrets/"),
+        (&certs, "get", "/configmaps/"),
+        (&certs, "get", "/pods/"),
+    ] {
+        ensure!(!may(&space, user, verb, what, Some("nudge-injector")).await?, "{user} {verb} {what}");
+    }
+    for user in [&control, &hub, &certs] {
+        for (verb, what) in [
+            ("create", "/secrets/"),
+            ("update", "/secrets/"),
+            ("create", "/pods/"),
+            ("create", "/pods/exec"),
+            ("update", "apps/deployments/"),
+            ("update", "nudge.dev/versionedconfigs/"),
+            ("create", "/serviceaccounts/token"),
+            ("update", "/serviceaccounts/"),
+            ("delete", "/serviceaccounts/"),
+            ("create", "rbac.authorization.k8s.io/rolebindings/"),
+            ("create", "coordination.k8s.io/leases/"),
+        ] {
+            for place in [&space, &other, &secrets] {
+                ensure!(!may(place, user, verb, what, None).await?, "{user} {verb} {what} in {}", place.name);
+            }
+        }
+    }
+    // Only where it is bound, and for nobody else.
+    bind(&space, "nudge-publish-secrets").await?;
+    for verb in ["create", "update"] {
+        let bound = async || may(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());
+        eventually(SOON, "Secrets may be published", bound).await?;
+        for (place, user) in [(&other, &control), (&secrets, &control), (&space, &hub), (&space, &certs)] {
+            ensure!(!may(place, user, verb, "/secrets/", None).await?, "{user} {verb} in {}", place.name);
+        }
+    }
+    Ok(())
+}

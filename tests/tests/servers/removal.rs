@@ -1,0 +1,74 @@
+//! Without Nudge a namespace can be deleted, and removing Nudge deletes nothing that users created.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::{at_once, create_part, deploy};
+use nudge_tests::cluster::{Options, Space};
+use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
+use serde_json::json;
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
+    let space = installation.enabled(purpose).await?;
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "zero"}})).await?;
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
+    space.create_object::<VersionedConfig>(config).await?;
+    for version in ["1", "2"] {
+        let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+        let object = json!({
+            "metadata": {"name": format!("shop-{version}"), "labels": labels}, "immutable": true,
+            "data": {"key": version}, "binaryData": {"bytes": "/w=="},
+        });
+        create_part::<ConfigMap>(&space, object).await?;
+    }
+    let api = space.api::<VersionedConfig>();
+    eventually(SOON, "2 is current and published", async || {
+        let status = api.get("shop").await.ok()?.status?;
+        (status.current.as_deref() == Some("2") && status.published.as_deref() == Some("2")).then_some(())
+    })
+    .await?;
+    Ok(space)
+}
+
+/// Every ConfigMap with all that users see of it.
+async fn config_maps(space: &Space) -> Result<BTreeMap<String, String>> {
+    let maps: Api<ConfigMap> = space.api();
+    let all = maps.list(&ListParams::default()).await?;
+    let ours = all.into_iter().filter(|map| map.name_any() != "kube-root-ca.crt");
+    ours.map(|mut map| {
+        map.metadata.managed_fields = None;
+        Ok((map.name_any(), serde_json::to_string(&map)?))
+    })
+    .collect()
+}
+
+#[tokio::test]
+async fn removing_nudge_leaves_every_version_and_published_config_map() -> Result<()> {
+    let options = Options::default().controllers(&["namespace", "serviceaccount", "garbagecollector"]);
+    let Some(cluster) = Cluster::installed(&options).await? else { return Ok(()) };
+    let installation = Installation { cluster: &cluster };
+    let replica = installation.replica(&ReplicaOptions::default()).await?;
+    let space = with_config(&installation, "kept").await?;
+    let before = config_maps(&space).await?;
+    ensure!(before.len() == 3, "{before:?}");
+    // With the injector still running: the hardest case.
+    for file in ["crd", "rbac", "namespace"] {
+        let path = deploy().join(format!("base/{file}.yaml"));
+        let path = path.to_str().context("a path")?;
+        let removed = cluster.kubectl(&["delete", "--ignore-not-found", "-f", path]).await?.context("kubectl")?;
+        ensure!(removed.code == Some(0), "{}", removed.stderr);
+        if file == "crd" {
+            let said = "so the versions stay";
+            eventually(SOON, "the controller has seen it", async || replica.log().contains(said).then_some(())).await?;
+        }
+    }
+    assert_eq!(config_maps(&space).await?, before);
+    Ok(())
+}

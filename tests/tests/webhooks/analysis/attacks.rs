@@ -1,0 +1,188 @@
+//! Attacks on what asks: servers without end, slow ones, ones that send it elsewhere, and addresses that it must not reach.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Endpoints;
+use kube::Api;
+use kube::api::PostParams;
+use nudge_api::RolloutAnalysis;
+use nudge_tests::cluster::analysis::{may_send, own_address};
+use nudge_tests::tools;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::analysis::scene::{Scene, ready, shared};
+
+/// What a server does with a connection, once it has read a request.
+#[derive(Clone, Copy)]
+enum Nature {
+    /// It writes for ever.
+    Endless,
+    /// It writes a byte a second.
+    Slow,
+    /// It sends clients to this address.
+    Elsewhere(SocketAddr),
+    /// Its answer is one of Prometheus.
+    Good,
+}
+
+/// A server; how often somebody connected, and what was last asked.
+struct Hostile {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Hostile {
+    async fn start(ip: IpAddr, nature: Nature) -> Result<Self> {
+        let listener = TcpListener::bind((ip, 0)).await?;
+        let (address, connections) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(serve(stream, nature));
+            }
+        });
+        Ok(Self { address, connections })
+    }
+
+    fn count(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn serve(mut stream: TcpStream, nature: Nature) {
+    let _ = stream.read(&mut [0; 8192]).await;
+    let good = r#"{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}"#;
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{good}", good.len());
+    match nature {
+        Nature::Endless => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
+            while stream.write_all(&[b'1'; 8192]).await.is_ok() {}
+        }
+        Nature::Slow => {
+            for byte in answer.bytes() {
+                if stream.write_all(&[byte]).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        Nature::Elsewhere(address) => {
+            let answer = format!(
+                "HTTP/1.1 307 Elsewhere\r\nlocation: http://{address}/api/v1/query\r\ncontent-length: 0\r\n\r\n"
+            );
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+        Nature::Good => {
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    }
+}
+
+fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
+    let secret = secret.map(|name| json!({"name": name}));
+    json!({"name": name, "max": "1", "interval": "5s",
+           "prometheus": {"address": address, "query": "up{pod=~\"{{pods}}\"}", "authRef": secret}})
+}
+
+/// What is said of each, once all are measured.
+async fn said(scene: &Scene, names: &[&str]) -> Result<RolloutAnalysis> {
+    let all = |object: &RolloutAnalysis| {
+        let status = object.status.as_ref().map(|status| &status.queries);
+        names.iter().all(|name| status.is_some_and(|all| all.iter().any(|one| one.name == *name)))
+    };
+    scene.measured("all are measured", all).await
+}
+
+fn error<'a>(object: &'a RolloutAnalysis, name: &str) -> Result<&'a str> {
+    let queries = &object.status.as_ref().context("no status")?.queries;
+    let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
+    Ok(answer.context("no answer")?.error.as_deref().unwrap_or("none"))
+}
+
+#[tokio::test]
+async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Result<()> {
+    let Some(both) = shared().await? else { return Ok(()) };
+    let Some(ip) = own_address()? else {
+        tools::skipped("this machine has no address but the loopback");
+        return Ok(());
+    };
+    let scene = Scene::new(both, 2).await?;
+    let of = async |ip: IpAddr, nature| Hostile::start(ip, nature).await;
+    let (endless, slow) = (of(ip.into(), Nature::Endless).await?, of(ip.into(), Nature::Slow).await?);
+    let (other, loopback) = (of(ip.into(), Nature::Good).await?, of([127, 0, 0, 1].into(), Nature::Good).await?);
+    let elsewhere = of(ip.into(), Nature::Elsewhere(loopback.address)).await?;
+    // A Secret for another host, and one that nobody lets the role read.
+    scene.secret("foreign", "prometheus.example.com", &json!({"token": "hunter2"})).await?;
+    scene.secret("closed", &ip.to_string(), &json!({"token": "hunter2"})).await?;
+    may_send(&scene.space, "foreign").await?;
+    let api_server = both.0.cluster.address();
+    let analyses = json!([
+        analysis("endless", &endless.url(), None),
+        analysis("slow", &slow.url(), None),
+        analysis("elsewhere", &elsewhere.url(), None),
+        analysis("metadata", "http://169.254.169.254", None),
+        analysis("loopback", &loopback.url().replace("127.0.0.1", "localhost"), None),
+        analysis("foreign", &other.url(), Some("foreign")),
+        analysis("closed", &other.url(), Some("closed")),
+        analysis("api", &format!("http://[::ffff:{}]:{}", api_server.ip(), api_server.port()), None),
+    ]);
+    scene.set(&json!({"rollout": {"analysis": analyses}})).await?;
+    scene.wants("2").await?;
+    let expected = [
+        ("endless", "of the pods with the version: the answer has more than 1048576 bytes"),
+        ("slow", "no answer within 10 s"),
+        ("elsewhere", "the server redirects the query (status 307), which is not followed"),
+        ("metadata", "nothing is sent to 169.254.169.254: it is link-local"),
+        ("loopback", "nothing is sent to localhost: it is the machine itself"),
+        ("foreign", "Secret foreign is not for"),
+        ("closed", "Secret closed may not be read; allow it: kubectl create role"),
+        ("api", "nothing is sent to ::ffff:"),
+    ];
+    let object = said(&scene, &expected.map(|(name, _)| name)).await?;
+    for (name, text) in expected {
+        let error = error(&object, name)?;
+        ensure!(error.contains(text), "{name}: {error}");
+    }
+    ensure!((loopback.count(), other.count()) == (0, 0), "nothing reached what it must not reach");
+    ensure!(endless.count() > 0 && slow.count() > 0 && elsewhere.count() > 0);
+    let status =
+        scene.stands("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive")).await?;
+    ensure!(status.rollout.failure.is_none() && status.rollout.step == 1, "{status:#?}");
+    ensure!(!format!("{object:?} {status:?}").contains("hunter2"));
+    stands_behind_a_service_of_the_system(&scene, &other).await
+}
+
+/// What a Service of kube-system has is refused, as soon as that is known.
+async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) -> Result<()> {
+    let system = Api::<Endpoints>::namespaced(scene.space.client.clone(), "kube-system");
+    let endpoints = json!({
+        "metadata": {"name": "metrics"},
+        "subsets": [{"addresses": [{"ip": server.address.ip()}], "ports": [{"port": server.address.port()}]}],
+    });
+    system.create(&PostParams::default(), &serde_json::from_value(endpoints)?).await?;
+    scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None)]}})).await?;
+    let refused = |object: &RolloutAnalysis| {
+        error(object, "system").is_ok_and(|error| error.contains("it is of the API server or of kube-system"))
+    };
+    scene.measured("it is refused", refused).await?;
+    let asked = server.count();
+    let answers = |object: &RolloutAnalysis| {
+        let query = object.status.as_ref().and_then(|status| status.queries.first());
+        query.and_then(|query| query.answers.last()).map_or(0, |last| last.number)
+    };
+    let known = answers(&scene.measured("it is there", |_| true).await?);
+    scene.measured("it is measured again", |object| answers(object) > known).await?;
+    ensure!(server.count() == asked, "nothing is sent there any more");
+    Ok(())
+}

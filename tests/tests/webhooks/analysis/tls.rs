@@ -1,0 +1,80 @@
+//! A Prometheus behind TLS: who is believed, and what is said of those who are not.
+
+use anyhow::{Context, Result, ensure};
+use nudge_api::RolloutAnalysis;
+use nudge_tests::cluster::analysis::{may_send, own_address};
+use nudge_tests::cluster::authority::Authority;
+use serde_json::{Value, json};
+
+use crate::analysis::prometheus::Prometheus;
+use crate::analysis::scene::{Scene, ready, shared};
+
+/// In a certificate for another host, whose names are nobody's business.
+const OTHER_HOST: &str = "hunter2.example.com";
+
+/// Asks a server that has no pods, with a Secret if there is one.
+fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
+    let secret = secret.map(|name| json!({"name": name}));
+    json!({"name": name, "max": "1", "interval": "5s", "prometheus": {
+        "address": address, "query": "count(up{pod=~\"{{pods}}\"}) or vector(0)", "authRef": secret}})
+}
+
+/// What came of the last answer of each, once all have one.
+async fn said(scene: &Scene, names: &[&str]) -> Result<RolloutAnalysis> {
+    let all = |object: &RolloutAnalysis| {
+        let status = object.status.as_ref().map(|status| &status.queries);
+        names.iter().all(|name| status.is_some_and(|all| all.iter().any(|one| one.name == *name)))
+    };
+    scene.measured("all are measured", all).await
+}
+
+#[tokio::test]
+async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_not() -> Result<()> {
+    let Some(both) = shared().await? else { return Ok(()) };
+    let own = own_address()?.map(|ip| ip.to_string()).unwrap_or_default();
+    let (right, wrong) = (Authority::new("right")?, Authority::new("wrong")?);
+    let Some(good) = Prometheus::behind_tls(&right.server(&[&own])?).await? else { return Ok(()) };
+    let expired = Prometheus::behind_tls(&right.expired_server(&[&own])?).await?.context("no server")?;
+    let other = Prometheus::behind_tls(&right.server(&[OTHER_HOST])?).await?.context("no server")?;
+    let scene = Scene::new(both, 2).await?;
+    for (name, authority) in [("right", &right), ("wrong", &wrong)] {
+        let data = json!({"ca.crt": authority.certificate(), "token": "hunter2"});
+        scene.secret(name, &own, &data).await?;
+        may_send(&scene.space, name).await?;
+    }
+    let analyses = [
+        analysis("good", &good.https(), Some("right")),
+        analysis("wrong", &good.https(), Some("wrong")),
+        analysis("nobody", &good.https(), None),
+        analysis("expired", &expired.https(), Some("right")),
+        analysis("other", &other.https(), Some("right")),
+        analysis("plain", &good.https().replace("https", "http"), Some("right")),
+    ];
+    scene.set(&json!({"rollout": {"analysis": analyses}})).await?;
+    scene.wants("2").await?;
+    let expected = [
+        ("good", "none"),
+        ("wrong", "its certificate is of an authority that is not trusted"),
+        ("nobody", "its certificate is of an authority that is not trusted"),
+        ("expired", "its certificate has expired"),
+        ("other", "its certificate is not for this host"),
+        ("plain", "the server gave no answer of Prometheus"),
+    ];
+    let object = said(&scene, &expected.map(|(name, _)| name)).await?;
+    for (name, text) in expected {
+        let queries = &object.status.as_ref().context("no status")?.queries;
+        let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
+        let error = answer.context("no answer")?.error.as_deref().unwrap_or("none");
+        ensure!(error.contains(text), "{name}: {error}");
+    }
+    let held =
+        scene.stands("it is held", |status| ready(status).is_some_and(|it| it.0 == "AnalysisInconclusive")).await?;
+    ensure!(held.rollout.failure.is_none() && held.rollout.step == 1, "nobody is blamed: {held:#?}");
+    ensure!(
+        !format!("{object:?} {held:?}").contains("hunter2"),
+        "what the certificate and the Secret hold is repeated"
+    );
+    // Those that can be believed are enough.
+    scene.set(&json!({"rollout": {"analysis": [&analyses[0]]}})).await?;
+    scene.is_current("2").await.map(drop)
+}

@@ -1,0 +1,62 @@
+//! With the control plane away: nothing is decided, withdrawn or taken away meanwhile, and what is made meanwhile is nobody's.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, PostParams};
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::Options;
+use nudge_tests::{Cluster, Installation, ReplicaOptions};
+use serde_json::json;
+
+use crate::approval::scene::{Shop, is_refused};
+
+#[tokio::test]
+async fn nobody_waits_for_an_outage() -> Result<()> {
+    let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
+    let installation = Installation { cluster: &cluster };
+    let mut replica = installation.guarded_replica_with(ReplicaOptions::quick()).await?;
+    let shop = Shop::new(&installation, json!({})).await?;
+    let [alice, bob, carol] =
+        [shop.user(&cluster, "alice").await?, shop.user(&cluster, "bob").await?, shop.user(&cluster, "carol").await?];
+    shop.makes(&alice, "2", "two").await?;
+    let denial = shop.decides(&carol, "2", "Deny").await?;
+    let made = shop.space.api::<ConfigMap>().get("shop-2").await?;
+    let note = made.metadata.annotations.and_then(|mut all| all.remove("nudge.dev/made-by")).context("no author")?;
+    ensure!(note.ends_with(" alice"), "{note}");
+    let approval = shop.decision("2", "Approve").await?;
+
+    let addresses = (replica.admission, replica.hub, replica.health);
+    replica.process.kill()?;
+    let away = "failed calling webhook";
+    is_refused(bob.decides(approval).await, away)?;
+    is_refused(alice.withdraws(&denial).await, away)?;
+    is_refused(alice.change(json!({"rollout": {"approval": null}})).await, away)?;
+    is_refused(alice.change(json!({"current": "2"})).await, away)?;
+    let configs = alice.api::<VersionedConfig>();
+    is_refused(configs.delete("shop", &DeleteParams::default()).await.map(drop), away)?;
+    // A part is created meanwhile, with what alice got for another one, and what somebody wrote.
+    for (version, author) in [("3", note.clone()), ("4", note.replace("alice", "eve"))] {
+        let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+        let meta =
+            json!({"name": format!("shop-{version}"), "labels": labels, "annotations": {"nudge.dev/made-by": author}});
+        let part = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
+        bob.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(part)?).await?;
+    }
+    let options = ReplicaOptions { addresses: Some(addresses), ..ReplicaOptions::quick() };
+    let back = installation.replica(&options).await?;
+    for version in ["3", "4"] {
+        let sealed = |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.version(version).is_some());
+        shop.stands("it is sealed", sealed).await?;
+        alice.change(json!({"current": version})).await?;
+        shop.decides(&bob, version, "Approve").await?;
+        shop.awaits("who created it is not known, so nobody's approval counts").await?;
+    }
+    // The denial is still there.
+    alice.change(json!({"current": "2"})).await?;
+    shop.decides(&bob, "2", "Approve").await?;
+    shop.awaits("carol denies version 2").await?;
+    carol.withdraws(&denial).await?;
+    shop.is_current("2").await?;
+    drop(back);
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! `kubectl nudge approve` and `deny`, as users type them.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, ListParams};
+use nudge_api::VersionApproval;
+use nudge_tests::cluster::space::group;
+use nudge_tests::{Installation, binary, eventually};
+use serde_json::json;
+
+use crate::approval::scene::{LONG, Shop, allow, message};
+
+#[tokio::test]
+async fn users_decide_and_withdraw_by_commands() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, json!({})).await?;
+    let alice = shop.user(installation.cluster, "alice").await?;
+    shop.makes(&alice, "2", "two").await?;
+    let run = async |user: &str, words: &[&str]| -> Result<(bool, String)> {
+        let groups: &[&str] = if user == "eve" { &["devs"] } else { &["devs", "reviewers"] };
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("kubeconfig");
+        std::fs::write(&file, installation.cluster.kubeconfig_of(&installation.cluster.user(user, groups)))?;
+        let mut command = Command::new(binary::kubectl_nudge()?);
+        command.args(words).args(["-n", &shop.space.name]).env("KUBECONFIG", &file).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8(said)?))
+    };
+    let says = async |user: &str, words: &[&str], is: (bool, &str)| -> Result<()> {
+        let (success, said) = run(user, words).await?;
+        ensure!(success == is.0 && said.contains(is.1), "{user} {words:?}: {said}");
+        Ok(())
+    };
+    let approve = |how: &'static str| ["approve", "shop", "2", how];
+    says("eve", &approve("--reason=mine"), (false, "user \"eve\" may not approve or deny versions of config shop"))
+        .await?;
+    says("bob", &["approve", "shop", "9", "--reason=x"], (false, "has no complete version 9")).await?;
+    says("bob", &approve("--undo"), (false, "user bob has not approved version 2")).await?;
+    says("bob", &["deny", "shop", "2", "--reason=the limit is too low"], (true, "version 2 denied by bob")).await?;
+    says("alice", &["use", "shop", "2"], (true, "spec.current is 2")).await?;
+    shop.awaits("bob denies version 2 (the limit is too low)").await?;
+    says("alice", &["status", "shop"], (true, "DENIED by bob: the limit is too low")).await?;
+    says(
+        "bob",
+        &["approve", "shop", "2", "--reason=x", "--dry-run=server"],
+        (true, "approved by bob (server dry run)"),
+    )
+    .await?;
+    says("bob", &["deny", "shop", "2", "--undo"], (true, "version 2 is not denied by bob any more")).await?;
+    shop.awaits("has 0 of 1 approval").await?;
+    says("bob", &["deny", "shop", "2", "--reason=no"], (true, "denied by bob")).await?;
+    // Who decides anew has decided that alone.
+    says("bob", &approve("--reason=it is raised"), (true, "config shop: version 2 approved by bob")).await?;
+    shop.is_current("2").await?;
+    says("bob", &approve("--reason=again"), (true, "version 2 is already approved by bob")).await?;
+    says("alice", &["history", "shop"], (true, "approved by bob")).await?;
+    ensure!(message(&shop.config().await?).is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, json!({})).await?;
+    let alice = shop.user(installation.cluster, "alice").await?;
+    shop.makes(&alice, "2", "two").await?;
+    let folder = tempfile::tempdir()?;
+    let approves = async |groups: &[&str]| -> Result<String> {
+        let file = folder.path().join(groups.concat());
+        std::fs::write(&file, installation.cluster.kubeconfig_of(&installation.cluster.user("bob", groups)))?;
+        let mut command = Command::new(binary::kubectl_nudge()?);
+        command.args(["approve", "shop", "2", "--reason=read it", "-n", &shop.space.name]);
+        command.env("KUBECONFIG", &file).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await??;
+        Ok(String::from_utf8([output.stdout, output.stderr].concat())?)
+    };
+    let (before, after) = (["devs", "reviewers"], ["devs", "leads"]);
+    let said = approves(&before).await?;
+    ensure!(said.contains("version 2 approved by bob\n"), "{said}");
+    let said = approves(&before).await?;
+    ensure!(said.contains("version 2 is already approved by bob"), "{said}");
+    shop.space.api::<RoleBinding>().delete("approve-reviewers", &DeleteParams::default()).await?;
+    allow(&shop.space, "leads", group("leads")).await?;
+    alice.change(json!({"current": "2"})).await?;
+    shop.awaits("bob may not approve it any more").await?;
+    let anew = async || approves(&after).await.ok().filter(|said| !said.contains("may not approve or deny"));
+    let said = eventually(LONG, "the role holds", anew).await?;
+    ensure!(said.contains("version 2 approved by bob, with the groups of today in place of those of before"), "{said}");
+    shop.is_current("2").await?;
+    let said = approves(&after).await?;
+    ensure!(said.contains("already approved by bob"), "{said}");
+    let all = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
+    ensure!(all.len() == 1, "the one of before is withdrawn: {all:?}");
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! A policy of the cluster that asks for approval, above the config's own rule and without one.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nudge_api::{RolloutPolicy, VersionedConfig};
+use nudge_tests::Installation;
+use serde_json::{Value, json};
+
+use crate::approval::scene::Shop;
+
+/// The policies that a test has made; the namespaces of others never match.
+struct Policies {
+    api: Api<RolloutPolicy>,
+    team: String,
+}
+
+impl Policies {
+    async fn new(installation: &Installation<'_>, shop: &Shop) -> Result<Self> {
+        let (admin, team) = (installation.cluster.admin().await?, shop.space.name.clone());
+        let label = json!({"metadata": {"labels": {"team": team}}});
+        Api::<Namespace>::all(admin.clone()).patch(&team, &PatchParams::default(), &Patch::Merge(label)).await?;
+        Ok(Self { api: Api::all(admin), team })
+    }
+
+    /// Makes one and returns its name.
+    async fn make(&self, name: &str, needs: Value) -> Result<String> {
+        let name = format!("{}-{name}", self.team);
+        let selector = json!({"matchLabels": {"team": self.team}});
+        let policy = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
+            "spec": {"namespaceSelector": selector, "requireApproval": needs},
+        });
+        self.api.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+        Ok(name)
+    }
+
+    async fn remove(&self, name: &str) -> Result<()> {
+        self.api.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, Value::Null).await?;
+    let [alice, bob, carol] = [
+        shop.user(installation.cluster, "alice").await?,
+        shop.user(installation.cluster, "bob").await?,
+        shop.user(installation.cluster, "carol").await?,
+    ];
+    ensure!(shop.config().await?.spec.rollout.approval.is_none());
+    for version in ["2", "3"] {
+        shop.makes(&alice, version, version).await?;
+    }
+    let policies = Policies::new(installation, &shop).await?;
+    let policy = policies.make("prod", json!({"required": 2})).await?;
+    // The policies, the labels of namespaces and configs are observed apart.
+    let paused = |paused: bool| json!({"current": "2", "rollout": {"paused": paused}});
+    alice.change(paused(true)).await?;
+    let is_paused = |config: &VersionedConfig| {
+        config.status.as_ref().is_some_and(|it| it.conditions.iter().any(|one| one.reason == "Paused"))
+    };
+    shop.stands("it is paused", is_paused).await?;
+    alice.change(paused(false)).await?;
+    let asks = format!("has 0 of 2 approvals that RolloutPolicy {policy} asks for");
+    shop.awaits(&asks).await?;
+
+    // The config's own rule is added to it, also where authors may approve by it.
+    alice.change(json!({"rollout": {"approval": {"required": 1, "notAuthor": false}}})).await?;
+    shop.decides(&alice, "2", "Approve").await?;
+    let said = shop.awaits("alice has created a part of it").await?;
+    ensure!(said.contains(&asks), "{said}");
+    shop.decides(&bob, "2", "Approve").await?;
+    shop.awaits(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for (bob approves it; ")).await?;
+    let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
+    ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until.is_none()));
+    shop.decides(&carol, "2", "Approve").await?;
+    let status = shop.is_current("2").await?;
+    ensure!(status.rollout.withheld.is_none() && status.releases.last().is_some_and(|it| it.approvals.len() == 2));
+
+    // Without the policy the config's own rule stays.
+    alice.change(json!({"current": "3"})).await?;
+    shop.awaits(&asks).await?;
+    policies.remove(&policy).await?;
+    shop.awaits("has 0 of 1 approval that it needs").await?;
+    shop.decides(&alice, "3", "Approve").await?;
+    shop.is_current("3").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, Value::Null).await?;
+    let alice = shop.user(installation.cluster, "alice").await?;
+    shop.makes(&alice, "2", "two").await?;
+    let policies = Policies::new(installation, &shop).await?;
+    let policy = policies.make("prod", json!({})).await?;
+    alice.change(json!({"current": "2", "rollout": {"paused": true}})).await?;
+    let is_paused = |config: &VersionedConfig| {
+        config.status.as_ref().is_some_and(|it| it.conditions.iter().any(|one| one.reason == "Paused"))
+    };
+    shop.stands("it is paused", is_paused).await?;
+    alice.change(json!({"rollout": {"paused": false}})).await?;
+    shop.awaits(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
+    policies.remove(&policy).await?;
+    shop.is_current("2").await?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Sources beside each other, and beside people.
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use nudge_api::{ConfigSource, VersionedConfig};
+use serde_json::json;
+
+use crate::config_sources::scene::{
+    changes, condition, config_until, enabled, is, is_current, live, quick, until, versions,
+};
+
+#[tokio::test]
+async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Result<()> {
+    let Some(space) = enabled("two", false).await? else { return Ok(()) };
+    live(&space, "one", "1").await?;
+    live(&space, "two", "2").await?;
+    let quickly = json!({"config": "shop", "debounce": "100ms", "minInterval": "0s"});
+    super::scene::source(&space, "a", &json!({"configMap": {"name": "one"}}), &quickly).await?;
+    let first = is_current(&space, "a", None).await?;
+    // Creation times are whole seconds, and then the name decides.
+    super::scene::source(&space, "b", &json!({"configMap": {"name": "two"}}), &quickly).await?;
+    let taken = until(&space, "b", "its config is taken", is("ConfigTaken")).await?;
+    ensure!(condition(&taken, "Stalled").0 == "True", "{taken:?}");
+    ensure!(condition(&taken, "Ready").2.starts_with("source a is older"), "{taken:?}");
+    ensure!(versions(&space, "shop").await?.len() == 1);
+    space.api::<ConfigSource>().delete("a", &DeleteParams::default()).await?;
+    ensure!(is_current(&space, "b", None).await? != first);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()> {
+    let Some(space) = enabled("person", false).await? else { return Ok(()) };
+    live(&space, "live", "1").await?;
+    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let first = is_current(&space, "shop", None).await?;
+    changes(&space, "live", "2").await?;
+    let second = is_current(&space, "shop", Some(&first)).await?;
+    let configs = space.api::<VersionedConfig>();
+    let person = PatchParams { field_manager: Some("nudge-cli".to_owned()), ..PatchParams::default() };
+    configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"current": first}}))).await?;
+    changes(&space, "live", "3").await?;
+    let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
+    ensure!(condition(&held, "Ready").2.contains("is set by nudge-cli"), "{held:?}");
+    let config =
+        config_until(&space, "shop", "it is back", |_, status| status.current.as_ref() == Some(&first)).await?;
+    ensure!(config.spec.current.as_ref() == Some(&first), "{config:?}");
+    // As `kubectl nudge source resume` does it.
+    let mut fields = config.metadata.managed_fields.clone().context("no managers")?;
+    for entry in fields.iter_mut().filter(|entry| entry.manager.as_deref() == Some("nudge-cli")) {
+        if let Some(spec) = entry.fields_v1.as_mut().and_then(|fields| fields.0.pointer_mut("/f:spec")) {
+            spec.as_object_mut().context("no fields")?.remove("f:current");
+        }
+    }
+    let patch = json!({"metadata": {"managedFields": fields}});
+    configs.patch("shop", &person, &Patch::Merge(patch)).await?;
+    let third = is_current(&space, "shop", Some(&second)).await?;
+    ensure!(third != first, "{third}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
+    let Some(space) = enabled("managed", false).await? else { return Ok(()) };
+    live(&space, "live", "1").await?;
+    let config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1.0.0"}
+    });
+    let flux = PatchParams::apply("flux").force();
+    space.api::<VersionedConfig>().patch("shop", &flux, &Patch::Apply(&config)).await?;
+    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
+    ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
+    ensure!(versions(&space, "shop").await?.is_empty());
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! What a source makes of a ConfigMap and of a Secret.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt as _;
+use kube::api::{ListParams, Patch, PatchParams};
+use nudge_api::VersionedConfig;
+use serde_json::json;
+
+use crate::config_sources::scene::{
+    changes, condition, config_until, enabled, is, is_current, live, live_secret, quick, source, until, versions,
+};
+
+#[tokio::test]
+async fn by_default_a_change_becomes_the_current_version() -> Result<()> {
+    let Some(space) = enabled("default", false).await? else { return Ok(()) };
+    live(&space, "shop-live", "one").await?;
+    source(&space, "shop", &json!({"configMap": {"name": "shop-live"}}), &json!({})).await?;
+    let first = is_current(&space, "shop", None).await?;
+    ensure!(first.starts_with("src-"), "{first}");
+    let made = versions(&space, "shop").await?;
+    ensure!(made.len() == 1 && made[0].name_any() == format!("shop-{first}"), "{made:?}");
+    ensure!(made[0].immutable == Some(true) && made[0].owner_references().is_empty(), "{made:?}");
+    ensure!(made[0].data.as_ref().context("no data")?["key"] == "one", "{made:?}");
+    ensure!(made[0].labels()["nudge.dev/prune"] == "3", "{made:?}");
+    // The next one comes a minute after the last, and metadata is no change.
+    let patch = json!({"metadata": {"labels": {"team": "a"}}});
+    space.api::<ConfigMap>().patch("shop-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    changes(&space, "shop-live", "two").await?;
+    let waiting = until(&space, "shop", "it waits", is("TooSoon")).await?;
+    ensure!(waiting.waiting.is_some() && waiting.version.as_deref() == Some(&first), "{waiting:?}");
+    super::scene::patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "now"}}})).await?;
+    let second = is_current(&space, "shop", Some(&first)).await?;
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    ensure!(config.spec.current.as_deref() == Some(&second), "{config:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn keys_are_chosen_and_the_published_config_map_follows() -> Result<()> {
+    let Some(space) = enabled("keys", false).await? else { return Ok(()) };
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "web"}, "data": {"old": "1"}})).await?;
+    nudge_tests::cluster::sources::may_read(&space, "configmaps", "live").await?;
+    let data = json!({"app.yaml": "a", "app.bak": "b", "other": "c"});
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "live"}, "data": data})).await?;
+    let more = json!({"config": "web", "include": ["app.*"], "exclude": ["*.bak"], "prefix": "web.", "debounce": "0s"});
+    source(&space, "any", &json!({"configMap": {"name": "live"}}), &more).await?;
+    is_current(&space, "any", None).await?;
+    config_until(&space, "web", "it is published", |_, status| status.published.is_some()).await?;
+    let published = space.api::<ConfigMap>().get("web").await?.data.context("no data")?;
+    ensure!(published == [("web.app.yaml".to_owned(), "a".to_owned())].into(), "{published:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()> {
+    let Some(space) = enabled("secret", true).await? else { return Ok(()) };
+    let data = |key: &str| json!({"tls.crt": "certificate", "tls.key": key});
+    live_secret(&space, "tls-live", "kubernetes.io/tls", data("hunter2")).await?;
+    quick(&space, "tls", &json!({"secret": {"name": "tls-live"}})).await?;
+    let first = is_current(&space, "tls", None).await?;
+    let secrets = space.api::<Secret>();
+    let made = secrets.get(&format!("tls-{first}")).await?;
+    ensure!(made.type_.as_deref() == Some("kubernetes.io/tls") && made.immutable == Some(true));
+    ensure!(made.data.as_ref().context("no data")?["tls.key"].0 == b"hunter2");
+    let patch = json!({"stringData": {"tls.key": "hunter3"}});
+    secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    let second = is_current(&space, "tls", Some(&first)).await?;
+    // The same content has the same name again.
+    let patch = json!({"stringData": {"tls.key": "hunter2"}});
+    secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    ensure!(is_current(&space, "tls", Some(&second)).await? == first);
+    // Another config has other names for it.
+    quick(&space, "other", &json!({"secret": {"name": "tls-live"}})).await?;
+    ensure!(is_current(&space, "other", None).await? != first);
+    let all = secrets.list(&ListParams::default().labels("nudge.dev/config=tls")).await?;
+    ensure!(all.items.len() == 2, "{}", all.items.len());
+    let config = serde_json::to_string(&space.api::<VersionedConfig>().get("tls").await?)?;
+    ensure!(!config.contains("hunter"), "{config}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn by_hand_versions_are_made_and_somebody_chooses() -> Result<()> {
+    let Some(space) = enabled("manual", false).await? else { return Ok(()) };
+    live(&space, "live", "one").await?;
+    let more = json!({"activate": "Manual", "debounce": "100ms", "minInterval": "0s"});
+    source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
+    // The first version of a config is current without anybody's choice.
+    let first = until(&space, "shop", "it is made", is("Made")).await?.version.context("no version")?;
+    config_until(&space, "shop", "it is current", |_, status| status.current.as_ref() == Some(&first)).await?;
+    changes(&space, "live", "two").await?;
+    let made = until(&space, "shop", "the next is made", |status| {
+        is("Made")(status) && status.version.as_ref() != Some(&first)
+    });
+    let made = made.await?;
+    let version = made.version.clone().context("no version")?;
+    ensure!(condition(&made, "Ready").2.contains(&format!("kubectl nudge use shop {version}")), "{made:?}");
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    ensure!(config.spec.current.is_none() && config.status.and_then(|status| status.current) == Some(first));
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! A source whose config publishes a Secret.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams, PostParams};
+use nudge_api::VersionedConfig;
+use nudge_tests::cluster::installation::{at_once, bind};
+use serde_json::json;
+
+use crate::config_sources::refused::sources_of;
+use crate::config_sources::scene::{
+    condition, config_until, enabled, is, is_current, live_secret, may_publish, patched, quick, until,
+};
+
+#[tokio::test]
+async fn a_published_secret_follows_the_living_one_where_the_account_may_update_it() -> Result<()> {
+    let Some(space) = enabled("publishing", true).await? else { return Ok(()) };
+    bind(&space, "nudge-publish-secrets").await?;
+    let spec = json!({"rollout": at_once(), "publish": ["Secret"]});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "tls"}, "spec": spec});
+    space.create_object::<VersionedConfig>(config).await?;
+    live_secret(&space, "live", "kubernetes.io/tls", json!({"tls.crt": "a", "tls.key": "b"})).await?;
+
+    // The user who makes the source needs the right, too.
+    let from = json!({"secret": {"name": "live"}});
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create"]},
+    ]);
+    let jane = sources_of(&space, "jane", rules).await?;
+    let object = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "tls"}, "spec": {"from": from}
+    });
+    let made = jane.create(&PostParams::default(), &serde_json::from_value(object)?).await;
+    let error = made.err().context("it is not refused")?.to_string();
+    ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
+    // What is published is no source.
+    let error = quick(&space, "own", &json!({"secret": {"name": "tls"}})).await.err().context("it is not refused")?;
+    ensure!(error.to_string().contains("Secret tls is what Nudge publishes"), "{error}");
+
+    quick(&space, "tls", &from).await?;
+    let refused = until(&space, "tls", "it may not be asked for", is("NotAllowed")).await?;
+    let message = condition(&refused, "Ready").2;
+    ensure!(message.contains("needs the right to update Secret tls"), "{message}");
+    ensure!(
+        message.contains("kubectl create role nudge-source-publish-tls --verb=update --resource=secrets"),
+        "{message}"
+    );
+    may_publish(&space, "tls").await?;
+    patched(&space, "tls", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
+    let first = is_current(&space, "tls", None).await?;
+    let secrets = space.api::<Secret>();
+    let published = async |version: &str, key: &[u8]| -> Result<()> {
+        config_until(&space, "tls", "it is published", |_, status| status.published_secret.as_deref() == Some(version))
+            .await?;
+        let published = secrets.get("tls").await?;
+        ensure!(published.type_.as_deref() == Some("kubernetes.io/tls"), "{:?}", published.type_);
+        ensure!(published.data.context("no data")?["tls.key"].0 == key);
+        Ok(())
+    };
+    published(&first, b"b").await?;
+    let patch = Patch::Merge(json!({"stringData": {"tls.key": "c"}}));
+    secrets.patch("live", &PatchParams::default(), &patch).await?;
+    let second = is_current(&space, "tls", Some(&first)).await?;
+    published(&second, b"c").await
+}

@@ -1,0 +1,59 @@
+//! A Secret that is gone: its older versions go, too.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use nudge_api::VersionedConfig;
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::config_sources::scene::{SOON, enabled, is, is_current, live_secret, patched, source, until};
+
+#[tokio::test]
+async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
+    let Some(space) = enabled("retention", true).await? else { return Ok(()) };
+    let data = |pin: &str| json!({"pin": pin});
+    live_secret(&space, "live", "Opaque", data("1")).await?;
+    let more = json!({"debounce": "100ms", "minInterval": "0s", "historyLimit": 5});
+    source(&space, "shop", &json!({"secret": {"name": "live"}}), &more).await?;
+    let mut all = vec![is_current(&space, "shop", None).await?];
+    let secrets = space.api::<Secret>();
+    for pin in ["2", "3", "4"] {
+        let patch = Patch::Merge(json!({"stringData": data(pin)}));
+        secrets.patch("live", &PatchParams::default(), &patch).await?;
+        all.push(is_current(&space, "shop", all.last().map(String::as_str)).await?);
+    }
+    let versions = async || -> Result<Vec<String>> {
+        let made = secrets.list_metadata(&ListParams::default().labels("nudge.dev/config=shop")).await?;
+        Ok(made.iter().map(|part| part.labels()["nudge.dev/version"].clone()).collect())
+    };
+    let annotation = async || -> Result<Option<String>> {
+        let config = space.api::<VersionedConfig>().get("shop").await?;
+        Ok(config.annotations().get("nudge.dev/source-gone").cloned())
+    };
+    secrets.delete("live", &DeleteParams::default()).await?;
+    // By default they stay for a day.
+    let gone = until(&space, "shop", "it is gone", is("SourceGone")).await?;
+    ensure!(gone.gone_since.is_some() && gone.version.as_ref() == all.last(), "{gone:?}");
+    ensure!(annotation().await?.is_none() && versions().await?.len() == 4);
+    patched(&space, "shop", &json!({"spec": {"secretRetention": "1s"}})).await?;
+    // The current and the previous one stay.
+    let few = async || {
+        let versions = versions().await.ok()?;
+        (versions.len() == 2 && all[2..].iter().all(|version| versions.contains(version))).then_some(())
+    };
+    if let Err(error) = eventually(SOON, "older ones are deleted", few).await {
+        let config = space.api::<VersionedConfig>().get("shop").await?;
+        return Err(error.context(format!("of {all:?} {:?} are left: {config:?}", versions().await?)));
+    }
+    let notice = annotation().await?.context("nothing is said")?;
+    ensure!(notice.starts_with(&all[3]), "{notice}");
+    let again: Value = json!({"metadata": {"name": "live"}, "stringData": data("5")});
+    space.create_object::<Secret>(again).await?;
+    let next = is_current(&space, "shop", all.last().map(String::as_str)).await?;
+    eventually(SOON, "nothing goes", async || annotation().await.ok()?.is_none().then_some(())).await?;
+    let status = until(&space, "shop", "it is back", |status| status.gone_since.is_none()).await?;
+    ensure!(status.version.context("no version")? == next && !all.contains(&next));
+    Ok(())
+}

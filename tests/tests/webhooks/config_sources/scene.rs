@@ -1,0 +1,165 @@
+//! A namespace with sources, and what is asked of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams};
+use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::sources::{may, may_read};
+use nudge_tests::{Installation, Replica, ReplicaOptions};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long things may take, on a machine that has much else to do.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// The most bytes of the mirrors of the role sources that tests share.
+pub(crate) const MIRRORS: u32 = 64 * 1024 * 1024;
+
+/// The control plane with its webhooks, and the role sources.
+pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
+    sources(installation).await?;
+    Ok(Some(installation))
+}
+
+/// The one process of the role sources in the shared cluster: a second one would wait for it.
+pub(crate) async fn sources(installation: &Installation<'_>) -> Result<&'static Replica> {
+    static SHARED: OnceCell<Replica> = OnceCell::const_new();
+    SHARED
+        .get_or_try_init(async || {
+            installation.apply_sources().await?;
+            let options = ReplicaOptions::with(&[format!("--mirrors-mib={}", MIRRORS >> 20).as_str()]);
+            installation.sources(&options).await
+        })
+        .await
+}
+
+/// The bytes of these mirrors.
+pub(crate) async fn mirrors(installation: &Installation<'_>) -> Result<f64> {
+    sources(installation).await?.metric("nudge_source_mirrors_bytes").await
+}
+
+/// Fails if one of these stands in a log of the role sources, or of the control plane.
+pub(crate) async fn nowhere_logged(credentials: &[&str]) -> Result<()> {
+    let (installation, control) = Installation::shared_with_webhooks().await?.context("no control plane")?;
+    let logs = [sources(installation).await?.log(), control.log()];
+    ensure!(logs.iter().all(|log| !log.is_empty()), "a log is empty");
+    let found = credentials.iter().filter(|one| logs.iter().any(|log| log.contains(**one)));
+    let found: Vec<_> = found.map(|one| one.len()).collect();
+    ensure!(found.is_empty(), "credentials of these lengths are in a log: {found:?}");
+    Ok(())
+}
+
+/// A namespace whose admin lets sources work there. `secrets`: with Secrets too.
+pub(crate) async fn enabled(purpose: &str, secrets: bool) -> Result<Option<Space>> {
+    let Some(installation) = shared().await? else { return Ok(None) };
+    enabled_of(installation, purpose, secrets).await.map(Some)
+}
+
+/// The same of another installation.
+pub(crate) async fn enabled_of(installation: &Installation<'_>, purpose: &str, secrets: bool) -> Result<Space> {
+    let space = installation.enabled(purpose).await?;
+    bind(&space, "nudge-sources").await?;
+    if secrets {
+        bind(&space, "nudge-secrets").await?;
+        bind(&space, "nudge-sources-secrets").await?;
+    }
+    Ok(space)
+}
+
+/// A living ConfigMap that sources may read.
+pub(crate) async fn live(space: &Space, name: &str, value: &str) -> Result<ConfigMap> {
+    may_read(space, "configmaps", name).await?;
+    space.create_object(json!({"metadata": {"name": name}, "data": {"key": value}})).await
+}
+
+/// The same as a Secret of a type.
+pub(crate) async fn live_secret(space: &Space, name: &str, kind: &str, data: Value) -> Result<Secret> {
+    may_read(space, "secrets", name).await?;
+    space.create_object(json!({"metadata": {"name": name}, "type": kind, "stringData": data})).await
+}
+
+/// Lets the role sources decide about the published Secret of this name, as its message says.
+pub(crate) async fn may_publish(space: &Space, name: &str) -> Result<()> {
+    may(space, &["update"], "secrets", name).await
+}
+
+pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()> {
+    let patch = json!({"data": {"key": value}});
+    space.api::<ConfigMap>().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    Ok(())
+}
+
+/// A source that does not wait for long.
+pub(crate) async fn quick(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
+    source(space, name, from, &json!({"debounce": "100ms", "minInterval": "0s"})).await
+}
+
+/// A source with more in its spec.
+pub(crate) async fn source(space: &Space, name: &str, from: &Value, more: &Value) -> Result<ConfigSource> {
+    let mut spec = json!({"from": from});
+    spec.as_object_mut().context("no spec")?.extend(more.as_object().context("no fields")?.clone());
+    let object =
+        json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "spec": spec});
+    space.create_object(object).await
+}
+
+pub(crate) async fn patched(space: &Space, name: &str, patch: &Value) -> Result<()> {
+    space.api::<ConfigSource>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Waits until the status of a source is as expected.
+pub(crate) async fn until(
+    space: &Space,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&ConfigSourceStatus) -> bool,
+) -> Result<ConfigSourceStatus> {
+    let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&expected);
+    space.object_until(SOON, name, what, is).await?.status.context("no status")
+}
+
+/// Reason and message of a condition.
+pub(crate) fn condition(status: &ConfigSourceStatus, kind: &str) -> (String, String, String) {
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind);
+    found.map(|it| (it.status.clone(), it.reason.clone(), it.message.clone())).unwrap_or_default()
+}
+
+pub(crate) fn is(reason: &'static str) -> impl Fn(&ConfigSourceStatus) -> bool {
+    move |status| condition(status, "Ready").1 == reason
+}
+
+/// Waits until the config of this name has what the ConfigMap said last, and returns it.
+pub(crate) async fn config_until(
+    space: &Space,
+    name: &str,
+    what: &str,
+    expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfig> {
+    let is = |config: &VersionedConfig| expected(config, &config.status.clone().unwrap_or_default());
+    space.object_until(SOON, name, what, is).await
+}
+
+/// Waits until the version of the source's newest content is current, and returns its name.
+pub(crate) async fn is_current(space: &Space, source: &str, before: Option<&str>) -> Result<String> {
+    let done = |status: &ConfigSourceStatus| is("Activated")(status) && status.version.as_deref() != before;
+    let status = until(space, source, "the version is asked for", done).await?;
+    let version = status.version.context("no version")?;
+    let config = space.api::<ConfigSource>().get(source).await?.config().to_owned();
+    config_until(space, &config, "the version is current", |_, status| status.current.as_ref() == Some(&version))
+        .await?;
+    Ok(version)
+}
+
+/// Names of the ConfigMaps that are versions of a config.
+pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
+    let all = kube::api::ListParams::default().labels(&format!("nudge.dev/config={config}"));
+    let mut maps = space.api::<ConfigMap>().list(&all).await?.items;
+    maps.sort_by_key(kube::ResourceExt::name_any);
+    Ok(maps)
+}

@@ -1,0 +1,129 @@
+//! Content that breaks a rule of its config.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::at_once;
+use nudge_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::config_sources::scene::{
+    SOON, changes, condition, enabled, is, is_current, live, live_secret, patched, quick, until, versions,
+};
+
+/// A config whose content must follow these rules.
+async fn ruled(space: &Space, validation: Value) -> Result<()> {
+    let spec = json!({"rollout": at_once(), "validation": validation});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec});
+    space.create_object::<VersionedConfig>(config).await?;
+    Ok(())
+}
+
+/// The message of a source whose content breaks a rule, which holds no value.
+fn refused(status: &ConfigSourceStatus) -> Result<String> {
+    let [valid, ready, stalled] = ["Valid", "Ready", "Stalled"].map(|kind| condition(status, kind));
+    ensure!((&*valid.0, &*valid.1) == ("False", "Invalid") && stalled.0 == "True", "{status:?}");
+    ensure!(ready.2 == valid.2 && !valid.2.contains("hunter"), "{ready:?}");
+    Ok(ready.2)
+}
+
+#[tokio::test]
+async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
+    let Some(space) = enabled("rule", false).await? else { return Ok(()) };
+    ruled(&space, json!([{"key": "key", "format": "int"}])).await?;
+    live(&space, "live", "hunter1").await?;
+    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
+    let expected = "the content breaks a rule of spec.validation: key key: ";
+    ensure!(message.starts_with(expected) && message.ends_with("correct it, or change the rules"), "{message}");
+    ensure!(versions(&space, "shop").await?.is_empty());
+    // It is corrected.
+    changes(&space, "live", "1").await?;
+    let first = is_current(&space, "shop", None).await?;
+    // The next mistake leaves what is there.
+    changes(&space, "live", "hunter2").await?;
+    let wrong = until(&space, "shop", "it is invalid", is("Invalid")).await?;
+    refused(&wrong)?;
+    ensure!(wrong.version.as_ref() == Some(&first) && wrong.observed.as_ref() != Some(&first), "{wrong:?}");
+    ensure!(versions(&space, "shop").await?.len() == 1);
+    // Or the rules are changed.
+    let rules = json!({"spec": {"validation": [{"required": ["key"]}]}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(rules)).await?;
+    let second = is_current(&space, "shop", Some(&first)).await?;
+    let status = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?;
+    ensure!(second != first && condition(&status, "Valid").0 == "True", "{status:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_shown() -> Result<()> {
+    let Some(space) = enabled("rule", true).await? else { return Ok(()) };
+    ruled(&space, json!([{"key": "pin", "schema": {"inline": {"type": "integer", "maximum": 9999}}}])).await?;
+    live_secret(&space, "live", "Opaque", json!({"pin": "hunter2"})).await?;
+    quick(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
+    let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
+    ensure!(message.contains("key pin"), "{message}");
+    let secrets = space.api::<Secret>();
+    let made = ListParams::default().labels("nudge.dev/config=shop");
+    ensure!(secrets.list_metadata(&made).await?.items.is_empty());
+    let corrected = json!({"stringData": {"pin": "1234"}});
+    secrets.patch("live", &PatchParams::default(), &Patch::Merge(&corrected)).await?;
+    is_current(&space, "shop", None).await?;
+    ensure!(secrets.list_metadata(&made).await?.items.len() == 1);
+    Ok(())
+}
+
+/// The role sources may not read the schema, so others judge: admission where the version is one object, and the gate before sealing.
+#[tokio::test]
+async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> {
+    let Some(space) = enabled("schema", false).await? else { return Ok(()) };
+    let schema = json!({"type": "integer"}).to_string();
+    let map = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"of-key": schema}});
+    space.create_object::<ConfigMap>(map).await?;
+    ruled(&space, json!([{"key": "key", "schema": {"configMapKeyRef": {"name": "schema", "key": "of-key"}}}])).await?;
+    live(&space, "live", "1").await?;
+    quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
+    let first = is_current(&space, "shop", None).await?;
+
+    changes(&space, "live", "hunter2").await?;
+    let message = refused(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
+    ensure!(message.contains("breaks a rule of spec.validation: key key"), "{message}");
+    ensure!(versions(&space, "shop").await?.len() == 1);
+
+    // What needs two objects is made, and is not sealed.
+    let large = |value: &str| json!({"data": {"key": value, "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
+    let becomes = async |value: &str| -> Result<ConfigSourceStatus> {
+        let before = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?.observed;
+        let patch = Patch::Merge(large(value));
+        space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+        let invalid = |status: &ConfigSourceStatus| is("Invalid")(status) && status.observed != before;
+        until(&space, "shop", "the gate refuses it", invalid).await
+    };
+    let third = becomes("hunter3").await?;
+    let message = refused(&third)?;
+    let version = third.version.clone().context("nothing is made")?;
+    ensure!(message.starts_with(&format!("version {version} breaks a rule of spec.validation: key key")), "{message}");
+    let parts = async |version: &str| -> Result<Vec<Option<String>>> {
+        let maps = versions(&space, "shop").await?;
+        Ok(maps.iter().filter(|map| map.labels()["nudge.dev/version"] == version).map(ResourceExt::uid).collect())
+    };
+    let made = parts(&version).await?;
+    ensure!(made.len() == 2, "{made:?}");
+    // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is asked for.
+    let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
+    eventually(SOON, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(())).await?;
+    let made = parts(&fourth).await?;
+    patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
+    until(&space, "shop", "it was looked at again", |status| status.synced.as_deref() == Some("1")).await?;
+    ensure!(made.len() == 2 && parts(&fourth).await? == made, "{made:?}");
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    ensure!(config.spec.current.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
+    // It is corrected.
+    let patch = Patch::Merge(large("2"));
+    space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
+    is_current(&space, "shop", Some(&fourth)).await?;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Namespaces are enabled and disabled.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::space::user;
+use nudge_tests::{Installation, eventually};
+use serde_json::json;
+
+use crate::kubectl_nudge::scene::{SOON, becomes_current, ends, fails, run_by, works};
+
+/// The names of the RoleBindings and Roles of a namespace, and whether it is enabled.
+async fn enabled(space: &Space) -> Result<(Vec<String>, Vec<String>, bool)> {
+    let names = ListParams::default();
+    let bindings = space.api::<RoleBinding>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
+    let roles = space.api::<Role>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
+    let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
+    Ok((bindings, roles, namespace.labels().contains_key("nudge.dev/enabled")))
+}
+
+#[tokio::test]
+async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_cluster() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let cluster = installation.cluster;
+    let space = cluster.space("able").await?;
+    let nothing = (Vec::new(), Vec::new(), false);
+
+    // An admin of the namespace may neither bind these roles nor set the label, and leaves nothing behind.
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["*"]},
+    ]);
+    space.grant("admin", rules, user("jane")).await?;
+    let kubeconfig = cluster.folder().join("jane.kubeconfig");
+    std::fs::write(&kubeconfig, cluster.kubeconfig_of(&cluster.user("jane", &[])))?;
+    let reads = async || {
+        let refused = run_by(&kubeconfig, &space, &["enable", &space.name]).await.ok()?.stderr;
+        refused.contains("labelling namespace").then_some(refused)
+    };
+    let refused = eventually(SOON, "jane may read the namespace", reads).await?;
+    assert!(refused.contains("cannot patch") && refused.ends_with("ask an admin of the cluster\n"), "{refused}");
+    space.api::<RoleBinding>().delete("admin", &DeleteParams::default()).await?;
+    space.api::<Role>().delete("admin", &DeleteParams::default()).await?;
+    assert_eq!(enabled(&space).await?, nothing);
+
+    // By names: a Role for these Secrets, and no right to others.
+    let named = works(installation, &space, &["enable", &space.name, "--secrets=one,two"]).await?;
+    assert!(named.contains("role.rbac.authorization.k8s.io/nudge-secrets-named applied\n"), "{named}");
+    let rules = space.api::<Role>().get("nudge-secrets-named").await?.rules.unwrap_or_default();
+    assert_eq!(rules.len(), 1);
+    assert_eq!(rules[0].resource_names.as_deref(), Some(&["one".to_owned(), "two".to_owned()][..]));
+    let (bindings, roles, is_enabled) = enabled(&space).await?;
+    assert_eq!(bindings, ["nudge-namespace", "nudge-namespace-hub", "nudge-secrets-named"]);
+    assert_eq!((roles, is_enabled), (vec!["nudge-secrets-named".to_owned()], true));
+    works(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"]).await?;
+    assert_eq!(enabled(&space).await?.0.len(), 7);
+
+    let dry = works(installation, &space, &["disable", &space.name, "--dry-run=server"]).await?;
+    assert_eq!(dry.lines().count(), 9, "{dry}");
+    assert_eq!(enabled(&space).await?.0.len(), 7);
+    let done = works(installation, &space, &["disable", &space.name]).await?;
+    assert!(done.starts_with(&format!("namespace/{} disabled\n", space.name)), "{done}");
+    assert_eq!(enabled(&space).await?, nothing);
+    works(installation, &space, &["disable", &space.name]).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.cluster.space("existing").await?;
+    for (name, data) in [("one", "1"), ("two", "2")] {
+        space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": data}})).await?;
+    }
+    space.create_object::<ConfigMap>(json!({"metadata": {"name": "fixed"}, "immutable": true, "data": {}})).await?;
+    let dry = works(installation, &space, &["enable", &space.name, "--secrets", "--dry-run=server"]).await?;
+    assert_eq!(dry.lines().filter(|line| line.ends_with("(server dry run)")).count(), 5, "{dry}");
+    assert!(space.api::<RoleBinding>().list(&ListParams::default()).await?.items.is_empty());
+    for _ in 0..2 {
+        works(installation, &space, &["enable", &space.name, "--secrets"]).await?;
+    }
+    let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
+    assert_eq!(namespace.metadata.labels.unwrap_or_default()["nudge.dev/enabled"], "true");
+    let missing = fails(installation, &space, &["enable", "nowhere"]).await?;
+    assert!(missing.contains("there is no namespace nowhere"), "{missing}");
+    let empty = ends(installation, &space, 2, &["enable", &space.name, "--secrets=a,,b"]).await?;
+    assert!(empty.stderr.contains("--secrets has an empty name"), "{}", empty.stderr);
+    for alone in [&["--publish-secrets"][..], &["--publish-secrets", "--secrets=a"]] {
+        let refused = ends(installation, &space, 2, &[&["enable", &space.name][..], alone].concat()).await?;
+        assert!(refused.stderr.contains("--publish-secrets needs --secrets without names"), "{}", refused.stderr);
+    }
+
+    // A first version would overwrite the existing ConfigMap.
+    let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
+    assert!(kept.contains("keep its content with kubectl nudge baseline one"), "{kept}");
+    let taken = works(installation, &space, &["baseline", "one"]).await?;
+    assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
+    becomes_current(&space, "one", "1.0.0").await?;
+    let refused = fails(installation, &space, &["baseline", "fixed"]).await?;
+    assert!(refused.contains("ConfigMap fixed can't become a version: it is immutable"), "{refused}");
+    let all = works(installation, &space, &["baseline", "--all"]).await?;
+    assert!(all.contains("configmap/fixed left alone: it is immutable\n"), "{all}");
+    assert!(all.contains("configmap/two is version 1.0.0 of config two\n"), "{all}");
+    assert!(all.contains("configmap/one left alone: ") && !all.contains("configmap/one is version"), "{all}");
+    becomes_current(&space, "two", "1.0.0").await?;
+    let names = works(installation, &space, &["status", "-o", "name"]).await?;
+    assert_eq!(names, "versionedconfig.nudge.dev/one\nversionedconfig.nudge.dev/two\n");
+    let dictionary = works(installation, &space, &["get", "one", "-o", "name"]).await?;
+    assert_eq!(dictionary, "key\nnudge.config.one.version\nnudge.configs\n");
+    ensure!(space.api::<Secret>().list(&ListParams::default().labels("nudge.dev/config")).await?.items.is_empty());
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The command waits for rollouts, and says who else sets the version.
+
+use anyhow::{Result, ensure};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_tests::Installation;
+use serde_json::{Value, json};
+
+use crate::kubectl_nudge::scene::{becomes_current, ends, fails, pod, set_ready, set_rollout, status, works};
+
+#[tokio::test]
+async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("waits").await?;
+    let _pod = pod(installation, replica, &space).await?;
+    works(installation, &space, &["create", "game", "2", "--from-literal=lives=5"]).await?;
+
+    // A paused rollout: the timeout ends, and the rollout stays.
+    set_rollout(&space, json!({"minReadySeconds": 0, "bakeSeconds": 0})).await?;
+    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game paused\n");
+    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is already paused\n");
+    let late = ends(installation, &space, 124, &["use", "game", "2", "--wait", "--timeout=2s"]).await?;
+    assert!(late.stderr.contains("the move to version 2 is paused"), "{}", late.stderr);
+    assert!(
+        late.stderr.contains("or run kubectl nudge resume game\n") && !late.stderr.contains('\u{1b}'),
+        "{}",
+        late.stderr
+    );
+    assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);
+    assert_eq!(works(installation, &space, &["resume", "game"]).await?, "config game resumed\n");
+    becomes_current(&space, "game", "2").await?;
+
+    let report = works(installation, &space, &["status", "game", "-o", "json"]).await?;
+    let report: Value = serde_json::from_str(&report)?;
+    assert_eq!(
+        (&report["current"], &report["desired"], &report["phase"]),
+        (&json!("2"), &json!("2"), &json!("Current"))
+    );
+    assert_eq!(
+        report["pods"],
+        json!([{"pod": "web", "agent": "0.1.0", "ready": true, "assigned": "2", "version": "2"}])
+    );
+    let text = works(installation, &space, &["status", "game"]).await?;
+    assert!(text.contains("Pods:      1/1 updated, 0 failed\n"), "{text}");
+    let headers = text.lines().find(|line| line.starts_with("POD ")).unwrap_or_default();
+    let headers: Vec<&str> = headers.split_whitespace().collect();
+    assert_eq!(headers, ["POD", "WORKLOAD", "VERSION", "ASSIGNED", "READY", "AGENT", "MESSAGE"], "{text}");
+    let listed = works(installation, &space, &["status"]).await?;
+    let row: Vec<&str> = listed.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row, ["game", "2", "2", "Current", "1/1"]);
+    let dictionary = works(installation, &space, &["get", "pod/web"]).await?;
+    assert!(dictionary.contains("lives: \"5\"") && dictionary.contains("nudge.configs: game=2"), "{dictionary}");
+
+    // A failed rollout: the pod is not Ready with the new version.
+    works(installation, &space, &["create", "game", "3", "--from-literal=lives=-1"]).await?;
+    set_rollout(&space, json!({"bakeSeconds": 600})).await?;
+    let waiting = ends(installation, &space, 3, &["use", "game", "3", "--wait", "--timeout=50s"]);
+    let breaking = async {
+        let runs = |status: &VersionedConfigStatus| {
+            status.target.as_deref() == Some("3") && status.rollout.threshold > 0 && status.pods.updated == 1
+        };
+        status(&space, "game", "the step is watched", runs).await?;
+        set_ready(&space, false).await
+    };
+    let (failed, broken) = tokio::join!(waiting, breaking);
+    broken?;
+    let failed = failed?.stderr;
+    assert!(failed.contains("rolling back from version 3"), "{failed}");
+    assert!(
+        failed.contains("error: config game: version 3 failed and 2 runs again (PodNotReady): 1 of 1 pod on 3 became unready (first: web, "),
+        "{failed}"
+    );
+
+    // The version is tried again when it is used again; a rollback returns to the current one.
+    set_ready(&space, true).await?;
+    works(installation, &space, &["use", "game", "3"]).await?;
+    status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
+    let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
+    assert!(back.ends_with("config game: version 2 is current\n"), "{back}");
+
+    // A config with pods is deleted only with --force.
+    let held = fails(installation, &space, &["delete", "game"]).await?;
+    assert!(held.contains("kubectl nudge delete --force does that"), "{held}");
+    works(installation, &space, &["delete", "game", "--force"]).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_tool_that_sets_the_field_back_is_named() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("gitops").await?;
+    for version in ["1", "2"] {
+        works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
+    }
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let apply = ["apply", "--server-side", "--field-manager=kustomize-controller", "--namespace", &space.name];
+    installation.cluster.kubectl_on(&apply, &format!("---\n{object}\n")).await?;
+    let first = ends(installation, &space, 0, &["use", "game", "2"]).await?;
+    assert!(
+        first.stderr.contains("warning: spec.current of config game is managed by \"kustomize-controller\""),
+        "{}",
+        first.stderr
+    );
+    let config = space.api::<VersionedConfig>().get("game").await?;
+    let managers: Vec<String> =
+        config.metadata.managed_fields.unwrap_or_default().into_iter().filter_map(|it| it.manager).collect();
+    assert!(managers.contains(&"nudge-cli".to_owned()), "{managers:?}");
+    Ok(())
+}
+
+/// Nothing sets the field back after a manual kubectl command, so there is nothing to warn of.
+#[tokio::test]
+async fn kubectl_as_manager_of_the_field_causes_no_warning() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("by-hand").await?;
+    for version in ["1", "2"] {
+        works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
+    }
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let text = format!("---\n{object}\n");
+    for (apply, manager) in [
+        (&["apply", "--namespace", &space.name][..], "kubectl-client-side-apply"),
+        (&["apply", "--server-side", "--force-conflicts", "--namespace", &space.name][..], "kubectl"),
+    ] {
+        installation.cluster.kubectl_on(apply, &text).await?;
+        let config = space.api::<VersionedConfig>().get("game").await?;
+        let managers = config.metadata.managed_fields.unwrap_or_default();
+        ensure!(managers.iter().any(|it| it.manager.as_deref() == Some(manager)), "{managers:?}");
+        let used = ends(installation, &space, 0, &["use", "game", "2"]).await?;
+        assert_eq!(used.stderr, "", "{manager}");
+    }
+    Ok(())
+}

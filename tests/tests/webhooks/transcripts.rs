@@ -1,0 +1,322 @@
+//! The transcripts of injector/KUBECTL.md, run by a shell, through a real kubectl, against a real API server with the control plane, and
+//! with agents as real processes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod as PodObject};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{ConfigSource, Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::assigned::pod_number;
+use nudge_tests::cluster::installation::{agent_token, bind, hub_ca, injected_pod_with};
+use nudge_tests::cluster::sources::may_read;
+use nudge_tests::commands::transcript::{Piece, difference, parse, render};
+use nudge_tests::{Finished, Installation, Pod, Replica, binary, eventually};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::config_sources::scene::sources;
+
+/// The limit on a busy machine.
+const LONG: Duration = Duration::from_secs(90);
+/// If this variable is `1`, the test writes the page instead of comparing it.
+const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
+/// Replaces every time.
+const TIME: &str = "2026-01-01T12:00:00Z";
+/// Two pods of each of two workloads, in the order in which they are assigned a version.
+const PODS: [&str; 4] = ["api-5d8f7c6b9d-4kq2z", "web-7d4b9c6f5-mz8rt", "api-5d8f7c6b9d-w7x5n", "web-7d4b9c6f5-x2x7p"];
+
+fn page() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../injector/KUBECTL.md")
+}
+
+/// The cluster and the files for the commands of the page.
+struct Stage<'a> {
+    installation: &'a Installation<'static>,
+    replica: &'a Replica,
+    space: Space,
+    folder: TempDir,
+    pods: Vec<Pod>,
+}
+
+impl<'a> Stage<'a> {
+    /// A namespace, a directory with files, and a search path with kubectl and the plugin.
+    async fn new(installation: &'a Installation<'static>, replica: &'a Replica, kubectl: &Path) -> Result<Self> {
+        let client = installation.cluster.admin().await?;
+        let space = Space { client: client.clone(), name: "shop".to_owned() };
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": space.name}}))?;
+        Api::all(client).create(&PostParams::default(), &namespace).await?;
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        for name in ["bin", "config"] {
+            fs::create_dir(path(name))?;
+        }
+        symlink(kubectl, path("bin/kubectl"))?;
+        for name in ["kubectl-nudge", "kubectl_complete-nudge"] {
+            symlink(binary::kubectl_nudge()?, path("bin").join(name))?;
+        }
+        fs::write(path("config/game.properties"), "enemies=aliens\nlives=3\n")?;
+        fs::write(path("config/greeting"), "hello\n")?;
+        let schema = "{properties: {lives: {type: integer, minimum: 1}}, additionalProperties: false}";
+        let rules =
+            format!("- {{required: [game.json, greeting]}}\n- key: game.json\n  schema: {{inline: {schema}}}\n");
+        fs::write(path("rules.yaml"), rules)?;
+        fs::write(path("game.env"), "LIVES=5\nSPEED=2\n")?;
+        fs::write(path("notes.txt"), "remember: the tournament\n")?;
+        let identity = installation.cluster.administrator();
+        let mut config: Value = serde_json::from_str(&installation.cluster.kubeconfig_of(&identity))?;
+        config["contexts"][0]["context"]["namespace"] = json!(space.name);
+        fs::write(path("kubeconfig"), config.to_string())?;
+        Ok(Self { installation, replica, space, folder, pods: Vec::new() })
+    }
+
+    /// The output of the command, with equal times.
+    async fn output(&self, line: &str) -> Result<String> {
+        let folder = self.folder.path();
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("exec 2>&1\n{line}")).current_dir(folder);
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
+        command.env("KUBECONFIG", folder.join("kubeconfig")).env("HOME", folder);
+        let ended = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+        let mut output = normal(&ended.stdout);
+        if !output.is_empty() && !output.ends_with('\n') {
+            output.push('\n');
+        }
+        match ended.code {
+            Some(0) => {}
+            Some(code) => output = format!("{output}[exit code {code}]\n"),
+            None => bail!("{line} was ended by a signal: {output}"),
+        }
+        Ok(output)
+    }
+
+    /// Does a step of the page before its next commands.
+    async fn step(&mut self, step: &str) -> Result<()> {
+        match step {
+            "pods" => self.start_pods().await,
+            "sources" => self.start_sources().await,
+            step => self.act(step).await,
+        }
+    }
+
+    /// Does a step that can also happen while a command runs.
+    async fn act(&self, step: &str) -> Result<()> {
+        match step.split(' ').collect::<Vec<_>>()[..] {
+            ["config", "map", name] => {
+                let map = json!({"metadata": {"name": name}, "data": {"from": "shop@example.com", "retries": "3"}});
+                self.space.create_object::<ConfigMap>(map).await.map(drop)
+            }
+            ["deployment", name] => {
+                let template = json!({
+                    "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "test"}]},
+                });
+                let selector = json!({"matchLabels": {"app": name}});
+                let spec = json!({"replicas": 0, "selector": selector, "template": template});
+                self.space
+                    .create_object::<Deployment>(json!({"metadata": {"name": name}, "spec": spec}))
+                    .await
+                    .map(drop)
+            }
+            ["complete", config, version] => {
+                self.stands(config, step, |status| status.version(version).is_some()).await
+            }
+            ["current", config, version] => {
+                let is = |status: &VersionedConfigStatus| {
+                    status.phase == Phase::Current && status.current.as_deref() == Some(version)
+                };
+                self.stands(config, step, is).await
+            }
+            ["paused", config] => {
+                let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "Paused");
+                self.stands(config, step, is).await
+            }
+            ["source", name] => {
+                let live = format!("{name}-live");
+                may_read(&self.space, "configmaps", &live).await?;
+                let map = json!({"metadata": {"name": live}, "data": {"text": "welcome"}});
+                self.space.create_object::<ConfigMap>(map).await?;
+                let spec = json!({"from": {"configMap": {"name": live}}, "debounce": "0s", "minInterval": "0s"});
+                self.space.create_object::<ConfigSource>(json!({"metadata": {"name": name}, "spec": spec})).await?;
+                self.source_is(name, "Activated").await
+            }
+            ["source", name, reason] => self.source_is(name, reason).await,
+            ["ready", pod] => self.set_ready(pod, true).await,
+            ["unready", pod, "with", version] => {
+                let pods = self.space.api::<PodObject>();
+                let runs = async || {
+                    let status = pods.get(pod).await.ok()?.status?;
+                    let said = status.conditions?.into_iter().filter_map(|condition| condition.message);
+                    said.into_iter().any(|said| said.contains(version)).then_some(())
+                };
+                eventually(LONG, step, runs).await?;
+                self.set_ready(pod, false).await
+            }
+            ["flux", config, version] => {
+                let object = json!({
+                    "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                    "metadata": {"name": config, "namespace": self.space.name}, "spec": {"current": version},
+                });
+                let apply = ["apply", "--server-side", "--force-conflicts", "--field-manager=kustomize-controller"];
+                self.installation.cluster.kubectl_on(&apply, &object.to_string()).await.map(drop)
+            }
+            _ => bail!("the page has the unknown step {step:?}"),
+        }
+    }
+
+    /// Lets sources work here.
+    async fn start_sources(&mut self) -> Result<()> {
+        sources(self.installation).await?;
+        bind(&self.space, "nudge-sources").await
+    }
+
+    async fn source_is(&self, name: &str, reason: &str) -> Result<()> {
+        let api = self.space.api::<ConfigSource>();
+        let is = async || {
+            let conditions = api.get(name).await.ok()?.status?.conditions;
+            conditions.iter().any(|it| it.type_ == "Ready" && it.reason == reason).then_some(())
+        };
+        eventually(LONG, &format!("source {name} is {reason}"), is).await
+    }
+
+    async fn stands(&self, config: &str, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
+        let api = self.space.api::<VersionedConfig>();
+        let found = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
+        match eventually(LONG, what, found).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.context(format!("{:#?}", api.get(config).await?.status))),
+        }
+    }
+
+    /// Sets the condition that a kubelet sets after readiness probes.
+    async fn set_ready(&self, pod: &str, ready: bool) -> Result<()> {
+        self.space.set_ready(pod, ready).await
+    }
+
+    /// Starts the pods of config `game` with their agents.
+    async fn start_pods(&mut self) -> Result<()> {
+        let config = self.space.api::<VersionedConfig>().get("game").await?;
+        let config = config.uid().context("the config has no uid")?;
+        for (place, name) in PODS.iter().enumerate() {
+            let object = self.in_place(&config, name, place).await?;
+            let token = agent_token(&self.space, &object).await?;
+            let hub = format!("https://{}", self.replica.hub);
+            let mut pod = Pod::of(hub, &hub_ca(&self.space).await?, &token)?;
+            pod.configs = "game";
+            pod.start().await?;
+            self.pods.push(pod);
+        }
+        self.stands("game", "all pods run it", |status| status.pods.summary == "4/4").await
+    }
+
+    /// A pod that has this place in the order in which pods are assigned a version. That depends on its uid, so it takes some attempts.
+    async fn in_place(&self, config: &str, name: &str, place: usize) -> Result<PodObject> {
+        let (set, _) = name.rsplit_once('-').context("a pod's name")?;
+        let (_, hash) = set.rsplit_once('-').context("a pod's name")?;
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+        let meta = json!({"name": name, "labels": {"pod-template-hash": hash}, "ownerReferences": [owner]});
+        let api = self.space.api::<PodObject>();
+        for _ in 0..64 {
+            let pod = injected_pod_with(&self.space, "game", &meta, &json!({})).await?;
+            let number = pod_number(config, pod.metadata.uid.as_deref().unwrap_or_default());
+            // A quarter of all numbers for each.
+            if usize::try_from(number >> 30)? == place {
+                return Ok(pod);
+            }
+            api.delete(name, &DeleteParams::default().grace_period(0)).await?;
+            let gone = async || matches!(api.get_opt(name).await, Ok(None)).then_some(());
+            eventually(LONG, "the pod is gone", gone).await?;
+        }
+        bail!("64 pods had another place")
+    }
+}
+
+/// The text with equal times, also of what a pod did so many seconds after its notification.
+fn normal(text: &str) -> String {
+    const AFTER: &str = " s after its notification";
+    let mut parts = text.split(AFTER).peekable();
+    let mut out = String::new();
+    while let Some(part) = parts.next() {
+        match parts.peek() {
+            Some(_) => out.extend([part.trim_end_matches(|letter: char| letter.is_ascii_digit()), "1", AFTER]),
+            None => out += part,
+        }
+    }
+    with_equal_times(&out)
+}
+
+fn with_equal_times(text: &str) -> String {
+    let mask = "dddd-dd-ddTdd:dd:dd";
+    let is_time = |text: &str| {
+        let fits = |(byte, mask): (u8, u8)| if mask == b'd' { byte.is_ascii_digit() } else { byte == mask };
+        text.len() > mask.len() && text.bytes().zip(mask.bytes()).all(fits)
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if is_time(rest) {
+            let fraction =
+                rest[mask.len()..].trim_start_matches(|letter: char| letter == '.' || letter.is_ascii_digit());
+            rest = fraction.strip_prefix('Z').unwrap_or(fraction);
+            out += TIME;
+        } else {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    out
+}
+
+#[test]
+fn times_are_equal() {
+    assert_eq!(normal("é 2026-11-21T21:56:09Z x 2026-11-21T21:56:09.123Z"), format!("é {TIME} x {TIME}"));
+    assert_eq!(normal("2026-11-21"), "2026-11-21");
+    assert_eq!(normal("a, 12 s after its notification; b"), "a, 1 s after its notification; b");
+}
+
+#[tokio::test]
+async fn the_page_is_what_the_commands_print() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let kubectl = installation.cluster.kubectl_program().context("no kubectl")?;
+    let mut stage = Stage::new(installation, replica, kubectl).await?;
+    let written = fs::read_to_string(page()).context("can't read injector/KUBECTL.md")?;
+    let mut pieces = parse(&written);
+    let mut meanwhile = None;
+    let mut count = 0;
+    for piece in &mut pieces {
+        match piece {
+            Piece::Text(_) => {}
+            Piece::Before(step) => stage.step(step).await.with_context(|| format!("the step {step:?} failed"))?,
+            Piece::Meanwhile(step) => meanwhile = Some(step.clone()),
+            Piece::Block(entries) => {
+                for entry in entries {
+                    entry.output = match meanwhile.take() {
+                        Some(step) => {
+                            let (output, done) = tokio::join!(stage.output(&entry.command), stage.act(&step));
+                            done.with_context(|| format!("the step {step:?} failed"))?;
+                            output?
+                        }
+                        None => stage.output(&entry.command).await?,
+                    };
+                    count += 1;
+                }
+            }
+        }
+    }
+    ensure!(count > 20, "the page has only {count} commands");
+    let now = render(&pieces);
+    if std::env::var(WRITE).is_ok_and(|value| value == "1") {
+        return fs::write(page(), now).context("can't write injector/KUBECTL.md");
+    }
+    let Some(diff) = difference(&written, &now) else { return Ok(()) };
+    Err(anyhow!(
+        "injector/KUBECTL.md differs from the output of the commands:\n\n{diff}\nThis command writes the page:\n\n    {WRITE}=1 cargo test --workspace --test webhooks transcripts\n"
+    ))
+}

@@ -1,0 +1,127 @@
+//! The acts do what the commands do that the confirmation shows.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use nudge_api::{Phase, VersionedConfig};
+use nudge_tests::{Finished, binary};
+
+use crate::ui::scene::{opened, shop, shows, stage, until};
+use crate::ui::tab::Tab;
+
+/// Presses the button of an act, and returns the command that the confirmation shows.
+pub(crate) async fn asks(tab: &Tab, button: &str, reason: Option<&str>) -> Result<String> {
+    tab.click(button).await?;
+    if let Some(reason) = reason {
+        tab.says("#command", "Give a reason first.").await?;
+        ensure!(tab.value::<bool>("document.querySelector('#go').disabled").await?);
+        tab.write(reason).await?;
+    }
+    tab.until("document.querySelector('#go')?.disabled === false").await?;
+    tab.text("#command").await
+}
+
+#[tokio::test]
+async fn every_act_is_the_command_that_is_shown() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = shop(installation).await?;
+    let (_page, tab) = opened(installation, browser).await?;
+    let flags = format!("-n {} --kubeconfig={}", space.name, installation.cluster.kubeconfig().display());
+    let spec = async || Ok::<_, anyhow::Error>(space.api::<VersionedConfig>().get("shop").await?.spec);
+    shows(&tab, &space, "shop").await?;
+
+    // Nothing happens until somebody confirms.
+    let before = spec().await?;
+    let command = asks(&tab, "[data-act=use]", None).await?;
+    ensure!(command == format!("kubectl nudge use shop 1.0.1 {flags}"), "{command}");
+    tab.click("#cancel").await?;
+    tab.until("!document.querySelector('dialog')").await?;
+    ensure!(spec().await? == before);
+
+    asks(&tab, "[data-act=use]", None).await?;
+    tab.click("#go").await?;
+    tab.says("#said", "config shop: spec.current is 1.0.1").await?;
+    until(&space, "1.0.1 is current", |status| {
+        status.current.as_deref() == Some("1.0.1") && status.phase == Phase::Current
+    })
+    .await?;
+
+    tab.until("document.querySelector('[data-act=rollback]')").await?;
+    let command = asks(&tab, "[data-act=rollback]", None).await?;
+    ensure!(command == format!("kubectl nudge rollback shop {flags}"), "{command}");
+    tab.click("#go").await?;
+    tab.says("#said", "config shop: spec.current is 1.0.0").await?;
+    until(&space, "1.0.0 is current", |status| {
+        status.current.as_deref() == Some("1.0.0") && status.phase == Phase::Current
+    })
+    .await?;
+
+    let reason = "it's \"urgent\" $(id); --wait, می\u{200c}شود";
+    let young = "li[data-version=\"1.0.1\"] [data-act=use-now]";
+    tab.until(&format!("document.querySelector('{young}')")).await?;
+    let command = asks(&tab, young, Some(reason)).await?;
+    ensure!(
+        command
+            == format!(
+                r#"kubectl nudge use shop 1.0.1 --now '--reason=it'\''s "urgent" $(id); --wait, می\u{{200c}}شود' {flags}"#
+            ),
+        "{command}"
+    );
+    tab.click("#go").await?;
+    tab.says("#said", "for all pods at once").await?;
+    let now = spec().await?.rollout.overridden;
+    ensure!(now.as_ref().is_some_and(|now| now.reason == reason && now.version == "1.0.1"), "{now:?}");
+    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+
+    asks(&tab, "[data-act=pause]", None).await?;
+    tab.click("#go").await?;
+    tab.says("#said", "config shop paused").await?;
+    ensure!(spec().await?.rollout.paused);
+    tab.until("document.querySelector('[data-act=resume]') && !document.querySelector('[data-act=pause]')").await?;
+
+    // The command, typed into a shell, is the act.
+    let command = asks(&tab, "[data-act=resume]", None).await?;
+    let program = binary::kubectl_nudge()?.display().to_string();
+    let finished = tokio::task::spawn_blocking(move || {
+        let script = format!("kubectl() {{ shift; '{program}' \"$@\"; }}\n{command}");
+        Finished::of(Command::new("sh").args(["-c", &script]))
+    })
+    .await??;
+    ensure!(finished.stdout == "config shop resumed\n", "{finished:?}");
+    ensure!(!spec().await?.rollout.paused);
+    tab.click("#go").await?;
+    tab.says("#said", "config shop is not paused").await?;
+    tab.until("document.querySelector('[data-act=pause]') && !document.querySelector('[data-act=resume]')").await?;
+
+    let command = asks(&tab, "[data-act=freeze]", Some("audit")).await?;
+    ensure!(command == format!("kubectl nudge freeze shop --reason=audit {flags}"), "{command}");
+    tab.click("#go").await?;
+    tab.says("#said", "config shop frozen until kubectl nudge unfreeze").await?;
+    ensure!(spec().await?.rollout.freeze.is_some_and(|freeze| freeze.reason == "audit" && freeze.until.is_none()));
+    tab.until("document.querySelector('[data-act=unfreeze]') && !document.querySelector('[data-act=freeze]')").await?;
+    asks(&tab, "[data-act=unfreeze]", None).await?;
+    tab.click("#go").await?;
+    tab.says("#said", "config shop unfrozen").await?;
+    ensure!(spec().await?.rollout.freeze.is_none());
+    // Who had all pods get it at once, and why, stands in the past as history says it.
+    let history = crate::ui::scene::nudge(installation, &space, &["history", "shop"]).await?;
+    ensure!(history.contains("at once for admin: it's \"urgent\""), "{history}");
+    tab.says("#releases", "at once for admin: it's \"urgent\" $(id); --wait, می\\u{200c}شود").await?;
+    ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_refusal_stands_in_the_confirmation() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = shop(installation).await?;
+    let (_page, tab) = opened(installation, browser).await?;
+    shows(&tab, &space, "shop").await?;
+    asks(&tab, "[data-act=pause]", None).await?;
+    // The config goes while the user thinks about it.
+    space.api::<VersionedConfig>().delete("shop", &kube::api::DeleteParams::default()).await?;
+    tab.says(".head", "There is no such config, or it was deleted.").await?;
+    tab.click("#go").await?;
+    tab.says("dialog [role=alert]", "the page shows no such config").await?;
+    Ok(())
+}

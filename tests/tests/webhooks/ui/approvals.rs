@@ -1,0 +1,108 @@
+//! Users approve and deny versions on the page, as the commands do, and see what others have decided.
+
+use anyhow::{Result, ensure};
+use kube::api::{ListParams, Patch, PatchParams};
+use nudge_api::{ApprovalDecision, VersionApproval, VersionedConfig};
+use nudge_tests::Installation;
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::space::user;
+use serde_json::json;
+
+use crate::ui::acts::asks;
+use crate::ui::page::Page;
+use crate::ui::scene::{kubeconfig, nudge, shop, shows, stage, until};
+use crate::ui::tab::Tab;
+use crate::ui::views::agrees;
+
+/// A config whose version 1.0.1 awaits the approval of one user, and the page as bob sees it: who may approve, and nothing else.
+async fn awaiting(
+    installation: &'static Installation<'static>,
+    browser: &'static crate::ui::browser::Browser,
+) -> Result<(Space, Page, Tab)> {
+    let space = shop(installation).await?;
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "watch", "approve"]},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionapprovals"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    ]);
+    space.grant("reviewers", rules, user("bob")).await?;
+    let approval = Patch::Merge(json!({"spec": {"rollout": {"approval": {}}}}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &approval).await?;
+    nudge(installation, &space, &["use", "shop", "1.0.1"]).await?;
+    until(&space, "it awaits approval", |status| status.conditions.iter().any(|it| it.reason == "AwaitingApproval"))
+        .await?;
+    let file = kubeconfig(installation, &installation.cluster.user("bob", &[]), &space.name)?;
+    let page = Page::start(&file, &["-n", &space.name]).await?;
+    let tab = browser.tab().await?;
+    tab.size(1200, 900).await?;
+    tab.open(&page.address).await?;
+    tab.says("#link", "live").await?;
+    shows(&tab, &space, "shop").await?;
+    Ok((space, page, tab))
+}
+
+/// All that users have decided, as the API server says.
+async fn decided(space: &Space) -> Result<Vec<(String, ApprovalDecision, String)>> {
+    let all = space.api::<VersionApproval>().list(&ListParams::default()).await?.items;
+    Ok(all.into_iter().map(|one| (one.spec.approver, one.spec.decision, one.spec.reason)).collect())
+}
+
+#[tokio::test]
+async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let (space, _page, tab) = awaiting(installation, browser).await?;
+    tab.says("#why", "AwaitingApproval: version 1.0.1 has 0 of 1 approval that it needs").await?;
+    tab.says("#approvals", "Version 1.0.1 needs 1 approval. Nobody has approved or denied version 1.0.1.").await?;
+    tab.until("document.querySelector('#approvals [data-act=approve]')").await?;
+    let named: Vec<String> =
+        tab.value("[...new Set([...document.querySelectorAll('[data-act]')].map((one) => one.dataset.act))]").await?;
+    ensure!(named == ["approve", "deny"], "{named:?}");
+    ensure!(tab.count("[data-version=\"1.0.1\"] [data-act]").await? == 0, "each is there once");
+    let command = asks(&tab, "#approvals [data-act=approve]", Some("read it")).await?;
+    let wanted = "kubectl nudge approve shop 1.0.1 '--reason=read it'";
+    ensure!(command.starts_with(wanted), "{command}");
+    ensure!(decided(&space).await?.is_empty(), "nothing happens until somebody confirms");
+    tab.click("#go").await?;
+    tab.says("#said", "config shop: version 1.0.1 approved by bob").await?;
+    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    let said = decided(&space).await?;
+    ensure!(said == [("bob".to_owned(), ApprovalDecision::Approve, "read it".to_owned())], "{said:?}");
+    tab.says("#approvals", "✓ approved by bob").await?;
+    tab.until("!document.querySelector('#approvals [data-act]')").await?;
+    // The release names who approved it, as the command does.
+    let history = nudge(installation, &space, &["history", "shop"]).await?;
+    ensure!(history.lines().nth(1).is_some_and(|line| line.contains("approved by bob")), "{history}");
+    tab.says("#releases tbody tr", "approved by bob").await?;
+    agrees(&tab, &nudge(installation, &space, &["status", "shop"]).await?).await?;
+    ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_is_denied_and_the_reason_is_a_text() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let (space, _page, tab) = awaiting(installation, browser).await?;
+    let reason = "<img src=x onerror=pwned=1> it's too low\u{202e}";
+    let shown = "<img src=x onerror=pwned=1> it's too low\\u{202e}";
+    tab.until("document.querySelector('#approvals [data-act=deny]')").await?;
+    let command = asks(&tab, "#approvals [data-act=deny]", Some(reason)).await?;
+    ensure!(command.contains(r"deny shop 1.0.1 '--reason=<img src=x onerror=pwned=1> it'\''s too low"), "{command}");
+    tab.click("#go").await?;
+    tab.says("#said", "config shop: version 1.0.1 denied by bob").await?;
+    let said = decided(&space).await?;
+    ensure!(said == [("bob".to_owned(), ApprovalDecision::Deny, reason.to_owned())], "{said:?}");
+    tab.says("#approvals", "■ DENIED by bob").await?;
+    tab.says("#approvals", shown).await?;
+    tab.says("#why", "bob denies version 1.0.1").await?;
+    let status = nudge(installation, &space, &["status", "shop"]).await?;
+    ensure!(status.contains(&format!("DENIED by bob: {shown}")), "{status}");
+    agrees(&tab, &status).await?;
+    ensure!(tab.count("img, [onerror]").await? == 0 && !tab.value::<bool>("typeof pwned !== 'undefined'").await?);
+    // Who decides anew has decided that alone.
+    asks(&tab, "#approvals [data-act=approve]", Some("it was raised")).await?;
+    tab.click("#go").await?;
+    tab.says("#said", "version 1.0.1 approved by bob").await?;
+    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    tab.until("!document.querySelector('#approvals').innerText.includes('DENIED')").await?;
+    ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
+    Ok(())
+}

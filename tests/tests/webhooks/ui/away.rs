@@ -1,0 +1,154 @@
+//! When the page can't be up to date, it says so: the API server is away, silent or has enough of the user, or the command itself stands.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use nix::sys::signal::Signal;
+use nudge_api::VersionedConfig;
+use nudge_tests::Installation;
+use nudge_tests::cluster::servers::ISSUER;
+use nudge_tests::cluster::wire::Wire;
+use nudge_tests::cluster::{Identity, Space};
+use serde_json::json;
+
+use crate::ui::page::Page;
+use crate::ui::pictures::taken;
+use crate::ui::scene::{opened, painted, shows, stage};
+use crate::ui::tab::Tab;
+
+/// A way of its own to the API server, for an identity.
+async fn by_wire(installation: &Installation<'_>, space: &Space, who: &Identity<'_>) -> Result<(Wire, PathBuf)> {
+    let (cluster, wire) = (installation.cluster, installation.cluster.wire().await?);
+    let file = cluster.folder().join(format!("{}.kubeconfig", space.name));
+    std::fs::write(&file, cluster.kubeconfig_by(&wire, who))?;
+    Ok((wire, file))
+}
+
+/// What is shown is not up to date, and what was seen last stays.
+async fn outdated(tab: &Tab, why: &str) -> Result<()> {
+    tab.says("[role=alert]", &format!("What is shown may be out of date: {why}")).await?;
+    tab.says("#link", "out of date").await?;
+    tab.says("tbody", "shop").await
+}
+
+async fn fresh(tab: &Tab) -> Result<()> {
+    tab.says("#link", "live").await?;
+    tab.until("document.querySelector('[role=alert]').hidden").await
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_silent_or_away_is_said() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let (wire, file) = by_wire(installation, &space, &installation.cluster.administrator()).await?;
+    let page = Page::start(&file, &["-n", &space.name]).await?;
+    let tab = browser.tab().await?;
+    tab.open(&page.address).await?;
+    tab.says("#summary", "1 of 1 configs").await?;
+    fresh(&tab).await?;
+    wire.hold();
+    outdated(&tab, "asking for configs: the API server does not answer").await?;
+    taken(&tab, "outdated").await?;
+    wire.release();
+    fresh(&tab).await?;
+    wire.cut();
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "young"}, "spec": {}})).await?;
+    tab.says("tbody", "young").await?;
+    fresh(&tab).await?;
+    drop(wire);
+    outdated(&tab, "watching configs: the API server does not answer").await
+}
+
+#[tokio::test]
+async fn credentials_that_end_are_said() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    space.service_account("reader").await?;
+    let rules =
+        json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "list", "watch"]}]);
+    space.allow("reader", rules).await?;
+    let token = space.token("reader", ISSUER, None).await?;
+    let file = installation.cluster.folder().join(format!("{}.kubeconfig", space.name));
+    std::fs::write(&file, installation.cluster.kubeconfig_of(&Identity::Token(&token)))?;
+    let page = Page::start(&file, &["-n", &space.name]).await?;
+    let tab = browser.tab().await?;
+    tab.open(&page.address).await?;
+    tab.says("#summary", "1 of 1 configs").await?;
+    // The watch that is there goes on, as far as the API server is concerned.
+    let accounts = space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
+    accounts.delete("reader", &DeleteParams::default()).await?;
+    outdated(&tab, "asking for configs: Unauthorized; log in again").await?;
+    // The token of the user stands nowhere in the page.
+    let all = "document.documentElement.outerHTML + JSON.stringify(sessionStorage) + document.title + location";
+    ensure!(!tab.value::<String>(all).await?.contains(&token));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_command_that_stands_or_ends_is_said() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let (page, tab) = opened(installation, browser).await?;
+    shows(&tab, &space, "shop").await?;
+    tab.says("#link", "live").await?;
+    // Half a minute of silence is a second for the page, from the next line on.
+    tab.run("const real = setTimeout; window.setTimeout = (run, time) => real(run, time === 30000 ? 1000 : time)")
+        .await?;
+    let paused = json!({"spec": {"rollout": {"paused": true}}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(paused)).await?;
+    tab.says(".head", "paused").await?;
+    page.process.signal(Signal::SIGSTOP)?;
+    tab.says("#link", "no connection, trying again").await?;
+    page.process.signal(Signal::SIGCONT)?;
+    tab.says("#link", "live").await?;
+    let session: String = tab.value("sessionStorage.getItem('nudge-session')").await?;
+    ensure!(session.contains("session"), "{session}");
+    // A minute after the command has ended.
+    drop(page);
+    tab.says("#link", "no connection").await?;
+    tab.run("const real = Date.now; Date.now = () => real() + 61000").await?;
+    tab.says("main", "kubectl nudge ui has ended").await?;
+    taken(&tab, "gone").await?;
+    tab.says("#link", "ended").await?;
+    // Who listens there next is not sent even what is worth nothing.
+    let left: usize = tab.value("sessionStorage.length").await?;
+    ensure!(left == 0, "{left}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn windows_share_one_watch_of_each_kind() -> Result<()> {
+    let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
+    let space = painted(installation, "shop", json!({}), json!({})).await?;
+    let name = format!("watcher-{}", space.name);
+    let who = installation.cluster.user(&name, &["system:masters"]);
+    let page = Page::start(&crate::ui::scene::kubeconfig(installation, &who, &name)?, &[]).await?;
+    let tab = browser.tab().await?;
+    tab.open(&page.address).await?;
+    tab.says("#link", "live").await?;
+    let session: String = tab.value("JSON.parse(sessionStorage.getItem('nudge-session')).session").await?;
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        open.push(crate::ui::bounds::window(&page, &session).await?.0);
+    }
+    shows(&tab, &space, "shop").await?;
+    tab.says("#pod-summary", "No pod with an agent uses the config.").await?;
+    let asked = async || {
+        let mine = installation.cluster.audit(&name).ok()?;
+        let mine = mine.iter().filter(|event| event["impersonatedUser"]["username"] == *name);
+        let asked: Vec<String> =
+            mine.map(|event| format!("{} {}", event["verb"], event["objectRef"]["resource"])).collect();
+        // The last thing that a window asks.
+        let reviewed = asked.iter().any(|one| one.contains("selfsubjectaccessreviews"));
+        (reviewed && asked.iter().any(|one| one == r#""list" "secrets""#)).then_some(asked)
+    };
+    let asked = nudge_tests::eventually(crate::ui::bounds::LONG, "the audit log has it", asked).await?;
+    // One list says whether they may be listed, and each watch begins with another.
+    let lists = asked.iter().filter(|one| *one == r#""list" "pods""#).count();
+    ensure!(lists == 2, "{asked:?}");
+    // What shows a config asks for no content: neither of its ConfigMaps nor of its Secrets.
+    ensure!(!asked.iter().any(|one| one.starts_with(r#""get""#)), "{asked:?}");
+    drop(open);
+    page.process.signal(Signal::SIGINT).context("the command has ended before")
+}

@@ -1,0 +1,133 @@
+//! What the page is shown of: configs that the control plane moves, and others whose status a test writes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::installation::bind;
+use nudge_tests::cluster::{Identity, Space};
+use nudge_tests::{Finished, Installation, Replica, binary};
+use serde_json::{Value, json};
+
+use crate::ui::browser::Browser;
+use crate::ui::page::Page;
+use crate::ui::tab::Tab;
+
+/// For a machine that has much else to do.
+const LONG: Duration = Duration::from_mins(2);
+
+/// The cluster with the control plane, and the browser; `None` where one is missing and so the test is to be skipped.
+pub(crate) async fn stage() -> Result<Option<(&'static Installation<'static>, &'static Replica, &'static Browser)>> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(None) };
+    let Some(browser) = Browser::shared(installation.cluster).await? else { return Ok(None) };
+    Ok(Some((installation, replica, browser)))
+}
+
+/// The page as the administrator sees it, and a tab that shows it.
+pub(crate) async fn opened(installation: &Installation<'_>, browser: &'static Browser) -> Result<(Page, Tab)> {
+    let page = Page::start(&installation.cluster.kubeconfig(), &[]).await?;
+    let tab = browser.tab().await?;
+    tab.size(1200, 900).await?;
+    tab.open(&page.address).await?;
+    tab.says("#link", "live").await?;
+    Ok((page, tab))
+}
+
+/// Shows a config, or what stands behind its name.
+pub(crate) async fn shows(tab: &Tab, space: &Space, rest: &str) -> Result<()> {
+    tab.run(&format!("location.hash = {}", json!(format!("#/{}/{rest}", space.name)))).await
+}
+
+/// Runs `kubectl nudge` in the namespace, which must work, and returns what it prints.
+pub(crate) async fn nudge(installation: &Installation<'_>, space: &Space, arguments: &[&str]) -> Result<String> {
+    let mut command = std::process::Command::new(binary::kubectl_nudge()?);
+    command.args(arguments).args(["-n", &space.name, "--kubeconfig"]).arg(installation.cluster.kubeconfig());
+    let finished = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+    ensure!(finished.code == Some(0), "{arguments:?}: {finished:?}");
+    Ok(finished.stdout)
+}
+
+/// A namespace with the config `shop`, whose versions 1.0.0 and 1.0.1 are complete and whose first one is current.
+pub(crate) async fn shop(installation: &Installation<'_>) -> Result<Space> {
+    let space = installation.enabled("ui").await?;
+    bind(&space, "nudge-secrets").await?;
+    nudge(installation, &space, &["create", "shop", "1.0.0", "--from-literal=number=1", "--from-literal=text=a b"])
+        .await?;
+    until(&space, "1.0.0 is current", |status| status.current.as_deref() == Some("1.0.0")).await?;
+    let secret = "--secret-from-literal=pin=hidden-4711";
+    nudge(
+        installation,
+        &space,
+        &["create", "shop", "1.0.1", "--from-literal=number=2", "--from-literal=text=<b>x</b>", secret],
+    )
+    .await?;
+    until(&space, "1.0.1 is complete", |status| status.version("1.0.1").is_some()).await?;
+    Ok(space)
+}
+
+/// Waits until the status of `shop` is as expected.
+pub(crate) async fn until(
+    space: &Space,
+    what: &str,
+    expected: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfig> {
+    space
+        .object_until(LONG, "shop", what, |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected))
+        .await
+}
+
+/// A namespace that nobody works in, with a config and its status.
+pub(crate) async fn painted(installation: &Installation<'_>, name: &str, spec: Value, status: Value) -> Result<Space> {
+    let space = installation.cluster.space("painted").await?;
+    paint(&space, name, spec, status).await?;
+    Ok(space)
+}
+
+/// A config with its status, where nobody works.
+pub(crate) async fn paint(space: &Space, name: &str, spec: Value, status: Value) -> Result<()> {
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await?;
+    repaint(space, name, status).await
+}
+
+/// Writes the status.
+pub(crate) async fn repaint(space: &Space, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"status": status}));
+    space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// A pod of the config with an agent, which no node runs.
+pub(crate) fn pod(name: &str, config: &str, workload: &str) -> Value {
+    let owner =
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": workload, "uid": workload, "controller": true});
+    let agent = json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": config}]});
+    let app = json!({"name": "app", "image": "test"});
+    json!({
+        "metadata": {"name": name, "labels": {"nudge.dev/agent": "0.1.0"}, "ownerReferences": [owner]},
+        "spec": {"serviceAccountName": "app", "automountServiceAccountToken": false, "containers": [agent, app]},
+    })
+}
+
+/// What its kubelet and the hub say of it.
+pub(crate) fn pod_status(ready: bool, state: &str, reason: &str, message: &str) -> Value {
+    let ready = if ready { "True" } else { "False" };
+    json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready},
+        {"type": "nudge.dev/ConfigCurrent", "status": state, "reason": reason, "message": message}]})
+}
+
+/// Writes its status.
+pub(crate) async fn report(space: &Space, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Strategic(json!({"status": status}));
+    space.api::<Pod>().patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// A kubeconfig file for somebody.
+pub(crate) fn kubeconfig(installation: &Installation<'_>, who: &Identity<'_>, name: &str) -> Result<PathBuf> {
+    let file = installation.cluster.folder().join(format!("{name}.kubeconfig"));
+    std::fs::write(&file, installation.cluster.kubeconfig_of(who)).context("the kubeconfig")?;
+    Ok(file)
+}

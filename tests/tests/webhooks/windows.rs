@@ -1,0 +1,395 @@
+//! Windows, freezes and policies on a real API server: what waits, why and until when; what goes on; and what does not wait.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
+use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use nudge_api::{Phase, Reason, RolloutPolicy, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::installation::{bind, create_part};
+use nudge_tests::cluster::{Options, Space};
+use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
+use serde_json::{Value, json};
+
+/// For a machine that has much else to do.
+const LONG: Duration = Duration::from_mins(2);
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// Windows that are not open for days.
+fn closed() -> Value {
+    let day = (Timestamp::now() + SignedDuration::from_hours(72)).to_zoned(TimeZone::UTC).weekday();
+    let day = DAYS[usize::from(day.to_monday_zero_offset().unsigned_abs())];
+    json!([{"days": [day], "from": "09:00", "to": "09:01", "timeZone": "Asia/Kathmandu"}])
+}
+
+/// Windows that are always open.
+fn open() -> Value {
+    json!([{"days": DAYS, "from": "00:00", "to": "24:00", "timeZone": "Asia/Kathmandu"}])
+}
+
+/// A config without pods, at version 1, which has a version 2.
+struct Shop {
+    space: Space,
+}
+
+impl Shop {
+    /// In a namespace of its own, which has the label team with this value.
+    async fn new(installation: &Installation<'_>, team: &str) -> Result<Self> {
+        let labels = [("nudge.dev/enabled", "true"), ("team", team)];
+        let space = installation.cluster.space_with("windows", &labels).await?;
+        bind(&space, "nudge-namespace").await?;
+        let shop = Self { space };
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": {"bakeSeconds": 0}}});
+        shop.space.create_object::<VersionedConfig>(config).await?;
+        for version in ["1", "2", "3"] {
+            let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+            let meta = json!({"name": format!("shop-{version}"), "labels": labels});
+            let object = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
+            create_part::<ConfigMap>(&shop.space, object).await?;
+        }
+        shop.is_current("1").await?;
+        shop.stands("all are sealed", |status| status.versions.len() == 3).await?;
+        Ok(shop)
+    }
+
+    async fn set(&self, spec: Value) -> Result<()> {
+        let api = self.space.api::<VersionedConfig>();
+        api.patch("shop", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    }
+
+    async fn rules(&self, rollout: Value) -> Result<()> {
+        self.set(json!({"rollout": rollout})).await
+    }
+
+    async fn wants(&self, version: &str) -> Result<()> {
+        self.set(json!({"current": version})).await
+    }
+
+    /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be paused.
+    async fn wants_paused(&self, version: &str) -> Result<()> {
+        self.set(json!({"current": version, "rollout": {"paused": true}})).await?;
+        self.waits(Reason::Paused, "").await.map(drop)
+    }
+
+    async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
+        let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
+        self.space.object_until(LONG, "shop", what, is).await?.status.context("just seen")
+    }
+
+    async fn is_current(&self, version: &str) -> Result<()> {
+        let current = |status: &VersionedConfigStatus| {
+            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+        };
+        self.stands(&format!("version {version} is current"), current).await.map(drop)
+    }
+
+    /// Waits until it waits for this. What it says.
+    async fn waits(&self, reason: Reason, says: &str) -> Result<String> {
+        let message = |status: &VersionedConfigStatus| {
+            let ready = status.conditions.iter().find(|one| one.type_ == "Ready")?;
+            (ready.reason == reason.as_str() && ready.message.contains(says)).then(|| ready.message.clone())
+        };
+        let status = self.stands(&format!("{reason}: {says}"), |status| message(status).is_some()).await?;
+        ensure!(status.rollout.stage.is_none() && status.target.as_deref() != status.current.as_deref(), "{status:#?}");
+        message(&status).context("just seen")
+    }
+
+    /// The Events with this reason.
+    async fn events(&self, reason: Reason) -> Result<Vec<Event>> {
+        let all = self.space.api::<Event>().list(&ListParams::default()).await?.items;
+        Ok(all.into_iter().filter(|event| event.reason.as_deref() == Some(reason.as_str())).collect())
+    }
+}
+
+/// A policy, which goes with this.
+struct Policy {
+    api: Api<RolloutPolicy>,
+    name: String,
+}
+
+impl Policy {
+    /// For the namespaces of a team.
+    async fn new(cluster: &Cluster, team: &str, name: &str, mut spec: Value) -> Result<Self> {
+        spec["namespaceSelector"] = json!({"matchExpressions": [{"key": "team", "operator": "In", "values": [team]}]});
+        let api = Api::all(cluster.admin().await?);
+        let policy = serde_json::from_value(
+            json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name}, "spec": spec}),
+        )?;
+        api.create(&PostParams::default(), &policy).await?;
+        Ok(Self { api, name: name.to_owned() })
+    }
+
+    async fn set(&self, spec: Value) -> Result<()> {
+        self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    }
+
+    async fn delete(&self) -> Result<()> {
+        self.api.delete(&self.name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "hours").await?;
+    shop.rules(json!({"windows": closed()})).await?;
+    shop.wants("2").await?;
+    let message = shop.waits(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
+    ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
+    let status = shop.stands("it waits", |status| status.phase == Phase::Progressing).await?;
+    ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
+    // The same for programs.
+    let withheld = status.rollout.withheld.context("nothing withholds it")?;
+    let until = withheld.until.map(|until| until.0.to_string());
+    ensure!(withheld.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
+    // Other numbers of the spec, other looks: it waits all the same, and one Event says so.
+    shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
+    shop.stands("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
+    shop.waits(Reason::OutsideWindow, "the next window opens at").await?;
+    let events = eventually(LONG, "there is an Event", async || {
+        shop.events(Reason::OutsideWindow).await.ok().filter(|events| !events.is_empty())
+    });
+    let events = events.await?;
+    ensure!(events.len() == 1 && events[0].count.unwrap_or(1) == 1, "{events:#?}");
+    // The window is made wider.
+    shop.rules(json!({"windows": open()})).await?;
+    shop.is_current("2").await?;
+    shop.stands("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
+    // The way back waits for nothing.
+    shop.rules(json!({"windows": closed()})).await?;
+    shop.wants("1").await?;
+    shop.is_current("1").await
+}
+
+#[tokio::test]
+async fn a_frozen_config_goes_back_and_takes_an_override_and_nothing_else() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "frozen").await?;
+    shop.wants("2").await?;
+    shop.is_current("2").await?;
+    let until = Timestamp::now() + SignedDuration::from_hours(2);
+    shop.rules(json!({"freeze": {"reason": "the audit runs", "until": until.to_string()}})).await?;
+    shop.wants("3").await?;
+    let message = shop.waits(Reason::Frozen, ": the audit runs").await?;
+    ensure!(message.starts_with("the config is frozen until 20"), "{message}");
+    shop.wants("1").await?;
+    shop.is_current("1").await?;
+    shop.wants("3").await?;
+    shop.waits(Reason::Frozen, "the audit runs").await?;
+    shop.set(json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "the site is down"}}})).await?;
+    shop.is_current("3").await?;
+    // Its end comes by itself.
+    let soon = Timestamp::now() + SignedDuration::from_secs(3);
+    shop.set(
+        json!({"current": "2", "rollout": {"override": null, "freeze": {"reason": "short", "until": soon.to_string()}}}),
+    )
+    .await?;
+    shop.waits(Reason::Frozen, ": short").await?;
+    shop.is_current("2").await?;
+    ensure!(Timestamp::now() >= soon, "it has waited for the end");
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let (shop, other) = (Shop::new(installation, "strict").await?, Shop::new(installation, "other").await?);
+    let policy = Policy::new(installation.cluster, "strict", "office-hours", json!({"windows": closed()})).await?;
+    // The config would let it pass.
+    shop.rules(json!({"windows": open()})).await?;
+    shop.wants_paused("2").await?;
+    shop.rules(json!({"paused": false})).await?;
+    let message = shop.waits(Reason::OutsideWindow, "windows of RolloutPolicy office-hours;").await?;
+    ensure!(message.contains("all windows are open together at 20"), "{message}");
+    other.wants("2").await?;
+    other.is_current("2").await?;
+    // The other way round.
+    shop.rules(json!({"windows": closed()})).await?;
+    policy.set(json!({"windows": open()})).await?;
+    shop.waits(Reason::OutsideWindow, "windows of spec.rollout;").await?;
+    // Whichever freezes.
+    shop.rules(json!({"windows": null})).await?;
+    shop.is_current("2").await?;
+    policy.set(json!({"freeze": {"reason": "black friday"}})).await?;
+    shop.wants_paused("3").await?;
+    shop.rules(json!({"paused": false})).await?;
+    let says = "RolloutPolicy office-hours freezes the configs of this namespace until the freeze is removed from the policy: black";
+    shop.waits(Reason::Frozen, says).await?;
+    shop.wants("1").await?;
+    shop.is_current("1").await?;
+    shop.wants("3").await?;
+    shop.waits(Reason::Frozen, "black friday").await?;
+    policy.delete().await?;
+    shop.is_current("3").await
+}
+
+#[tokio::test]
+async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "calm").await?;
+    let _policy =
+        Policy::new(installation.cluster, "labelled", "labelled", json!({"freeze": {"reason": "by label"}})).await?;
+    shop.wants("2").await?;
+    shop.is_current("2").await?;
+    let namespaces: Api<Namespace> = Api::all(installation.cluster.admin().await?);
+    let label = async |team: &str| {
+        let patch = json!({"metadata": {"labels": {"team": team}}});
+        namespaces.patch(&shop.space.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    };
+    shop.wants_paused("3").await?;
+    label("labelled").await?;
+    shop.rules(json!({"paused": false})).await?;
+    shop.waits(Reason::Frozen, "RolloutPolicy labelled freezes").await?;
+    label("calm").await?;
+    shop.is_current("3").await
+}
+
+#[tokio::test]
+async fn what_can_not_be_used_is_refused_or_closes() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "space").await?;
+    let window =
+        |from: &str, day: &str, zone: &str| json!([{"days": [day], "from": from, "to": "24:00", "timeZone": zone}]);
+    let refused = async |rollout: Value, says: &str| {
+        let error = shop.rules(rollout).await.err().context("it was taken")?;
+        ensure!(format!("{error:#}").contains(says), "{error:#}");
+        Ok(())
+    };
+    let says = "VersionedConfig shop can't have these windows: window 1: time zone \"Mars/Olympus\" is not known";
+    refused(json!({"windows": window("09:00", "Mon", "Mars/Olympus")}), says).await?;
+    refused(json!({"windows": window("9:00", "Mon", "UTC")}), "spec.rollout.windows").await?;
+    refused(json!({"windows": window("09:00", "Someday", "UTC")}), "spec.rollout.windows").await?;
+    refused(json!({"freeze": {"reason": ""}}), "spec.rollout.freeze.reason").await?;
+    refused(json!({"freeze": {"reason": "x", "until": "tomorrow"}}), "spec.rollout.freeze.until").await?;
+    let stored = async |spec: Value| Policy::new(installation.cluster, "space", "space", spec).await;
+    for bad in [
+        json!({"windows": window("24:00", "Mon", "UTC")}),
+        json!({"windows": window("09:00", "monday", "UTC")}),
+        json!({"windows": vec![window("09:00", "Mon", "UTC")[0].clone(); 17]}),
+        json!({"requireApproval": {"required": 0}}),
+        json!({"freeze": {}}),
+    ] {
+        ensure!(stored(bad.clone()).await.is_err(), "{bad}");
+    }
+    let policy = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await?;
+    shop.wants_paused("2").await?;
+    shop.rules(json!({"paused": false})).await?;
+    shop.waits(Reason::OutsideWindow, "a window of RolloutPolicy space can't be used, so no version goes on").await?;
+    policy.delete().await?;
+    shop.is_current("2").await
+}
+
+#[tokio::test]
+async fn the_plugin_freezes_warns_and_ends_the_freeze() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "plugin").await?;
+    let run = async |code: i32, arguments: &[&str]| {
+        let mut command = Command::new(binary::kubectl_nudge()?);
+        command.args(arguments).args(["--namespace", &shop.space.name]);
+        command.arg("--kubeconfig").arg(installation.cluster.kubeconfig());
+        let ended = tokio::task::spawn_blocking(move || Finished::of(&mut command)).await??;
+        ensure!(ended.code == Some(code), "{arguments:?}: {ended:?}");
+        Ok::<_, anyhow::Error>(ended)
+    };
+    let frozen = run(0, &["freeze", "shop", "--reason=audit", "--for=2h"]).await?;
+    ensure!(frozen.stdout.starts_with("config shop frozen until 20"), "{frozen:?}");
+    let used = run(0, &["use", "shop", "2"]).await?;
+    ensure!(used.stdout == "config shop: spec.current is 2\n", "{used:?}");
+    ensure!(
+        used.stderr.starts_with("warning: version 2 of config shop waits: the config is frozen until 20"),
+        "{used:?}"
+    );
+    shop.waits(Reason::Frozen, "audit").await?;
+    let status = run(0, &["status", "shop"]).await?.stdout;
+    ensure!(status.contains("Frozen") && status.contains(": audit\n"), "{status}");
+    let late = run(124, &["use", "shop", "2", "--wait", "--timeout=1s"]).await?.stderr;
+    ensure!(late.contains("the config is frozen until 20") && late.contains(": audit\n"), "{late}");
+    let thawed = run(0, &["unfreeze", "shop"]).await?.stdout;
+    ensure!(thawed == "config shop unfrozen\n", "{thawed}");
+    shop.is_current("2").await?;
+    ensure!(run(0, &["unfreeze", "shop"]).await?.stdout == "config shop is not frozen by its spec\n");
+    Ok(())
+}
+
+/// A user who has a namespace, with Kubernetes' own roles and those of Nudge.
+#[tokio::test]
+async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    installation.apply_file("base/user-roles.yaml").await?;
+    let shop = Shop::new(installation, "guarded").await?;
+    let policy = Policy::new(installation.cluster, "guarded", "guarded", json!({"freeze": {"reason": "all"}})).await?;
+    let of_namespace = ["admin", "edit", "view"].map(|role| format!("system:aggregate-to-{role}"));
+    let of_nudge = ["nudge-edit", "nudge-view", "nudge-namespace", "nudge-namespace-hub"].map(str::to_owned);
+    for role in of_namespace.iter().chain(&of_nudge) {
+        let binding = json!({
+            "metadata": {"name": format!("mallory-{}", role.replace(':', "-"))},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        shop.space.create_object::<RoleBinding>(binding).await?;
+    }
+    let mallory = installation.cluster.client(&installation.cluster.user("mallory", &[])).await?;
+    let configs: Api<VersionedConfig> = Api::namespaced(mallory.clone(), &shop.space.name);
+    let patch = |patch: Value| Patch::Merge(patch);
+    let allowed = async || configs.get("shop").await.ok().map(drop);
+    eventually(LONG, "the roles are bound", allowed).await?;
+    let policies: Api<RolloutPolicy> = Api::all(mallory.clone());
+    let namespaces: Api<Namespace> = Api::all(mallory);
+    let thawed = policies.patch(&policy.name, &PatchParams::default(), &patch(json!({"spec": {"freeze": null}}))).await;
+    let gone = policies.delete(&policy.name, &DeleteParams::default()).await;
+    let mut other = policy.api.get(&policy.name).await?;
+    other.metadata = kube::api::ObjectMeta { name: Some("mine".to_owned()), ..kube::api::ObjectMeta::default() };
+    let made = policies.create(&PostParams::default(), &other).await;
+    let relabelled = patch(json!({"metadata": {"labels": {"team": "free"}}}));
+    let relabelled = namespaces.patch(&shop.space.name, &PatchParams::default(), &relabelled).await;
+    let seen = policies.list(&ListParams::default()).await;
+    let codes = [thawed.err(), gone.err(), made.err(), relabelled.err(), seen.err()].map(|error| match error {
+        Some(kube::Error::Api(status)) => status.code,
+        _ => 0,
+    });
+    ensure!(codes == [403; 5], "{codes:?}");
+    // What they may do does not help: rules of the config are added to those of the policy.
+    shop.wants_paused("2").await?;
+    let spec = json!({"spec": {"rollout": {"paused": false, "windows": open(), "freeze": null}}});
+    configs.patch("shop", &PatchParams::default(), &patch(spec)).await?;
+    shop.waits(Reason::Frozen, "RolloutPolicy guarded freezes").await?;
+    policy.delete().await
+}
+
+#[tokio::test]
+async fn where_policies_can_not_be_read_nothing_goes_on() -> Result<()> {
+    let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
+    let installation = Installation { cluster: &cluster };
+    let roles: Api<ClusterRole> = Api::all(cluster.admin().await?);
+    let role = roles.get("nudge-injector").await?;
+    let mut without = role.clone();
+    let of_policies = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| {
+        rule.resources.iter().flatten().any(|resource| resource == "rolloutpolicies")
+    };
+    without.rules.iter_mut().for_each(|rules| rules.retain(|rule| !of_policies(rule)));
+    (without.metadata.managed_fields, without.metadata.resource_version) = (None, None);
+    let replica = installation.replica(&ReplicaOptions::default()).await?;
+    let shop = Shop::new(&installation, "blind").await?;
+    shop.wants("2").await?;
+    shop.is_current("2").await?;
+    drop(replica);
+    roles.replace("nudge-injector", &PostParams::default(), &without).await?;
+    let _replica = installation.replica(&ReplicaOptions::default()).await?;
+    shop.wants("3").await?;
+    shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
+    shop.wants("1").await?;
+    shop.is_current("1").await?;
+    shop.wants("3").await?;
+    shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
+    let mut given = role;
+    (given.metadata.managed_fields, given.metadata.resource_version) = (None, None);
+    roles.replace("nudge-injector", &PostParams::default(), &given).await?;
+    shop.is_current("3").await
+}
