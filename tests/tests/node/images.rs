@@ -1,5 +1,6 @@
-//! Images for the node, made without a container engine: the programs as `deploy/images/build` makes them, and the examples with this
-//! machine's Python, Node.js and nginx, as their Containerfiles put them together. The names are those of `deploy/` and `examples/deploy`.
+//! Images for the node, made without a container engine: the programs that other tests run as well, with the libraries that they load, or as
+//! `deploy/images/build` makes them for a release; and the examples with this machine's Python, Node.js and nginx, as their Containerfiles
+//! put them together. The names are those of `deploy/` and `examples/deploy`.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,7 +17,8 @@ use crate::place::{repository, succeed};
 /// What tests/run installs as Debian's python3. Another one in the search path may have its library anywhere.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Asks for the programs as they are released, which takes minutes more to build.
+/// Asks for the programs as they are released, which takes minutes more to build. Their images have no library, so nothing starts that is
+/// not static.
 const RELEASE: &str = "NUDGE_E2E_RELEASE";
 
 /// What of Node.js itself is a package of its own in Debian: it does not start without.
@@ -26,9 +28,13 @@ const NODE_PARTS: [&str; 4] = ["acorn", "acorn-walk", "cjs-module-lexer", "undic
 const UNUSED: [&str; 8] =
     ["test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "distutils", "turtledemo"];
 
+fn released() -> bool {
+    env::var_os(RELEASE).is_some_and(|value| !value.is_empty())
+}
+
 /// How the programs of Nudge are built.
 pub(crate) fn profile() -> &'static str {
-    if env::var_os(RELEASE).is_some_and(|value| !value.is_empty()) { "release" } else { "debug" }
+    if released() { "release" } else { "debug" }
 }
 
 /// Makes the images and gives them to the node.
@@ -44,31 +50,36 @@ pub(crate) fn load(programs: &Programs, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Nudge's static programs and the Rust example, without what only a debugger reads.
+/// Nudge's programs and the Rust example, without what only a debugger reads.
 pub(crate) struct Programs {
     folder: PathBuf,
 }
 
 impl Programs {
-    /// Builds them. The first time takes minutes, as static programs share nothing with those of other tests.
+    /// Builds what is missing.
     pub(crate) fn build() -> Result<Self> {
-        let folder = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
-        fs::create_dir_all(folder)?;
-        // 3 says that the capability can't be set here: the image has it anyway.
-        let mut build = cargo(&repository().join("deploy/images/build"));
-        run(build.args((profile() == "debug").then_some("--debug")).arg(folder), &[0, 3])?;
-        fs::copy(binary::example()?, folder.join("nudge-example-rust"))?;
-        for name in ["nudge-agent", "nudge-injector", "nudge-example-rust"] {
-            succeed(Command::new("strip").arg(folder.join(name)))?;
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("images");
+        // What a release has left there is read-only.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)?;
+        let mut strip = vec![(binary::example()?, "nudge-example-rust")];
+        if released() {
+            // 3 says that the capability can't be set here: the image has it anyway.
+            run(cargo(&repository().join("deploy/images/build")).arg(&folder), &[0, 3])?;
+        } else {
+            strip.push((binary::debug()?.to_owned(), "nudge-agent"));
+            strip.push((binary::injector()?.to_owned(), "nudge-injector"));
         }
-        Ok(Self { folder: folder.to_owned() })
+        for (program, name) in strip {
+            succeed(Command::new("strip").arg(program).arg("-o").arg(folder.join(name)))?;
+        }
+        Ok(Self { folder })
     }
 
-    fn file(&self, name: &str, place: &str) -> [OsString; 2] {
-        let mut argument = OsString::from(self.folder.join(name));
-        argument.push("=");
-        argument.push(place);
-        ["--file".into(), argument]
+    /// One of Nudge's, at this place with this mode.
+    fn nudge(&self, name: &str, place: &str) -> [OsString; 2] {
+        let [_, argument] = program(&self.folder.join(name), place);
+        [if released() { "--file" } else { "--program" }.into(), argument]
     }
 
     /// Names, and the arguments of `make-image`.
@@ -76,7 +87,7 @@ impl Programs {
         let nudge = |program: &str, place: &str, command: &str| {
             let name = place.split(':').next().unwrap_or_default();
             let words = ["--user", "65532:65532", "--entrypoint", name, "--cmd", command].map(OsString::from);
-            self.file(program, place).into_iter().chain(words).collect::<Vec<_>>()
+            self.nudge(program, place).into_iter().chain(words).collect::<Vec<_>>()
         };
         let example = |files: Vec<OsString>, entrypoint: &[&str]| {
             let words = entrypoint.iter().flat_map(|word| ["--entrypoint", word]).map(OsString::from);
@@ -87,7 +98,7 @@ impl Programs {
         let script = |app: &str| python.iter().cloned().chain(source(app, "/app.py")).collect();
         let busybox = ["--busybox".into(), runtime()?.join("bin/busybox").into()];
         let node = node()?.into_iter().chain(source("node/app.mjs", "/app.mjs")).collect();
-        let agent = self.file("nudge-agent", "/usr/bin/nudge-agent:0111");
+        let agent = self.nudge("nudge-agent", "/usr/bin/nudge-agent:0111");
         // setpriv, as Debian's base image has it.
         let setpriv = program(&tools::look("setpriv").context("no setpriv")?, "/usr/bin/setpriv");
         let shell =

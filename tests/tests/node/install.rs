@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use nudge_tests::cluster::installation::{NAMESPACE, deploy};
-use nudge_tests::eventually;
 
 use crate::place::{Place, succeed};
 use crate::readme;
+use nudge_tests::eventually;
 
 /// How long the control plane may take until all of it is ready, and to be gone.
 const SOON: Duration = Duration::from_secs(90);

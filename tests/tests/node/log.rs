@@ -8,10 +8,11 @@ use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
-use nudge_tests::eventually;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinHandle;
+
+use nudge_tests::eventually;
 
 /// A line.
 #[derive(Clone, Debug)]

@@ -1,10 +1,12 @@
-//! Nudge on a real node: kubelet, containers, volumes, services. Scenarios share one cluster and one installation, and run one after
-//! another in the order of the list below. Each is a file of `scenarios`; adding one is adding it here.
+//! Nudge on a real node: kubelet, containers, volumes, services. Scenarios share one cluster and one installation. Those of the first list
+//! below run four at a time, each in namespaces of its own; then those of the second, one after another. Each is a file of `scenarios`;
+//! adding one is adding it here.
 //!
 //! Without anything set, the cluster is a node that `tests/node/up` makes for this run and that is gone afterwards, however this run ends.
 //! See [`place`] for running the same against a cluster that is there.
 
 mod component;
+mod costs;
 mod images;
 mod install;
 mod leftovers;
@@ -19,6 +21,7 @@ mod scenarios;
 mod sourced;
 mod space;
 mod suite;
+mod turns;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,44 +31,57 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
-    attackers, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded, handlers,
-    in_place, jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts, rollback,
-    rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    attackers, away, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded,
+    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts,
+    rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
-use crate::suite::{Run, Suite};
+use crate::suite::{Run, Shared, Suite};
 
-/// Names, and what runs. Removal takes away what all others need.
-const SCENARIOS: &[(&str, Run)] = &[
-    ("quick_start", |suite| Box::pin(quick_start::run(suite))),
-    ("tour", |suite| Box::pin(tour::run(suite))),
-    ("handlers", |suite| Box::pin(handlers::run(suite))),
-    ("users", |suite| Box::pin(users::run(suite))),
-    ("webhooks", |suite| Box::pin(webhooks::run(suite))),
-    ("checks", |suite| Box::pin(checks::run(suite))),
-    ("rollout", |suite| Box::pin(rollout::run(suite))),
-    ("exposure", |suite| Box::pin(exposure::run(suite))),
+/// A name, and what runs.
+type Scenario = (&'static str, Run);
+
+/// How many run at the same time.
+const LANES: usize = 4;
+
+/// What runs beside others: it changes nothing outside of its namespaces that others see. The longest come first, so that all
+/// lanes end together.
+const BESIDE: &[Scenario] = &[
+    ("memory", |suite| Box::pin(memory::run(suite))),
     ("weather", |suite| Box::pin(weather::run(suite))),
-    ("rollback", |suite| Box::pin(rollback::run(suite))),
-    ("restarts", |suite| Box::pin(restarts::run(suite))),
     ("long_restarts", |suite| Box::pin(long_restarts::run(suite))),
-    ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
-    ("in_place", |suite| Box::pin(in_place::run(suite))),
-    ("refresh", |suite| Box::pin(refresh::run(suite))),
-    ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
-    ("secrets", |suite| Box::pin(secrets::run(suite))),
-    ("certificates", |suite| Box::pin(certificates::run(suite))),
-    ("edits", |suite| Box::pin(edits::run(suite))),
-    ("fetched", |suite| Box::pin(fetched::run(suite))),
-    ("jobs", |suite| Box::pin(jobs::run(suite))),
-    ("deleted", |suite| Box::pin(deleted::run(suite))),
-    ("forged", |suite| Box::pin(forged::run(suite))),
     ("guarded", |suite| Box::pin(guarded::run(suite))),
+    // For minutes, where it is asked to.
+    ("certificates", |suite| Box::pin(certificates::run(suite))),
+    ("rollback", |suite| Box::pin(rollback::run(suite))),
+    ("exposure", |suite| Box::pin(exposure::run(suite))),
+    ("edits", |suite| Box::pin(edits::run(suite))),
+    ("tour", |suite| Box::pin(tour::run(suite))),
+    ("in_place", |suite| Box::pin(in_place::run(suite))),
+    ("rollout", |suite| Box::pin(rollout::run(suite))),
+    ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
+    ("restarts", |suite| Box::pin(restarts::run(suite))),
+    ("handlers", |suite| Box::pin(handlers::run(suite))),
+    ("fetched", |suite| Box::pin(fetched::run(suite))),
     ("takeover", |suite| Box::pin(takeover::run(suite))),
+    ("failures", |suite| Box::pin(failures::run(suite))),
+    ("published_secrets", |suite| Box::pin(published_secrets::run(suite))),
+    ("users", |suite| Box::pin(users::run(suite))),
+    ("checks", |suite| Box::pin(checks::run(suite))),
+    ("deleted", |suite| Box::pin(deleted::run(suite))),
+    ("refresh", |suite| Box::pin(refresh::run(suite))),
+    ("quick_start", |suite| Box::pin(quick_start::run(suite))),
+    ("webhooks", |suite| Box::pin(webhooks::run(suite))),
+    ("secrets", |suite| Box::pin(secrets::run(suite))),
+    ("forged", |suite| Box::pin(forged::run(suite))),
+    ("jobs", |suite| Box::pin(jobs::run(suite))),
+];
+
+/// The same of what others would notice, or what would notice others, in this order. Removal takes away what all need.
+const ALONE: &[Scenario] = &[
+    ("demo", |suite| Box::pin(demo::run(suite))),
+    ("away", |suite| Box::pin(away::run(suite))),
     ("starving", |suite| Box::pin(starving::run(suite))),
     ("attackers", |suite| Box::pin(attackers::run(suite))),
-    ("failures", |suite| Box::pin(failures::run(suite))),
-    ("memory", |suite| Box::pin(memory::run(suite))),
-    ("demo", |suite| Box::pin(demo::run(suite))),
     ("removal", |suite| Box::pin(removal::run(suite))),
 ];
 
@@ -78,12 +94,16 @@ struct Named {
 }
 
 impl Named {
-    /// Whether the names, if there are any, name this scenario.
+    /// Whether the names, if there are any, name this scenario, and none says to skip it.
     fn takes(&self, scenario: &str) -> bool {
-        let mut names = self.arguments.filter.iter().chain(&self.more).peekable();
         let exact = self.arguments.exact;
-        names.peek().is_none()
-            || names.any(|name| if exact { scenario == name } else { scenario.contains(name.as_str()) })
+        let names = |name: &String| if exact { scenario == name } else { scenario.contains(name.as_str()) };
+        let mut named = self.arguments.filter.iter().chain(&self.more).peekable();
+        (named.peek().is_none() || named.any(names)) && !self.arguments.skip.iter().any(names)
+    }
+
+    fn of(&self, list: &[Scenario]) -> Vec<Scenario> {
+        list.iter().copied().filter(|(name, _)| self.takes(name)).collect()
     }
 }
 
@@ -94,23 +114,32 @@ fn main() -> ExitCode {
     if std::env::var_os("NUDGE_SCENARIOS").is_some_and(|value| value == "none") {
         return ExitCode::SUCCESS;
     }
-    let trials: Vec<_> = SCENARIOS.iter().filter(|(name, _)| named.takes(name)).collect();
+    let (beside, alone) = (named.of(BESIDE), named.of(ALONE));
+    let shared = match Shared::new(beside.len() + alone.len()) {
+        Ok(shared) => Arc::new(shared),
+        Err(error) => {
+            eprintln!("{error:?}");
+            return ExitCode::from(101);
+        }
+    };
     let mut arguments = named.arguments;
-    arguments.filter = None;
-    // Times are taken, and all share one cluster.
-    arguments.test_threads = Some(1);
+    (arguments.filter, arguments.skip) = (None, Vec::new());
+    arguments.test_threads.get_or_insert(LANES);
     let skip = place::skip();
-    let suite = Arc::new(Suite::default());
-    let trial = |&(name, run): &(&'static str, Run)| {
-        let suite = Arc::clone(&suite);
-        let scenario = move || suite.scenario(name, run).map_err(|error| Failed::from(format!("{error:?}")));
+    // Each with how many must have ended before it.
+    let alone = (beside.len()..).zip(alone);
+    let scenarios = beside.into_iter().map(|one| (0, one)).chain(alone);
+    let trial = |(after, (name, run)): (usize, Scenario)| {
+        let shared = Arc::clone(&shared);
+        let scenario =
+            move || Suite::scenario(&shared, after, name, run).map_err(|error| Failed::from(format!("{error:?}")));
         Trial::test(name, scenario).with_ignored_flag(skip.is_some())
     };
-    let conclusion = libtest_mimic::run(&arguments, trials.into_iter().map(trial).collect());
+    let conclusion = libtest_mimic::run(&arguments, scenarios.map(trial).collect());
     if let Some(reason) = skip {
         nudge_tests::tools::skipped(&reason);
     }
-    let down = Arc::into_inner(suite).context("a scenario has not ended").and_then(Suite::end);
+    let down = Arc::into_inner(shared).context("a scenario has not ended").and_then(Shared::end);
     let failed = conclusion.has_failed();
     match down {
         Ok(()) if !failed => ExitCode::SUCCESS,

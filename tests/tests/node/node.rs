@@ -4,7 +4,7 @@ use std::env;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_tests::eventually_blocking;
@@ -29,8 +29,6 @@ pub(crate) struct Node {
     /// Closing it takes the node down.
     input: ChildStdin,
     state: PathBuf,
-    /// How long it took to come up.
-    pub(crate) took: Duration,
 }
 
 impl Node {
@@ -40,7 +38,6 @@ impl Node {
         prepare()?;
         // What a run has left that was killed with its guard.
         succeed(tool("down", &state).arg("--wipe"))?;
-        let began = Instant::now();
         let mut command = Command::new("setsid");
         command
             .args(["sh", "-c", GUARD])
@@ -53,7 +50,7 @@ impl Node {
         let output = guard.stdout.take().context("no output")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
-        let node = Self { guard, input, state, took: began.elapsed() };
+        let node = Self { guard, input, state };
         if line.trim() != "up" {
             node.keep_logs();
             node.end()?;

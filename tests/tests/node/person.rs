@@ -7,12 +7,13 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
-use nudge_tests::{binary, eventually};
+use nudge_tests::binary;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::place::{Place, succeed};
 use crate::space::{Home, SOON};
+use nudge_tests::eventually;
 
 /// Longer than any scenario.
 const TOKEN_SECONDS: u32 = 3600;

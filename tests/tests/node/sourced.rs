@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::component::Component;
 use crate::space::{Home, LONG};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const SOURCES: Component = Component { folder: "sources", deployment: "nudge-sources" };
 
@@ -45,8 +46,13 @@ impl<'a> Home<'a> {
         what: &str,
         is: impl Fn(&ConfigSourceStatus) -> bool,
     ) -> Result<ConfigSourceStatus> {
-        let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&is);
-        self.space.object_until(LONG, name, what, is).await?.status.context("no status")
+        let (sources, mut last) = (self.space.api::<ConfigSource>(), None);
+        let found = eventually(LONG, what, async || {
+            last = sources.get(name).await.ok()?.status;
+            last.clone().filter(&is)
+        });
+        let found = found.await;
+        found.with_context(|| format!("the status of {name} was last {last:#?}"))
     }
 
     /// The version of the source's newest content, once it is current. It is another one than `before`.

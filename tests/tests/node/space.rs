@@ -12,13 +12,13 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::install;
 use crate::log::Log;
 use crate::place::Place;
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 /// How long anything may take that a kubelet does at once, on a machine that has much else to do.
 pub(crate) const SOON: Duration = Duration::from_mins(1);

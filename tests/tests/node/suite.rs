@@ -1,82 +1,142 @@
 //! What all scenarios share, made when the first of them asks: the cluster, Nudge in it, and the report.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
 use kube::{Api, Client};
-use nudge_tests::eventually;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::component::Component;
+use crate::costs::{Cost, Costs};
 use crate::place::{Place, succeed};
 use crate::report::{Report, seconds};
+use crate::turns::Turns;
 use crate::{install, space};
+use nudge_tests::eventually;
 
 /// A scenario as it stands in the list.
 pub(crate) type Run = for<'a> fn(&'a Suite) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// The title of the table of scenarios.
-const SCENARIOS: &str = "Scenarios";
+const SCENARIOS: &str = "Scenarios: seconds by the clock, and of the processors (all that the machine was busy with, in equal parts for those that \
+                         ran at the moment)";
+/// The name of what comes before all scenarios.
+const FIRST: &str = "(programs, images, node)";
 
 /// The run.
-#[derive(Default)]
-pub(crate) struct Suite {
+pub(crate) struct Shared {
     /// For everything, so that clients live as long as the run.
-    runtime: OnceCell<Runtime>,
+    runtime: Runtime,
     place: OnceCell<Result<Place, String>>,
-    installed: Mutex<bool>,
-    /// The components of `deploy` that are installed.
-    components: Mutex<Vec<&'static Component>>,
-    /// Namespaces that scenarios have made.
-    pub(crate) spaces: Mutex<Vec<String>>,
+    nudge: tokio::sync::Mutex<Installed>,
+    /// Namespaces that scenarios have made that have ended.
+    spaces: Mutex<Vec<String>>,
     pub(crate) report: Report,
+    turns: Turns,
+    costs: Costs,
+    /// How many scenarios run, have begun and have ended.
+    count: usize,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+/// What is there of Nudge.
+#[derive(Default)]
+struct Installed {
+    base: bool,
+    /// The components of `deploy`.
+    components: Vec<&'static Component>,
+}
+
+/// The run as one scenario sees it.
+pub(crate) struct Suite {
+    shared: Arc<Shared>,
+    /// Namespaces that it has made.
+    pub(crate) spaces: Mutex<Vec<String>>,
+}
+
+impl Deref for Suite {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl Suite {
-    /// Runs one scenario. When it fails, what its namespaces hold is shown.
-    pub(crate) fn scenario(&self, name: &str, run: Run) -> Result<()> {
-        let runtime = self.runtime()?;
+    /// Runs one scenario when so many others have ended. What its namespaces hold is shown when it fails, and else is deleted.
+    #[allow(clippy::print_stdout)]
+    pub(crate) fn scenario(shared: &Arc<Shared>, after: usize, name: &str, run: Run) -> Result<()> {
+        let _turn = shared.turns.after(after);
         // Setting up is not the first scenario's time.
-        runtime.block_on(self.place())?;
-        let before = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).len();
-        let began = Instant::now();
-        let result = runtime.block_on(run(self));
+        shared.runtime.block_on(shared.place())?;
+        let (suite, count) = (Self { shared: Arc::clone(shared), spaces: Mutex::default() }, shared.count);
+        println!("== {name} begins, {} of {count}", shared.begun.fetch_add(1, Ordering::Relaxed) + 1);
+        shared.costs.begin(name)?;
+        let result = shared.runtime.block_on(run(&suite));
+        let cost = shared.costs.end(name)?;
         let outcome = if result.is_ok() { "passed" } else { "FAILED" };
-        self.report.row(SCENARIOS, &[name.to_owned(), outcome.to_owned(), seconds(began.elapsed())]);
-        if result.is_err() {
-            let spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner)[before..].to_vec();
-            runtime.block_on(self.show(&spaces));
+        let ended = shared.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        println!("== {name} {outcome} after {}, {ended} of {count} have ended", seconds(cost.clock));
+        shared.row(name, outcome, cost);
+        let spaces = lock(&suite.spaces).clone();
+        lock(&shared.spaces).extend_from_slice(&spaces);
+        if result.is_ok() {
+            shared.runtime.block_on(shared.delete(&spaces))
+        } else {
+            shared.runtime.block_on(shared.show(&spaces));
+            result
         }
-        result
+    }
+}
+
+impl Shared {
+    /// A run of so many scenarios.
+    pub(crate) fn new(count: usize) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        Ok(Self {
+            runtime,
+            place: OnceCell::new(),
+            nudge: tokio::sync::Mutex::default(),
+            spaces: Mutex::default(),
+            report: Report::default(),
+            turns: Turns::default(),
+            costs: Costs::new()?,
+            count,
+            begun: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+        })
     }
 
-    fn runtime(&self) -> Result<&Runtime> {
-        if let Some(runtime) = self.runtime.get() {
-            return Ok(runtime);
-        }
-        let made = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        // One scenario at a time: nobody else has set it in between.
-        let _ = self.runtime.set(made);
-        self.runtime.get().context("no runtime")
+    /// Whether nothing else runs. Only then a scenario measures what it takes minutes for, or what there is without Nudge.
+    pub(crate) fn alone(&self) -> bool {
+        self.count == 1
+    }
+
+    fn row(&self, name: &str, outcome: &str, cost: Cost) {
+        let cells = [name.to_owned(), outcome.to_owned(), seconds(cost.clock), seconds(cost.processors)];
+        self.report.row(SCENARIOS, &cells);
     }
 
     /// The cluster.
+    #[allow(clippy::print_stdout)]
     pub(crate) async fn place(&self) -> Result<&Place> {
         let take = async || {
-            let began = Instant::now();
-            let place = Place::take().map_err(|error| format!("{error:#}"))?;
-            if let Some(node) = &place.node {
-                self.report.row(SCENARIOS, &["(node up)".to_owned(), String::new(), seconds(node.took)]);
-                let rest = began.elapsed().saturating_sub(node.took);
-                self.report.row(SCENARIOS, &["(programs, images)".to_owned(), String::new(), seconds(rest)]);
-            }
-            Ok(place)
+            println!("== {FIRST}, and then {} scenarios", self.count);
+            let take = || -> Result<Place> {
+                self.costs.begin(FIRST)?;
+                let place = Place::take()?;
+                self.row(FIRST, "", self.costs.end(FIRST)?);
+                Ok(place)
+            };
+            take().map_err(|error| format!("{error:#}"))
         };
         self.place.get_or_init(take).await.as_ref().map_err(|error| anyhow!(error.clone()))
     }
@@ -85,9 +145,10 @@ impl Suite {
     pub(crate) async fn installed(&self) -> Result<(&Place, Client)> {
         let place = self.place().await?;
         let client = place.client().await?;
-        if !*self.flag() {
+        let mut nudge = self.nudge.lock().await;
+        if !nudge.base {
             install::install(place, &client).await?;
-            *self.flag() = true;
+            nudge.base = true;
         }
         Ok((place, client))
     }
@@ -95,10 +156,10 @@ impl Suite {
     /// The same with a component.
     pub(crate) async fn with(&self, component: &'static Component) -> Result<()> {
         let (place, client) = self.installed().await?;
-        let there = lock(&self.components).iter().any(|one| one.folder == component.folder);
-        if !there {
+        let mut nudge = self.nudge.lock().await;
+        if !nudge.components.iter().any(|one| one.folder == component.folder) {
             component.install(place)?;
-            lock(&self.components).push(component);
+            nudge.components.push(component);
         }
         install::is_ready(&client, component.deployment).await
     }
@@ -106,16 +167,13 @@ impl Suite {
     /// Removes Nudge.
     pub(crate) async fn removed(&self) -> Result<()> {
         let (place, client) = self.installed().await?;
-        for component in std::mem::take(&mut *lock(&self.components)) {
+        let mut nudge = self.nudge.lock().await;
+        for component in std::mem::take(&mut nudge.components) {
             component.remove(place)?;
         }
         install::remove(place, &client).await?;
-        *self.flag() = false;
+        nudge.base = false;
         Ok(())
-    }
-
-    fn flag(&self) -> MutexGuard<'_, bool> {
-        lock(&self.installed)
     }
 
     /// Shows pods, events and logs of namespaces, and the log of the control plane.
@@ -143,25 +201,36 @@ impl Suite {
 
     /// Prints the report, and clears up: a node of our own goes with all that is on it, of another cluster what was made in it.
     pub(crate) fn end(self) -> Result<()> {
+        if self.place.get().is_some() {
+            self.row("total", "", self.costs.total()?);
+        }
         self.report.print();
         if let Some(Ok(Place { node: None, .. })) = self.place.get() {
-            self.runtime()?.block_on(self.clear())?;
+            self.runtime.block_on(self.clear())?;
         }
         self.place.into_inner().map_or(Ok(()), |place| place.map_or(Ok(()), Place::leave))
     }
 
-    async fn clear(&self) -> Result<()> {
-        let client = self.place().await?.client().await?;
-        let namespaces: Api<Namespace> = Api::all(client);
-        let spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for name in &spaces {
-            namespaces.delete(name, &DeleteParams::background()).await?;
+    /// Deletes namespaces that are there. Those who use the machine next don't wait until they are gone.
+    async fn delete(&self, spaces: &[String]) -> Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.place().await?.client().await?);
+        for name in spaces {
+            if namespaces.get_opt(name).await?.is_some_and(|found| found.metadata.deletion_timestamp.is_none()) {
+                namespaces.delete(name, &DeleteParams::background()).await.with_context(|| name.clone())?;
+            }
         }
+        Ok(())
+    }
+
+    async fn clear(&self) -> Result<()> {
+        let spaces = lock(&self.spaces).clone();
+        self.delete(&spaces).await?;
+        let namespaces: Api<Namespace> = Api::all(self.place().await?.client().await?);
         for name in &spaces {
             let gone = async || namespaces.get_opt(name).await.ok()?.is_none().then_some(());
             eventually(space::LONG, &format!("the namespace {name} is gone"), gone).await?;
         }
-        if *self.flag() {
+        if self.nudge.lock().await.base {
             self.removed().await?;
         }
         Ok(())

@@ -16,7 +16,7 @@ use kube::ResourceExt as _;
 use kube::api::PostParams;
 use nudge_protocol::status::Status;
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::{eventually, procfs};
+use nudge_tests::procfs;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::{interval, sleep};
@@ -28,6 +28,7 @@ use crate::place::Place;
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, containers, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "All attackers at once";
 /// How long the attack lasts.
@@ -134,7 +135,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     suite.report.row(TITLE, &[format!("all replicas Ready, none restarted, {looks} looks"), seconds(lasts)]);
     // Others are measured next.
     stranger.kubectl(&["delete", "pods", "--all", "--wait=true", "--grace-period=0", "--force"])?;
-    home.kubectl(&["delete", "deployment", "agents", "--wait=false"])?;
     Ok(())
 }
 

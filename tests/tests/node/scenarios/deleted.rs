@@ -5,13 +5,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use nudge_api::{RolloutStage, VersionedConfig};
-use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const PODS: i32 = 3;
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::{binary, eventually};
+use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -18,6 +18,7 @@ use crate::place::succeed;
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "A bad version, eight pods, a probe of default timing, no spec.rollout";
 const PODS: usize = 8;
@@ -104,7 +105,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     row("it was unready for 3 s, which is harm", harmed, 1)?;
     row("none of the others was: all run the one before", back, PODS)?;
     row("all are Ready again", all_ready, PODS)?;
-    home.kubectl(&["delete", "deployment", "fleet", "--wait=false"])?;
     Ok(())
 }
 

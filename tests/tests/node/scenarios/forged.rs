@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::{Api, ResourceExt as _};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::{NAMESPACE, at_once};
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::objects::{APP, list, opted_in, pod, python, secret_config, shell, template};
 use crate::space::{Home, SOON};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 /// Posts what stands in its environment, and prints the answers.
 const ATTACK: &str = r#"

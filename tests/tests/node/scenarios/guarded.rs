@@ -1,6 +1,7 @@
 //! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an approval, by another user
 //! than those who made the version and asked for it; the other has windows, in a namespace that a RolloutPolicy freezes. Until the guards let
-//! them, no pod has the version; then it is moved to all of them. Who activates can't take the guards away, also while the control plane is away.
+//! them, no pod has the version; then it is moved to all of them. Who activates can't take the guards away; while the control plane is away,
+//! that is tried by the scenario [`away`](super::away).
 //! Beside that, a third config is judged by numbers ([`judged`]).
 
 use std::time::Duration;
@@ -11,18 +12,18 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use nudge_api::Reason;
-use nudge_tests::{binary, eventually};
+use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::exposure::{nudge, stands};
-use super::failures::{self, scale};
 use super::judged;
 use crate::log::Log;
 use crate::person::{APPROVE, EDIT, Person, Right};
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Guarded configs, four pods each, everything at its default";
 const PODS: usize = 4;
@@ -30,6 +31,10 @@ const POLICY: &str = "nudge-e2e-guarded";
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /// The right to make VersionApprovals, without the one to approve.
 const DECIDE: Right = ("--role=decide", ["create", "versionapprovals"]);
+/// She activates by taking the guard away, and deletes the config.
+const ACTIVATE: [&str; 6] =
+    ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "1.0.1", "rollout": {"approval": null}}}"#];
+const DELETE: [&str; 4] = ["delete", "vcfg", "shop", "--wait=false"];
 /// What the API server says where nobody answers for Nudge: of a webhook, or of a policy, which needs nobody.
 const AWAY: [&str; 2] = ["failed calling webhook", "needs the right to override"];
 
@@ -44,14 +49,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Built before anything is timed.
     binary::kubectl_nudge()?;
     suite.installed().await?;
-    let (shop, hours) = tokio::try_join!(Shop::new(suite, "guarded"), Shop::new(suite, "guarded-hours"))?;
-    shop.home.kubectl(&["create", "role", "decide", "--verb=create,get,list", "--resource=versionapprovals"])?;
+    let (shop, hours) = tokio::try_join!(Shop::new(suite, "guarded", PODS), Shop::new(suite, "guarded-hours", PODS))?;
     let (alice, bob) = (person(&shop, "alice", &[EDIT, APPROVE]), person(&shop, "bob", &[EDIT, APPROVE]));
-    let (carol, eve) = (person(&shop, "carol", &[APPROVE]), person(&shop, "eve", &[EDIT, DECIDE]));
+    let (carol, eve) = (person(&shop, "carol", &[APPROVE]), eve(&shop));
     let (alice, bob, carol, eve) = tokio::try_join!(alice, bob, carol, eve)?;
     awaits_approval(&shop, [&alice, &bob, &eve]).await?;
     waits_for_its_time(&hours).await?;
-    keeps_its_guards(&shop, &hours, &eve).await?;
+    eve.is_refused(&ACTIVATE, &["that removes spec.rollout.approval"])?;
+    eve.is_refused(&DELETE, &["its guards are gone then (approval)"])?;
 
     let approved = OffsetDateTime::now_utc();
     carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it"])?;
@@ -75,10 +80,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let what = "half of its requests fail: the version has failed by numbers, at the first step";
         suite.report.row(TITLE, &[what.to_owned(), seconds(judged)]);
     }
-    for shop in [&shop, &hours] {
-        shop.home.kubectl(&["delete", "deployment", "example-shell", "--wait=false"])?;
-    }
     Ok(())
+}
+
+/// Who may change the config, and make VersionApprovals. Its pods would keep it from being deleted.
+async fn eve<'a>(shop: &Shop<'a>) -> Result<Person<'a>> {
+    shop.home.kubectl(&["create", "role", "decide", "--verb=create,get,list", "--resource=versionapprovals"])?;
+    let eve = person(shop, "eve", &[EDIT, DECIDE]).await?;
+    eve.kubectl(&["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"])?;
+    Ok(eve)
 }
 
 async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Person<'a>> {
@@ -129,24 +139,48 @@ async fn freeze(hours: &Shop<'_>, version: &str) -> Result<()> {
     hours.waits(Reason::Frozen, &format!("RolloutPolicy {POLICY} freezes")).await
 }
 
-/// Who may change the config neither activates by taking the guard away nor deletes it, whether or not anybody watches.
-async fn keeps_its_guards(shop: &Shop<'_>, hours: &Shop<'_>, eve: &Person<'_>) -> Result<()> {
-    let spec = json!({"spec": {"current": "1.0.1", "rollout": {"approval": null}}}).to_string();
-    let patch = ["patch", "vcfg", "shop", "--type=merge", "-p", &spec];
-    let delete = ["delete", "vcfg", "shop", "--wait=false"];
-    // Or else its pods keep it.
-    eve.kubectl(&["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"])?;
-    eve.is_refused(&patch, &["that removes spec.rollout.approval"])?;
-    eve.is_refused(&delete, &["its guards are gone then (approval)"])?;
+/// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy freezes, and who tries it.
+pub(super) struct Guarded<'a> {
+    shop: Shop<'a>,
+    hours: Shop<'a>,
+    eve: Person<'a>,
+}
 
-    scale(&shop.home, 0).await?;
-    let refused = [&patch[..], &delete].map(|arguments| eve.is_refused(arguments, &AWAY));
-    let same = [shop.is_untouched("1.0.0").await, hours.is_untouched("1.0.0").await];
-    // Others need it, however that went.
-    scale(&shop.home, failures::REPLICAS).await?;
-    refused.into_iter().chain(same).collect::<Result<()>>()?;
-    shop.waits(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval").await?;
-    hours.waits(Reason::Frozen, POLICY).await
+impl<'a> Guarded<'a> {
+    /// Each with so many pods.
+    pub(super) async fn new(suite: &'a Suite, purpose: &str, pods: usize) -> Result<Self> {
+        let frozen = format!("{purpose}-frozen");
+        let (shop, hours) = tokio::try_join!(Shop::new(suite, purpose, pods), Shop::new(suite, &frozen, pods))?;
+        let eve = eve(&shop).await?;
+        shop.guard(&json!({"approval": {"required": 1}}))?;
+        nudge(&shop.home, &["use", "shop", "1.0.1"])?;
+        // Until the policy is seen.
+        hours.guard(&json!({"freeze": {"reason": "the audit runs"}}))?;
+        freeze(&hours, "1.0.1").await?;
+        hours.guard(&json!({"freeze": null}))?;
+        let guarded = Self { shop, hours, eve };
+        guarded.waits().await?;
+        Ok(guarded)
+    }
+
+    async fn waits(&self) -> Result<()> {
+        self.shop.waits(Reason::AwaitingApproval, "version 1.0.1 has 0 of 1 approval").await?;
+        self.hours.waits(Reason::Frozen, POLICY).await
+    }
+
+    /// While nobody watches.
+    pub(super) async fn keeps_its_guards_alone(&self) -> Result<()> {
+        self.eve.is_refused(&ACTIVATE, &AWAY)?;
+        self.eve.is_refused(&DELETE, &AWAY)?;
+        self.shop.is_untouched("1.0.0").await?;
+        self.hours.is_untouched("1.0.0").await
+    }
+
+    /// When somebody watches again.
+    pub(super) async fn still_waits(self) -> Result<()> {
+        self.waits().await?;
+        self.hours.home.kubectl(&["delete", "rolloutpolicy", POLICY]).map(drop)
+    }
 }
 
 /// The record names who asked and who approved, and the steps.
@@ -191,13 +225,13 @@ fn has_not(log: &Log, version: &str) -> bool {
 }
 
 impl<'a> Shop<'a> {
-    async fn new(suite: &'a Suite, purpose: &str) -> Result<Self> {
+    async fn new(suite: &'a Suite, purpose: &str, count: usize) -> Result<Self> {
         let home = Home::enabled(suite, purpose).await?;
         home.apply_examples(&["shop", "shell"])?;
-        home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={PODS}")])?;
+        home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={count}")])?;
         let pods = eventually(LONG, "all pods are ready", async || {
             let all = home.space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
-            (all.len() == PODS && all.iter().all(is_ready)).then_some(all)
+            (all.len() == count && all.iter().all(is_ready)).then_some(all)
         })
         .await?;
         let mut logs = Vec::new();

@@ -1,6 +1,6 @@
 //! Applications in four languages and an unchanged nginx take new versions in place. How long it takes from the moment at which the API server has
-//! the new `spec.current` until the application's handler is through, beside what there is without Nudge: the kubelet's refresh of a
-//! ConfigMap volume, and a rolling restart.
+//! the new `spec.current` until the application's handler is through. Where this scenario runs alone, beside what there is without Nudge: the
+//! kubelet's refresh of a ConfigMap volume, which takes a minute, and a rolling restart.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
-use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const SHOPS: [&str; 4] = ["python", "node", "shell", "rust"];
 /// Activations, there and back.
@@ -25,7 +25,10 @@ const TITLE: &str = "From spec.current to the application's handler";
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "handlers").await?;
     home.apply_examples(&["shop", "web", "python", "node", "shell", "rust", "nginx"])?;
-    home.apply(&plain(&home))?;
+    let alone = suite.alone();
+    if alone {
+        home.apply(&plain(&home))?;
+    }
     for config in ["shop", "web"] {
         home.at_once(config).await?;
     }
@@ -38,8 +41,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     let nginx = home.ready_pod("app.kubernetes.io/name=example-nginx").await?;
     serves(&home, &nginx, "hello\n").await?;
-    let volume = home.ready_pod("app=plain").await?;
-    let volume_log = home.follow(&volume).await?;
     for config in ["shop", "web"] {
         home.is_current(config, "1.0.0").await?;
     }
@@ -80,7 +81,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         ensure!(first.is_some_and(|pid| lines.iter().all(|line| line.text.starts_with(&pid))), "{name}: {lines:?}");
     }
 
-    let (up, gone) = rolling_restart(&home).await?;
+    if alone { without_nudge(suite, &home).await } else { Ok(()) }
+}
+
+/// What takes its place.
+async fn without_nudge(suite: &Suite, home: &Home<'_>) -> Result<()> {
+    let volume_log = home.follow(&home.ready_pod("app=plain").await?).await?;
+    let (up, gone) = rolling_restart(home).await?;
     suite.report.row(TITLE, &["rolling restart of python: ready".to_owned(), seconds(up)]);
     suite.report.row(TITLE, &["rolling restart of python: complete".to_owned(), seconds(gone)]);
     // Not earlier: a kubelet looks at a pod that has just started several times, and only then takes its usual rounds.
@@ -115,7 +122,7 @@ fn plain(home: &Home<'_>) -> String {
 /// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every cluster.
 async fn serves(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/", home.space.name, pod.name_any());
-    eventually(SOON, &format!("nginx answers {page:?}"), async || {
+    nudge_tests::eventually(SOON, &format!("nginx answers {page:?}"), async || {
         let request = hyper::Request::get(&path).body(Vec::new()).ok()?;
         (home.space.client.request_text(request).await.ok()? == page).then_some(())
     })

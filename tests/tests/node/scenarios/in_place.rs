@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::LogParams;
 use nudge_api::{Phase, VersionedConfigStatus};
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::{eventually, tools};
+use nudge_tests::tools;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -22,6 +22,7 @@ use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
 use crate::space::{Home, LONG, containers};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Three pods that read only their environment, from spec.current";
 const PODS: usize = 3;

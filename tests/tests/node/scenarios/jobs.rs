@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::eventually;
 use serde_json::json;
 
 use crate::install;
 use crate::objects::{config, list, opted_in, shell};
 use crate::space::{Home, SOON};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 /// Kubernetes from which on the agent is a native sidecar.
 const SIDECARS: u32 = 29;

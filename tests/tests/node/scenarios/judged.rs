@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use nudge_api::{Phase, Reason};
-use nudge_tests::{Process, eventually, tools};
+use nudge_tests::{Process, tools};
 use serde_json::json;
 use tempfile::TempDir;
 use time::OffsetDateTime;
@@ -21,6 +21,7 @@ use crate::component::Component;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const ANALYSIS: Component = Component { folder: "analysis", deployment: "nudge-analysis" };
 const PODS: usize = 4;
@@ -116,7 +117,6 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
         is_untouched(&home, pod).await?;
     }
     ensure!(had == 1, "{had} pods had the version");
-    home.kubectl(&["delete", "deployment", "judged", "--wait=false"])?;
     Ok(Some(Duration::try_from(failed - asked)?))
 }
 

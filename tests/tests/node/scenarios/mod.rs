@@ -1,6 +1,7 @@
 //! The scenarios, one a file. Each is a function of the [`crate::suite::Suite`] that leaves everything in namespaces of its own.
 
 pub(crate) mod attackers;
+pub(crate) mod away;
 pub(crate) mod certificates;
 pub(crate) mod checks;
 pub(crate) mod deleted;

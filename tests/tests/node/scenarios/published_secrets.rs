@@ -10,7 +10,6 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -18,6 +17,7 @@ use crate::objects::{deployment, list, secret_config, shell, template};
 use crate::report::seconds;
 use crate::space::{Home, LONG, is_ready};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Two pods with a password from a published Secret, from spec.current";
 const PODS: usize = 2;

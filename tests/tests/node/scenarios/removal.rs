@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "removal").await?;
@@ -34,7 +35,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(served.trim() == "shop=1.0.1", "the agent serves {served:?}");
     // A pod that starts now has no agent, and nothing keeps it from starting.
     home.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
-    let created = nudge_tests::eventually(SOON, "another pod is made", async || {
+    let created = eventually(SOON, "another pod is made", async || {
         let pods = home.space.api::<k8s_openapi::api::core::v1::Pod>().list(&ListParams::default()).await.ok()?;
         pods.items.into_iter().find(|other| other.name_any() != pod && other.metadata.deletion_timestamp.is_none())
     });

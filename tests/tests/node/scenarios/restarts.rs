@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -20,6 +19,7 @@ use crate::objects::{deployment, list, opted_in, shell};
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Two pods that take a version by restarts, from spec.current";
 const PODS: usize = 2;

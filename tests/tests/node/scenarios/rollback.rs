@@ -10,7 +10,6 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -19,6 +18,7 @@ use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
 use crate::space::{Home, LONG};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Eight pods in CrashLoopBackOff, kubectl nudge rollback";
 const PODS: usize = 8;
@@ -79,7 +79,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     row("assigned the version before, in one write", written)?;
     row("their agents run it", current)?;
     row("all are Ready, after the kubelet's back-off", whole)?;
-    home.kubectl(&["delete", "deployment", "loop", "--wait=false"])?;
     Ok(())
 }
 

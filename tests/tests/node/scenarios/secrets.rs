@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt as _};
 use nudge_tests::cluster::installation::{NAMESPACE, at_once};
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -15,6 +14,7 @@ use crate::objects::{opted_in, pod, secret_config, shell};
 use crate::report::seconds;
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "A Secret rotated, from spec.current to the application";
 /// Versions, each with a value that is nowhere else.
@@ -56,11 +56,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// What the control plane's replicas have logged.
 async fn control_plane(home: &Home<'_>) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
-    let mut text = String::new();
-    for pod in pods.list(&ListParams::default()).await? {
-        text += &pods.logs(&pod.name_any(), &LogParams::default()).await?;
-    }
-    Ok(text)
+    // A replica of a component that somebody else installs may have none yet.
+    eventually(SOON, "every replica has a log", async || {
+        let mut text = String::new();
+        for pod in pods.list(&ListParams::default()).await.ok()? {
+            text += &pods.logs(&pod.name_any(), &LogParams::default()).await.ok()?;
+        }
+        Some(text)
+    })
+    .await
 }
 
 /// The audit has one line for each version that was rotated to, and names pod, config and part. The first version is mounted into the

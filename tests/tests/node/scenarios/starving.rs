@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{Endpoints, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use nudge_tests::cluster::installation::NAMESPACE;
-use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -19,10 +18,11 @@ use crate::place::succeed;
 use crate::report::seconds;
 use crate::space::{Home, LONG, SOON, containers, is_ready};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "One pod that takes all the connections it can get";
-/// Four times what it took until both replicas were not Ready when a listener had one pool of places for all.
-const ATTACK: Duration = Duration::from_secs(45);
+/// More than twice what it took until both replicas were not Ready when a listener had one pool of places for all.
+const ATTACK: Duration = Duration::from_secs(25);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).

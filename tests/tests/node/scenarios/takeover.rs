@@ -1,5 +1,6 @@
 //! Somebody who may make ConfigMaps and do everything with VersionedConfigs, but not update ConfigMaps, tries to decide what the ConfigMap
-//! `shop` holds and what a pod runs: by the detour of deleting the config, and while the control plane is away.
+//! `shop` holds and what a pod runs, by the detour of deleting the config. What she tries while the control plane is away is here, too, for
+//! the scenario [`away`](super::away).
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -8,14 +9,14 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::failures::{self, scale};
+use super::failures;
 use crate::objects::{config, list, opted_in, plain, pod, shell};
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "takeover").await?;
@@ -59,19 +60,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(said.contains("may not create it, because it decides what ConfigMap shop holds"), "{said}");
     home.apply(&bare())?;
     is_held(&home, "6.6.7").await?;
-
-    // Nobody is asked while the control plane is away.
-    scale(&home, 0).await?;
-    let made = eve(&home, &["create", "-f", "-"], &version("6.6.8"));
-    let changed = eve(&home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "6.6.8"}}"#], "");
-    // Others need it, however that went.
-    scale(&home, failures::REPLICAS).await?;
-    made?;
-    let said = changed.err().context("she could set spec.current")?.to_string();
-    ensure!(said.contains("configs"), "{said}");
-    eventually(SOON, "6.6.8 is sealed", async || configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop))
-        .await?;
-    is_held(&home, "6.6.7").await?;
     is_untouched(&home, &web).await?;
 
     // It is the owner's to say.
@@ -80,6 +68,32 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has hers").await?;
     ensure!(held(&home).await? == "hers", "it is not published");
     Ok(())
+}
+
+/// There is a config whose one version is hers, beside the owner's ConfigMap: it is held.
+pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
+    home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
+    let made = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
+    eventually(SOON, "she may make a version", made).await?;
+    home.apply(&bare())?;
+    is_held(home, "6.6.7").await
+}
+
+/// Nobody is asked while the control plane is away.
+pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
+    eve(home, &["create", "-f", "-"], &version("6.6.8"))?;
+    let changed = eve(home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "6.6.8"}}"#], "");
+    let said = changed.err().context("she could set spec.current")?.to_string();
+    ensure!(said.contains("configs"), "{said}");
+    Ok(())
+}
+
+/// It is back.
+pub(super) async fn still_decides_nothing(home: &Home<'_>) -> Result<()> {
+    let configs = home.space.api::<VersionedConfig>();
+    eventually(SOON, "6.6.8 is sealed", async || configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop))
+        .await?;
+    is_held(home, "6.6.7").await
 }
 
 /// What eve may.

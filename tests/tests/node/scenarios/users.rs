@@ -3,7 +3,6 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -11,6 +10,7 @@ use crate::install;
 use crate::log::Log;
 use crate::space::{Home, LONG, SOON, is_untouched};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 /// The user of the examples' images.
 const APP: i64 = 10001;

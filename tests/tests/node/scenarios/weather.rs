@@ -1,4 +1,4 @@
-//! What befalls good versions: in the middle of rollouts, with everything at its default, pods are drained, a Deployment gets another
+//! What befalls good versions: in the middle of rollouts, with everything at its default, pods are evicted, a Deployment gets another
 //! template, one is scaled to more pods than can be scheduled, and one whose application takes 40 s to start gets more pods. No version is
 //! rolled back, and none stops for longer than it must. The rollouts go on beside each other, as each takes minutes.
 
@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Phase, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::assigned;
-use nudge_tests::eventually;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -21,6 +20,7 @@ use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
 use crate::space::{Home, LONG, is_ready};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Good versions in bad weather, everything at its default";
 /// Pods of each Deployment.
@@ -35,12 +35,12 @@ const START: u32 = 40;
 /// Three steps and the bake of 37 s to 60 s, twice over: a version that is held is not current by then.
 const WHOLE: Duration = Duration::from_mins(9);
 
-const NAMES: [&str; 4] = ["drained", "replaced", "scaled", "slow"];
+const NAMES: [&str; 4] = ["evicted", "replaced", "scaled", "slow"];
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "weather").await?;
     let good = |name: &str| json!({"name": name, "healthy": "yes"});
-    let node = slots(&home).await?;
+    slots(&home).await?;
     for name in NAMES {
         home.apply(&config(name, &[("1", good("one")), ("2", good("two"))], &json!({})))?;
         home.apply(&list([workload(&home, name)]))?;
@@ -68,7 +68,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let status = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
         ensure!(status.rollout.stage == Some(RolloutStage::Moving), "{name} was over before: {status:#?}");
     }
-    drain(&home, &node).await?;
+    evict(&home).await?;
     waits_for_slots(&home).await?;
 
     try_join_all(NAMES.map(async |name| {
@@ -85,7 +85,6 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
             _ => PODS,
         };
         all_ready(&home, name, count).await?;
-        home.kubectl(&["delete", "deployment", name, "--wait=false"])?;
     }
     let events = home.space.api::<Event>().list(&ListParams::default()).await?.items;
     let bad = |event: &&Event| ["RollingBack", "Failed", "Suspect"].contains(&event.reason.as_deref().unwrap_or(""));
@@ -122,14 +121,14 @@ fn other_template() -> String {
     json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string()
 }
 
-/// Gives the node so many slots. Its name.
-async fn slots(home: &Home<'_>) -> Result<String> {
+/// Gives the node so many slots.
+async fn slots(home: &Home<'_>) -> Result<()> {
     let nodes: Api<Node> = Api::all(home.space.client.clone());
     let name = nodes.list(&ListParams::default()).await?.items.first().context("no node")?.name_any();
     let slots = json!({SLOT: SLOTS.to_string()});
     let patch = Patch::Merge(json!({"status": {"capacity": slots, "allocatable": slots}}));
     nodes.patch_status(&name, &PatchParams::default(), &patch).await?;
-    Ok(name)
+    Ok(())
 }
 
 /// All pods of this label that are not terminating.
@@ -162,16 +161,14 @@ async fn waits_for_slots(home: &Home<'_>) -> Result<()> {
     .await
 }
 
-/// Has the node give up the pods of one Deployment; others come up when it takes pods again.
-async fn drain(home: &Home<'_>, node: &str) -> Result<()> {
-    let before: Vec<_> = pods(home, "drained").await?.iter().map(kube::ResourceExt::uid).collect();
-    let mut command = home.place.command("kubectl");
-    command.args(["drain", node, "--pod-selector=app=drained", "--ignore-daemonsets", "--delete-emptydir-data"]);
-    let drained = crate::place::succeed(&mut command);
-    crate::place::succeed(home.place.command("kubectl").args(["uncordon", node]))?;
-    drained?;
-    let now = pods(home, "drained").await?;
-    ensure!(now.iter().all(|pod| !before.contains(&pod.uid())), "some of its pods were not evicted");
+/// Evicts the pods of one Deployment, as draining the node does it, which others need.
+async fn evict(home: &Home<'_>) -> Result<()> {
+    let (api, before) = (home.space.api::<Pod>(), pods(home, "evicted").await?);
+    for pod in &before {
+        api.evict(&pod.name_any(), &EvictParams::default()).await.with_context(|| pod.name_any())?;
+    }
+    let now = pods(home, "evicted").await?;
+    ensure!(now.iter().all(|pod| before.iter().all(|old| old.uid() != pod.uid())), "a pod was not evicted");
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams};
 use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::cluster::installation::at_once;
-use nudge_tests::eventually;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -18,11 +17,12 @@ use crate::objects::{config, deployment, list, plain, shell, template};
 use crate::report::seconds;
 use crate::space::{Home, LONG, is_ready};
 use crate::suite::Suite;
+use nudge_tests::eventually;
 
 const TITLE: &str = "Two pods with values from the environment, from spec.current";
 const PODS: i32 = 2;
-/// Until the Deployment's controller says that pods do not come up, in seconds.
-const DEADLINE: i32 = 15;
+/// Until the Deployment's controller says that pods do not come up, in seconds: longer than one takes on a busy machine.
+const DEADLINE: i32 = 30;
 
 const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
 

@@ -1,6 +1,10 @@
-//! The parts of `.ci/release` that need no build: images without a container engine, and the table of sizes.
+//! The parts of `.ci/release` that need no build: images without a container engine, the table of sizes, and that a program which is not
+//! static is none that is released.
 
+use std::env;
 use std::fs;
+use std::iter;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,6 +67,35 @@ fn an_image_of_two_architectures_is_the_same_in_every_folder() -> Result<()> {
         let config = blob(manifest["config"]["digest"].as_str().context("no digest")?)?;
         let config: Value = serde_json::from_str(&config)?;
         assert_eq!(config["config"]["User"], "65532:65532");
+    }
+    Ok(())
+}
+
+/// With a cargo that copies what is there: `deploy/images/build` takes what is static, and nothing else.
+#[test]
+fn what_is_released_is_static() -> Result<()> {
+    if tools::find("cc")?.is_none() || tools::find("readelf")?.is_none() {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("main.c"), "int main(void) { return 0; }")?;
+    let cargo = r#"#!/bin/sh
+        while [ "$1" != --target ]; do shift; done
+        mkdir -p "$CARGO_TARGET_DIR/$2/release"
+        for name in nudge-agent nudge-injector; do cp "$PROGRAM" "$CARGO_TARGET_DIR/$2/release/$name"; done"#;
+    fs::write(at("cargo"), cargo)?;
+    fs::set_permissions(at("cargo"), fs::Permissions::from_mode(0o755))?;
+    let search = env::var_os("PATH").unwrap_or_default();
+    let search = env::join_paths(iter::once(folder.path().to_owned()).chain(env::split_paths(&search)))?;
+    for (flag, is) in [("-static", true), ("-pie", false)] {
+        said(Command::new("cc").arg(flag).arg(at("main.c")).arg("-o").arg(at("program")))?;
+        let mut build = Command::new(repository().join("deploy/images/build"));
+        build.arg(at("out")).env("PATH", &search).env("PROGRAM", at("program")).env("CARGO_TARGET_DIR", at("target"));
+        let finished = Finished::of(&mut build)?;
+        // 3 says that the capability can't be set here.
+        ensure!(matches!(finished.code, Some(0 | 3)) == is, "{flag}: {finished:?}");
+        ensure!(finished.stderr.contains("build: nudge-agent is not static") != is, "{flag}: {finished:?}");
     }
     Ok(())
 }
