@@ -209,6 +209,11 @@ impl Cluster {
         Ok(space)
     }
 
+    /// The program kubectl, where there is one.
+    pub fn kubectl_program(&self) -> Option<&Path> {
+        self.kubectl.as_deref()
+    }
+
     /// Runs kubectl as an administrator. `None` where there is none and so the test is to be skipped.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<Option<Finished>> {
         let Some(kubectl) = &self.kubectl else {
