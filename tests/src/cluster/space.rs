@@ -2,7 +2,7 @@
 
 use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::NamespaceResourceScope;
@@ -23,6 +23,9 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// How long tokens are valid: the least that the API server allows.
 const TOKEN_SECONDS: i64 = 600;
+
+/// What a refusal says where a webhook, or what it looked up, had no time.
+const BUSY: [&str; 2] = ["no answer within", "context deadline exceeded"];
 
 /// A namespace. It stays until the cluster goes, unless a test deletes it.
 #[derive(Clone)]
@@ -61,7 +64,23 @@ impl Space {
         K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + serde::Serialize + Debug,
         K::DynamicType: Default,
     {
-        Ok(self.api::<K>().create(&PostParams::default(), &from_json(object)?).await?)
+        Ok(self.create_with(&PostParams::default(), &from_json(object)?).await?)
+    }
+
+    /// Makes an object, as a controller does: it tries again where the API server was too busy to answer the look-ups of a webhook in time.
+    pub async fn create_with<K>(&self, parameters: &PostParams, object: &K) -> Result<K, kube::Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + serde::Serialize + Debug,
+        K::DynamicType: Default,
+    {
+        let (api, began) = (self.api::<K>(), Instant::now());
+        loop {
+            match api.create(parameters, object).await {
+                Err(kube::Error::Api(status))
+                    if BUSY.iter().any(|said| status.message.contains(said)) && began.elapsed() < SOON => {}
+                made => return made,
+            }
+        }
     }
 
     /// The object, once it is as expected. What it was last is in the error.

@@ -1,7 +1,7 @@
 //! A cluster with Nudge, and pods for it.
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
@@ -81,23 +81,12 @@ pub(crate) fn annotated(name: &str, annotation: &str, value: &str) -> Value {
 }
 
 pub(crate) async fn create(space: &Space, pod: &Value) -> Result<Pod, kube::Error> {
-    answered(space, pod, &PostParams::default()).await
+    space.create_with(&PostParams::default(), &serde_json::from_value(pod.clone()).expect("a pod")).await
 }
 
 pub(crate) async fn dry(space: &Space, pod: &Value) -> Result<Pod, kube::Error> {
-    answered(space, pod, &PostParams { dry_run: true, ..PostParams::default() }).await
-}
-
-/// Tries again, as a controller does, where the API server was too busy to answer the look-ups of the review in time.
-async fn answered(space: &Space, pod: &Value, parameters: &PostParams) -> Result<Pod, kube::Error> {
-    let (pods, pod) = (space.api::<Pod>(), serde_json::from_value(pod.clone()).expect("a pod"));
-    let began = Instant::now();
-    loop {
-        match pods.create(parameters, &pod).await {
-            Err(kube::Error::Api(status)) if status.message.contains("no answer within") && began.elapsed() < SOON => {}
-            other => return other,
-        }
-    }
+    let parameters = PostParams { dry_run: true, ..PostParams::default() };
+    space.create_with(&parameters, &serde_json::from_value(pod.clone()).expect("a pod")).await
 }
 
 /// Whether the pod was injected.
