@@ -15,7 +15,7 @@ use crate::readme;
 use nudge_tests::eventually;
 
 /// How long the control plane may take until all of it is ready, and to be gone.
-const SOON: Duration = Duration::from_secs(90);
+const SOON: Duration = Duration::from_mins(3);
 
 /// Kubernetes from which on README says to apply `overlays/current`.
 const CURRENT: u32 = 30;

@@ -21,9 +21,9 @@ use crate::suite::Suite;
 use nudge_tests::eventually;
 
 /// How long anything may take that a kubelet does at once, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub(crate) const SOON: Duration = Duration::from_mins(2);
 /// The same for what takes a grace period or the kubelet's rounds.
-pub(crate) const LONG: Duration = Duration::from_mins(3);
+pub(crate) const LONG: Duration = Duration::from_mins(5);
 
 /// A namespace.
 pub(crate) struct Home<'a> {

@@ -71,7 +71,7 @@ impl Deref for Suite {
 }
 
 impl Suite {
-    /// Runs one scenario when so many others have ended. What its namespaces hold is shown when it fails, and else is deleted.
+    /// Runs one scenario when so many others have ended. What its namespaces hold is shown when it fails, and deleted.
     #[allow(clippy::print_stdout)]
     pub(crate) fn scenario(shared: &Arc<Shared>, after: usize, name: &str, run: Run) -> Result<()> {
         let _turn = shared.turns.after(after);
@@ -88,12 +88,11 @@ impl Suite {
         shared.row(name, outcome, cost);
         let spaces = lock(&suite.spaces).clone();
         lock(&shared.spaces).extend_from_slice(&spaces);
-        if result.is_ok() {
-            shared.runtime.block_on(shared.delete(&spaces))
-        } else {
+        if result.is_err() {
             shared.runtime.block_on(shared.show(&spaces));
-            result
         }
+        // Those who run next get the machine, and don't wait until the namespaces are gone.
+        result.and(shared.runtime.block_on(shared.delete(&spaces)))
     }
 }
 
@@ -211,7 +210,7 @@ impl Shared {
         self.place.into_inner().map_or(Ok(()), |place| place.map_or(Ok(()), Place::leave))
     }
 
-    /// Deletes namespaces that are there. Those who use the machine next don't wait until they are gone.
+    /// Deletes namespaces that are there.
     async fn delete(&self, spaces: &[String]) -> Result<()> {
         let namespaces: Api<Namespace> = Api::all(self.place().await?.client().await?);
         for name in spaces {
