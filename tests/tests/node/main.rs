@@ -110,10 +110,6 @@ impl Named {
 #[allow(clippy::print_stderr)]
 fn main() -> ExitCode {
     let named = Named::parse();
-    // tests/run has its own turn for them.
-    if std::env::var_os("NUDGE_SCENARIOS").is_some_and(|value| value == "none") {
-        return ExitCode::SUCCESS;
-    }
     let (beside, alone) = (named.of(BESIDE), named.of(ALONE));
     let shared = match Shared::new(beside.len() + alone.len()) {
         Ok(shared) => Arc::new(shared),

@@ -290,17 +290,6 @@ impl RolloutUnderTest {
             .await
     }
 
-    /// Ready, and its last restart was an hour ago: it is in no loop of them.
-    pub(super) async fn heal(&self, name: &str) -> Result<()> {
-        let long_ago = (Timestamp::now() - SignedDuration::from_hours(1)).to_string();
-        self.space
-            .change_app(name, true, |app| {
-                app["ready"] = true.into();
-                app["lastState"] = json!({"terminated": {"exitCode": 1, "finishedAt": long_ago}});
-            })
-            .await
-    }
-
     pub(super) async fn has_event(&self, reason: &str) -> Result<Event> {
         eventually(LONG, &format!("there is an Event {reason}"), async || {
             let events = self.space.api::<Event>().list(&ListParams::default()).await.ok()?;

@@ -10,8 +10,6 @@ use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_ha
 
 /// Workloads of so many pods have their own share of each step.
 const LARGE: usize = 20;
-/// Between two looks: short beside a step, which is watched for a second.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Between two looks, far shorter than any step lasts.
 const LOOK: Duration = Duration::from_millis(20);
