@@ -1,6 +1,7 @@
 //! The control plane without its webhooks: what its controllers do by themselves. The tests share
 //! [`Installation::shared`](nudge_tests::Installation::shared), each in a namespace of its own.
 
+mod kubelet;
 mod restarts;
 mod rollouts;
 mod versions;

@@ -19,6 +19,8 @@ use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
 use serde_json::{Value, json};
 
+use crate::kubelet::Kubelet;
+
 const SOON: Duration = Duration::from_mins(1);
 const DIGEST: &str = "nudge.dev/config-digest";
 
@@ -114,35 +116,6 @@ async fn deployment(space: &Space, name: &str, more: Value) -> Result<()> {
 async fn digest(space: &Space, name: &str) -> Result<Option<String>> {
     let template = space.api::<Deployment>().get(name).await?.spec.context("a spec")?.template;
     Ok(template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST)))
-}
-
-/// Runs pods as a kubelet would, for as long as the value lives.
-struct Kubelet(tokio::task::JoinHandle<()>);
-
-impl Kubelet {
-    fn start(space: &Space, works: impl Fn(&Pod) -> bool + Send + 'static) -> Self {
-        let space = space.clone();
-        Self(tokio::spawn(async move {
-            let mut turns = tokio::time::interval(Duration::from_millis(100));
-            loop {
-                turns.tick().await;
-                let Ok(pods) = space.api::<Pod>().list(&ListParams::default()).await else { continue };
-                for pod in pods.items {
-                    let runs = pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
-                    if !runs && works(&pod) {
-                        // It may be gone by now.
-                        let _ = space.run(&pod).await;
-                    }
-                }
-            }
-        }))
-    }
-}
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 async fn are_available(space: &Space, names: &[&str]) -> Result<()> {

@@ -84,7 +84,7 @@ async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()>
 
 #[tokio::test]
 async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once() -> Result<()> {
-    let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
+    let Some(cluster) = Cluster::installed(&Options::default().workloads()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let mut pair = Pair::start(&installation).await?;
     let rollout = RolloutUnderTest::new(&installation, pair.hub(), 2, &["100%"]).await?;

@@ -134,7 +134,7 @@ async fn pods_go_and_are_born_in_every_phase() -> Result<()> {
 
 #[tokio::test]
 async fn another_leads_in_every_phase() -> Result<()> {
-    let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
+    let Some(cluster) = Cluster::installed(&Options::default().workloads()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let pair = Pair::start(&installation).await?;
     let hub = pair.hub();
@@ -144,7 +144,7 @@ async fn another_leads_in_every_phase() -> Result<()> {
 /// `NUDGE_AWAY_SECONDS` sets for how long.
 #[tokio::test]
 async fn the_api_server_is_away_in_every_phase() -> Result<()> {
-    let Some(cluster) = Cluster::installed(&Options::default()).await? else { return Ok(()) };
+    let Some(cluster) = Cluster::installed(&Options::default().workloads()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let wire = cluster.wire().await?;
     let options = ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"]);
