@@ -124,6 +124,7 @@ impl Connection {
     /// Sends the request and reads the whole reply.
     async fn exchange(&mut self) -> Result<()> {
         self.stream.write_all(&self.server.request).await.context("can't send a request")?;
+        self.stream.flush().await?;
         let mut filled = 0;
         let head = loop {
             filled += self.read(filled).await?;

@@ -185,9 +185,15 @@ impl Asker {
     async fn send_from(&self, from: Ipv4Addr, text: &str) -> Result<String> {
         let mut stream = self.connect_from(from).await?;
         // A server that refuses a long request does not read all of it; its answer counts.
-        let _ = stream.write_all(text.as_bytes()).await;
+        let _ = send(&mut stream, text.as_bytes()).await;
         Ok(read_all(&mut stream).await)
     }
+}
+
+/// Sends bytes at once: what TLS has only taken may stay with it, as long as nothing else is written.
+async fn send(stream: &mut TlsStream<TcpStream>, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+    stream.write_all(bytes.as_ref()).await?;
+    stream.flush().await
 }
 
 /// All that comes until the server ends the connection, however it does that.
@@ -279,7 +285,7 @@ async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Resu
     let mut greedy = bench.connect().await?;
     let large = by("eve", "CREATE", 0).replace("\"a\"", &format!("\"a\",\"x\":\"{}\"", "x".repeat(150 * 1024)));
     let head = format!("POST /stuck?timeout=5s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", large.len());
-    greedy.write_all(format!("{head}{large}").as_bytes()).await?;
+    send(&mut greedy, format!("{head}{large}").as_bytes()).await?;
     let crowded = by("eve", "DELETE", 180);
     eventually(SOON, "there is no room", async || denied("/guards-quick", &crowded, "503").await.ok()).await?;
     drop(greedy);
@@ -305,11 +311,11 @@ async fn slow_clients_are_cut() -> Result<()> {
     let mut idle = bench.connect().await?;
     read_all(&mut idle).await;
     let mut half_head = bench.connect().await?;
-    half_head.write_all(b"POST /quick HTTP/1.1\r\nHo").await?;
+    send(&mut half_head, b"POST /quick HTTP/1.1\r\nHo").await?;
     read_all(&mut half_head).await;
     let bench = Bench::start(|settings| settings.body = brief).await?;
     let mut half_body = bench.connect().await?;
-    half_body.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab").await?;
+    send(&mut half_body, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab").await?;
     let answer = read_all(&mut half_body).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     Ok(())
@@ -340,7 +346,7 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
     let mut hostile = Vec::new();
     // It replaces what is idle of its own, until all that it has is being answered.
     while let Ok(mut stream) = bench.asker.connect_from(HOSTILE).await {
-        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
+        send(&mut stream, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").await?;
         hostile.push(stream);
     }
     let answer = bench.ask("/quick", &review().to_string()).await?;
@@ -389,7 +395,7 @@ async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
     let mut hostile = Vec::new();
     for _ in 0..8 {
         let mut stream = bench.asker.connect_from(HOSTILE).await?;
-        stream.write_all(b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
+        send(&mut stream, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
         hostile.push(stream);
     }
     // One of its own waits in its line, which one that came before and is answered late would not show.
@@ -399,8 +405,8 @@ async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
         "POST /quick?timeout=1s HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         large.len()
     );
-    own.write_all(head.as_bytes()).await?;
-    let _ = own.write_all(large.as_bytes()).await;
+    send(&mut own, head.as_bytes()).await?;
+    let _ = send(&mut own, large.as_bytes()).await;
     assert!(read_all(&mut own).await.contains("took too long"));
     let answer = bench.ask("/quick?timeout=1s", &large).await?;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -438,7 +444,7 @@ async fn short_reviews_do_not_wait_for_large_ones_of_their_address() -> Result<(
     let mut stuck = Vec::new();
     for _ in 0..3 {
         let mut one = bench.connect().await?;
-        one.write_all(format!("{head}{large}").as_bytes()).await?;
+        send(&mut one, format!("{head}{large}").as_bytes()).await?;
         stuck.push(one);
     }
     for _ in 0..10 {
@@ -465,10 +471,10 @@ async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
     // Until its share is taken.
     eventually(SOON, "its own reviews wait", async || {
         let mut stuck = bench.asker.connect_from(HOSTILE).await.ok()?;
-        stuck.write_all(head("/stuck").as_bytes()).await.ok()?;
+        send(&mut stuck, head("/stuck").as_bytes()).await.ok()?;
         held.push(stuck);
         let mut own = bench.asker.connect_from(HOSTILE).await.ok()?;
-        own.write_all(head("/quick?timeout=1s").as_bytes()).await.ok()?;
+        send(&mut own, head("/quick?timeout=1s").as_bytes()).await.ok()?;
         let mut answer = vec![0; 64];
         let read = timeout(SOON, own.read(&mut answer)).await.ok()?.ok()?;
         String::from_utf8_lossy(&answer[..read]).contains("500").then_some(())
@@ -490,7 +496,7 @@ async fn large_bodies_share_room_and_small_ones_have_their_own() -> Result<()> {
     })
     .await?;
     let mut greedy = bench.connect().await?;
-    greedy.write_all(b"POST /quick?timeout=30s HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
+    send(&mut greedy, b"POST /quick?timeout=30s HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n").await?;
     let large = format!("{}{}", review(), " ".repeat(512 * 1024));
     // Refused while the room is taken; that it is taken shows a moment after the request was sent.
     eventually(SOON, "there is no room", async || {
@@ -514,8 +520,8 @@ async fn a_server_that_stops_answers_what_it_has_begun() -> Result<()> {
     let mut idle = bench.connect().await?;
     let body = review().to_string();
     let head = format!("POST /stuck HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
+    send(&mut stream, head.as_bytes()).await?;
+    send(&mut stream, body.as_bytes()).await?;
     // One that is answered on another connection shows that the first has been taken in.
     bench.ask("/quick", &body).await?;
     let address = bench.server.address();
