@@ -43,15 +43,12 @@ pub(super) async fn start(binaries: &Binaries, options: &Options, template: Opti
     let part = |name, program| Part::new(name, program, home.path(), reaper.group());
 
     let data = home.path().join(DATA);
-    let (authority, tokens) = match template {
-        Some(template) => {
-            Etcd::copy_data(&template.home.path().join(DATA), &data)?;
-            (Arc::clone(&template.authority), Arc::clone(&template.tokens))
-        }
-        None => {
-            let authority = Authority::new("Nudge test cluster")?;
-            (Arc::new(authority), Arc::new(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
-        }
+    let (authority, tokens) = if let Some(template) = template {
+        Etcd::copy_data(&template.home.path().join(DATA), &data)?;
+        (Arc::clone(&template.authority), Arc::clone(&template.tokens))
+    } else {
+        let authority = Authority::new("Nudge test cluster")?;
+        (Arc::new(authority), Arc::new(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
     };
     let admin = authority.client("admin", Some("system:masters"))?;
     let files = Files::write(home.path(), &authority, &authority.server(&NAMES)?, &tokens)?;
