@@ -28,8 +28,11 @@ pub fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
     Some(Found { commit, tag, name })
 }
 
-/// The ids and paths in what `git ls-tree -z` prints, and whether each can be given.
-pub fn entries(listed: &[u8]) -> Result<Vec<(String, String, Result<(), GitError>)>, GitError> {
+/// The id and the path of a file, and whether it can be given.
+pub type Entry = (String, String, Result<(), GitError>);
+
+/// The entries in what `git ls-tree -z` prints.
+pub fn entries(listed: &[u8]) -> Result<Vec<Entry>, GitError> {
     let entries = tree::entries(listed)?;
     Ok(entries.into_iter().map(|entry| (entry.id.clone(), entry.path.clone(), as_file(&entry))).collect())
 }
