@@ -31,7 +31,7 @@ pub fn contents_of(text: Option<BTreeMap<String, String>>, bytes: Option<BTreeMa
     text.chain(bytes).collect()
 }
 
-/// [`PLAIN`] or, with a key, [`KEYED`], and lower-case hex.
+/// [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
 pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&hmac::Key>) -> String {
     enum Sum {
         Plain(Context),
