@@ -12,6 +12,7 @@ pub mod commands;
 pub mod eventually;
 pub mod fakes;
 pub mod kubelet;
+pub mod log;
 pub mod policies;
 pub mod ports;
 pub mod process;

@@ -1,8 +1,7 @@
 //! Fixtures of the unit tests.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -213,20 +212,5 @@ impl Lookups for FakeLookups {
             return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
         }
         asked
-    }
-}
-
-/// What was logged.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Log(pub Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -295,10 +295,11 @@ fn refusal(status: StatusCode, message: &str) -> Response<Full<Bytes>> {
 mod tests {
     use futures::FutureExt as _;
     use kube::ResourceExt as _;
+    use nudge_tests::log;
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::{Log, caller};
+    use crate::fixtures::caller;
 
     /// Repeats the object in its denial.
     struct Repeats;
@@ -331,15 +332,12 @@ mod tests {
         });
         let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
         let exchange = Exchange::new(vec![], settings, AdmissionMetrics::default());
-        let (log, request) = (Log::default(), review::parse(review.to_string().as_bytes(), caller()).unwrap());
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-        tracing::subscriber::with_default(subscriber, || {
-            let span = review::span(&request);
-            exchange.decide(&Repeats, &request).instrument(span).now_or_never().unwrap().unwrap();
-        });
-        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-        assert!(log.contains("request refused") && log.len() < 2000 && log.lines().count() == 1, "{log}");
+        let request = review::parse(review.to_string().as_bytes(), caller()).unwrap();
+        log::listen();
+        let span = review::span(&request);
+        exchange.decide(&Repeats, &request).instrument(span).now_or_never().unwrap().unwrap();
+        let lines = log::lines("");
+        assert!(lines.len() == 1 && lines[0].contains("request refused") && lines[0].len() < 2000, "{lines:?}");
     }
 
     #[test]

@@ -125,6 +125,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        nudge_tests::log::listen();
         let (index, stored) = (Arc::new(Index::default()), Arc::new(Stored::default()));
         let written = Arc::new(Written::default());
         index.set_enabled(["ns".to_owned()].into());

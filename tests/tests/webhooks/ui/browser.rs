@@ -20,7 +20,9 @@ use crate::ui::tab::Tab;
 const LONG: Duration = Duration::from_mins(1);
 
 /// Chromium runs without its own sandbox, which root can't have: it shows one page, of this project.
-const FLAGS: [&str; 14] = [
+///
+/// No tab has the focus, so each would be one in the background, which gets less of the processor than what it waits for.
+const FLAGS: [&str; 17] = [
     "--headless=new",
     "--remote-debugging-pipe",
     "--no-sandbox",
@@ -29,8 +31,11 @@ const FLAGS: [&str; 14] = [
     "--no-first-run",
     "--no-default-browser-check",
     "--disable-background-networking",
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
     "--disable-component-update",
     "--disable-extensions",
+    "--disable-renderer-backgrounding",
     "--disable-sync",
     "--hide-scrollbars",
     "--lang=en",
