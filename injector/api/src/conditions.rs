@@ -22,6 +22,8 @@ pub enum ConditionType {
     SecretPublished,
     /// Workloads that take a version by a restart were restarted.
     Restarted,
+    /// The object holds all of its status.
+    StatusComplete,
     /// Objects with the labels of a version do not belong to it.
     Conflict,
     /// Pods can be bad for longer than the rollout watches them.
@@ -45,6 +47,7 @@ impl ConditionType {
             Self::Drifted => "Drifted",
             Self::SecretPublished => "SecretPublished",
             Self::Restarted => "Restarted",
+            Self::StatusComplete => "StatusComplete",
             Self::Conflict => "Conflict",
             Self::WeakEvidence => "WeakEvidence",
             Self::Suspect => "Suspect",

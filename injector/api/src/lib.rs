@@ -13,6 +13,7 @@ mod rollout_analysis;
 mod rollout_policy;
 mod source_from;
 mod status;
+mod text;
 mod validation;
 mod version_approval;
 mod versioned_config;
@@ -39,6 +40,7 @@ pub use status::{
     PartStatus, Phase, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold,
     VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
+pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec};
 pub use versioned_config::{

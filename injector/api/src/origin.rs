@@ -1,11 +1,14 @@
 //! Where the content of a version came from: the annotation `nudge.dev/origin` of its parts, and `status.versions[].origin`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the annotation.
-const MOST: usize = 1024;
+use crate::Text;
+
+/// The largest annotation.
+const MAX_BYTES: usize = 1024;
 
 /// Where the content of a version came from, as those say who made it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -14,23 +17,19 @@ pub struct Origin {
     /// Git, OCI, Vault, ConfigMap or Secret.
     pub kind: OriginKind,
     /// The URL without credentials, or the name of the object.
-    #[schemars(length(max = 512))]
-    pub url: String,
+    pub url: Text<512>,
     /// The commit, the digest of the manifest, the version of the secret, or the resourceVersion of the object.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 128))]
-    pub revision: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub revision: Text<128>,
     /// The folder or file.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = 512))]
-    pub path: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub path: Text<512>,
     /// When the revision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
     /// Who has signed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 256))]
-    pub signer: Option<String>,
+    pub signer: Option<Text<256>>,
 }
 
 /// The kinds of origins.
@@ -65,15 +64,18 @@ impl OriginKind {
 impl Origin {
     /// The annotation; `None` where it is too long to be one.
     pub fn annotation(&self) -> Option<String> {
-        serde_json::to_string(self).ok().filter(|text| text.len() <= MOST)
+        serde_json::to_string(self).ok().filter(|text| text.len() <= MAX_BYTES)
     }
 
-    /// Reads the annotation. Users may write it, so what is none, or too long, is left out, and so is what can't stand on a screen.
+    /// Reads the annotation. Users may write it, so it is left out where it is none, or too long, or has a time without a year that the API has.
     pub fn read(annotation: &str) -> Option<Self> {
-        let origin: Self = serde_json::from_str(annotation).ok().filter(|_| annotation.len() <= MOST)?;
-        let Self { url, revision, path, signer, .. } = &origin;
-        let shown = [url, revision, path].into_iter().chain(signer).all(|text| !text.contains(char::is_control));
-        shown.then_some(origin)
+        let origin: Self = serde_json::from_str(annotation).ok().filter(|_| annotation.len() <= MAX_BYTES)?;
+        // RFC 3339, section 5.6: four digits.
+        origin
+            .time
+            .as_ref()
+            .is_none_or(|time| (0..=9999).contains(&time.0.to_zoned(TimeZone::UTC).year()))
+            .then_some(origin)
     }
 
     /// In one line: kind, URL, path and a revision in short.
@@ -81,7 +83,7 @@ impl Origin {
         let Self { kind, url, revision, path, .. } = self;
         let hash = revision.strip_prefix("sha256:").unwrap_or(revision);
         let is_hash = hash.len() >= 40 && hash.bytes().all(|it| it.is_ascii_hexdigit());
-        let revision = if is_hash { &hash[..12] } else { revision };
+        let revision = if is_hash { &hash[..12] } else { &**revision };
         let at = if revision.is_empty() { String::new() } else { format!("@{revision}") };
         let path = if path.is_empty() { String::new() } else { format!(" {path}") };
         format!("{} {url}{at}{path}", kind.as_str())
@@ -106,11 +108,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_or_would_spoil_a_screen_is_left_out() {
+    fn what_the_api_server_would_refuse_in_a_status_is_cut_or_left_out() {
+        let of = |more: serde_json::Value| {
+            let mut origin = json!({"kind": "Git", "url": "https://git.example.com/shop"});
+            origin.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Origin::read(&origin.to_string())
+        };
+        let long = of(json!({"url": "u".repeat(600), "revision": "r".repeat(200)})).unwrap();
+        assert!(long.url.len() == 512 && long.revision.len() == 128 && long.url.ends_with('…'), "{long:?}");
+        assert_eq!(of(json!({"path": "a\u{1b}[2J"})).unwrap().path, "a [2J");
+        assert!(of(json!({"time": "0001-01-01T00:00:00Z"})).is_some());
+        for time in ["-000001-01-01T00:00:00Z", "0000-01-01T00:00:00+10:00", "soon"] {
+            assert_eq!(of(json!({"time": time})), None, "{time}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_left_out() {
         for text in [
             json!("a").to_string(),
             json!({"kind": "Git"}).to_string(),
-            json!({"kind": "Git", "url": "a\u{1b}[2J"}).to_string(),
             json!({"kind": "Git", "url": "a".repeat(1024)}).to_string(),
         ] {
             assert_eq!(Origin::read(&text), None, "{text}");

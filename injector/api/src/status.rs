@@ -64,7 +64,7 @@ pub struct VersionedConfigStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect.
+    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect; StatusComplete where it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

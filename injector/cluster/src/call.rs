@@ -37,6 +37,14 @@ impl CallError {
             Self::Timeout { .. } => 0,
         }
     }
+
+    /// Why the server does not take the object, where trying again with the same one can't help.
+    pub fn refusal(&self) -> Option<&str> {
+        let Self::Api { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        let too_large = status.code == 500 && status.message.contains("request is too large");
+        (matches!(status.code, 400 | 403 | 413 | 422) || too_large).then_some(status.message.as_str())
+    }
 }
 
 /// Waits for a call, within the deadline. `what` is the operation, with the object's name.

@@ -52,6 +52,8 @@ pub struct Controller {
     pub(super) silence: Duration,
     /// Since when this replica leads and sees.
     sees: Mutex<Option<Instant>>,
+    /// When and why the API server has last refused the whole status of a config.
+    pub(super) refused: Mutex<HashMap<ConfigKey, (Instant, String)>>,
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     /// By what its versions are judged.
@@ -152,6 +154,7 @@ impl Controller {
             metrics,
             silence,
             sees: Mutex::default(),
+            refused: Mutex::default(),
             facts: Mutex::default(),
             gates: Mutex::default(),
             judging: Mutex::default(),
@@ -327,6 +330,7 @@ impl Controller {
 
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
     pub(super) fn forget_config(&self, key: &ConfigKey) {
+        locked(&self.refused).remove(key);
         locked(&self.facts).remove(key);
         locked(&self.gates).remove(key);
         locked(&self.looked).remove(key);
@@ -341,6 +345,7 @@ impl Controller {
 
     /// Forgets what was observed before, as a new leader must.
     pub fn forget(&self) {
+        locked(&self.refused).clear();
         locked(&self.facts).clear();
         locked(&self.gates).clear();
         locked(&self.looked).clear();

@@ -16,7 +16,8 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart::{self, Holds};
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
-use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing};
+use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing, smallest};
+use nudge_protocol::bounded_text::one_line;
 
 use super::audit;
 use super::controller::{Begins, Controller, written_by_us};
@@ -32,6 +33,10 @@ use super::turns::{is_brake, is_moved, may_begin, yields};
 const READS: usize = 3;
 /// When to look again at a config that is not moved because changes may have been missed.
 const BLIND: Duration = Duration::from_secs(1);
+/// When the whole status is tried again after the API server has refused it.
+const REFUSED: Duration = Duration::from_mins(1);
+/// How much of the API server's answer the condition has.
+const CAUSE_BYTES: usize = 320;
 /// Objects that are read at once.
 const READ_AT_ONCE: usize = 32;
 
@@ -324,6 +329,11 @@ impl Controller {
         // What is not written is decided anew, by the same evidence.
         let written = self.write(key, &next).await?;
         drop(one);
+        if written.status == config.status {
+            // The API server refuses the rest.
+            self.keep_evidence(key, evidence);
+            return Ok((config, Some(REFUSED)));
+        }
         locked(&self.counting).written(key, Instant::now());
         self.keep_evidence(key, evidence);
         let after = written.status.as_ref().unwrap_or(&before);
@@ -393,8 +403,37 @@ impl Controller {
         }
     }
 
-    /// Writes the status, unless the object has changed since. The index has it at once.
+    /// Writes the status, unless the object has changed since: all of it, or where the API server refuses that, the smallest one that assigns the same.
     async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
+        let refused = locked(&self.refused).get(key).filter(|(at, _)| at.elapsed() < REFUSED).cloned();
+        let cause = match refused {
+            Some((_, cause)) => cause,
+            None => match self.replace_status(key, next).await {
+                Ok(written) => {
+                    locked(&self.refused).remove(key);
+                    return Ok(written);
+                }
+                Err(error) => {
+                    let Some(cause) = error.refusal().map(|text| one_line(text, CAUSE_BYTES)) else {
+                        return Err(error);
+                    };
+                    tracing::error!(config = %key, cause, "status refused; writing the smallest one");
+                    locked(&self.refused).insert(key.clone(), (Instant::now(), cause.clone()));
+                    cause
+                }
+            },
+        };
+        let Some(stored) = self.index.config(key) else { return Ok(next.clone()) };
+        let (before, decided) = (stored.status.clone().unwrap_or_default(), next.status.clone().unwrap_or_default());
+        let status = smallest(&before, &decided, &cause, &Time(Timestamp::now()));
+        if stored.status.as_ref() == Some(&status) {
+            return Ok((*stored).clone());
+        }
+        self.replace_status(key, &VersionedConfig { status: Some(status), ..next.clone() }).await
+    }
+
+    /// Writes the status. The index has it at once.
+    async fn replace_status(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
         let api: Api<Lenient<VersionedConfig>> = Api::namespaced(self.client.clone(), &key.namespace);
         let writing = || format!("writing the status of VersionedConfig {key}");
         let Lenient(written) =
@@ -427,9 +466,15 @@ mod tests {
     use kube::client::Body;
     use nudge_api::RolloutStage;
     use nudge_cluster::index::Index;
+    use nudge_core::keys::{PartMeta, PodUid};
+    use nudge_core::pods::{PodState, Report, ReportState};
     use nudge_core::restart::{Memory, Part};
+    use nudge_protocol::{ConfigName, VersionName};
     use ring::hmac;
+    use serde_json::{Value, json};
     use tower::service_fn;
+
+    use std::sync::Mutex;
 
     use super::*;
     use crate::metrics::RolloutMetrics;
@@ -457,5 +502,124 @@ mod tests {
             Box::pin(controller.reconcile(key)).await.unwrap();
             assert!(controller.restarts_so_far(key, &part).is_empty());
         }
+    }
+
+    /// Refuses every status that says what `refuses` finds in it, and keeps what it takes.
+    fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Vec<Value>>>) {
+        let stored = Arc::<Mutex<Vec<Value>>>::default();
+        let taken = Arc::clone(&stored);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let taken = Arc::clone(&taken);
+            async move {
+                let is_write = request.method() == http::Method::PUT;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut written: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let refusal = |code: u16, message: &str| {
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code});
+                    http::Response::builder().status(code).body(Body::from(status.to_string().into_bytes()))
+                };
+                if !is_write {
+                    return refusal(404, "not found");
+                }
+                if refuses(&written["status"]) {
+                    return refusal(422, "policy example denied request: no such releases");
+                }
+                let mut taken = taken.lock().unwrap();
+                written["metadata"]["resourceVersion"] = json!((taken.len() + 2).to_string());
+                taken.push(written.clone());
+                Ok(http::Response::new(Body::from(written.to_string().into_bytes())))
+            }
+        });
+        (Client::new(service, "ns"), stored)
+    }
+
+    /// A config whose pods are to return from version 2, and one of them.
+    fn returning() -> (VersionedConfig, PodState) {
+        let version = |name: &str| {
+            let part = json!({"kind": "ConfigMap", "name": format!("shop-{name}"), "uid": format!("u{name}"), "digest": "sha256:00"});
+            json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
+        };
+        let config = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "0af7651c-d43b-41d5-8e2f-000000000007", "resourceVersion": "1", "generation": 1},
+            "spec": {"current": "1"},
+            "status": {
+                "current": "1", "target": "2", "phase": "Progressing", "versions": [version("1"), version("2")],
+                "rollout": {"revision": 1, "stage": "Moving", "threshold": 1_u64 << 32, "step": 1, "steppedAt": "2026-01-01T00:00:00Z"},
+            },
+        });
+        let shop = ConfigName::new("shop").unwrap();
+        let pod = PodState {
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+            uid: PodUid::new("0af7651c-d43b-41d5-8e2f-000000000001").unwrap(),
+            configs: vec![shop.clone()],
+            ready: true,
+            was_ready: true,
+            running: true,
+            report: Some(Report {
+                versions: vec![(shop, VersionName::new("2").ok())],
+                state: ReportState::Acknowledged,
+                at: None,
+            }),
+            ..PodState::default()
+        };
+        (serde_json::from_value(config).unwrap(), pod)
+    }
+
+    async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Vec<Value> {
+        let (client, stored) = picky(refuses);
+        let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        index.set_enabled(["ns".to_owned()].into());
+        let (config, pod) = returning();
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        for version in ["1", "2"] {
+            let (name, uid) = (format!("shop-{version}"), format!("u{version}"));
+            let (version, resource_version) = (version.to_owned(), "1".to_owned());
+            index.put_part(
+                key.clone(),
+                PartMeta {
+                    kind: PartKind::ConfigMap,
+                    name,
+                    uid,
+                    resource_version,
+                    version,
+                    part: None,
+                    parts: None,
+                    prune: false,
+                    keep: None,
+                    created: 0,
+                    terminating: false,
+                },
+            );
+        }
+        index.put_config(config);
+        index.put_pod(pod);
+        let silence = Duration::from_mins(1);
+        let controller = Arc::new(Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default()));
+        controller.begin();
+        for _ in 0..times {
+            // Errors of other calls are none of the status.
+            let _ = Box::pin(controller.reconcile(&key)).await;
+        }
+        let stored = stored.lock().unwrap();
+        stored.clone()
+    }
+
+    #[tokio::test]
+    async fn where_the_status_is_refused_the_smallest_one_takes_pods_back() {
+        let whole = reconciled(|_| false, 1).await;
+        assert!(whole[0]["status"]["releases"].is_array(), "{whole:?}");
+        let written = reconciled(|status| status["releases"].is_array(), 5).await;
+        let status = &written.last().unwrap()["status"];
+        assert_eq!(
+            (&status["rollout"]["stage"], &status["rollout"]["threshold"]),
+            (&json!("Leaving"), &Value::Null),
+            "{written:?}"
+        );
+        let said =
+            status["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == "StatusComplete");
+        let said = &said.unwrap()["message"];
+        assert!(said.as_str().unwrap().ends_with("policy example denied request: no such releases"), "{said}");
     }
 }

@@ -56,7 +56,7 @@ mod tests {
         let source = ConfigSource::new("shop", serde_json::from_value(all).unwrap());
         let text = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
         let secret_type = if kind == PartKind::Secret { "kubernetes.io/tls".to_owned() } else { String::new() };
-        let origin = Origin { url: "live".to_owned(), ..origin(OriginKind::Secret, &ObjectMeta::default()) };
+        let origin = Origin { url: "live".into(), ..origin(OriginKind::Secret, &ObjectMeta::default()) };
         let contents = contents_of(Some(text), None);
         read(&source, Object { secret_type, contents, ..Object::of(kind, origin) })
     }

@@ -85,11 +85,11 @@ impl Remote for Git {
         let Some(Commit { id, time, signer, files }) = self.fetched().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
-            url: self.from.url.clone(),
-            revision: id.clone(),
-            path: self.from.path.clone(),
+            url: self.from.url.as_str().into(),
+            revision: id.as_str().into(),
+            path: self.from.path.as_str().into(),
             time: Some(Time(time)),
-            signer,
+            signer: signer.map(Into::into),
         };
         let contents =
             keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;

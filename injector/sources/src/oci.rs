@@ -88,9 +88,9 @@ impl Remote for Oci {
         let Some(Artifact { digest, created, files }) = self.pulled().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
-            url: self.from.url.clone(),
-            revision: digest.clone(),
-            path: self.from.path.clone(),
+            url: self.from.url.as_str().into(),
+            revision: digest.as_str().into(),
+            path: self.from.path.as_str().into(),
             time: created.map(Time),
             signer: None,
         };

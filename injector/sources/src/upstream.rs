@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use nudge_api::{Origin, OriginKind, PartKind};
+use nudge_api::{Origin, OriginKind, PartKind, Text};
 use nudge_core::versions::{Contents, contents_of};
 
 use crate::follow::{Seen, follow};
@@ -47,9 +47,9 @@ impl Object {
 }
 
 pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
-    let own = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (url, revision) = (own(&meta.name), own(&meta.resource_version));
-    Origin { kind, url, revision, path: String::new(), time: None, signer: None }
+    let url = meta.name.as_deref().unwrap_or_default().into();
+    let revision = meta.resource_version.as_deref().unwrap_or_default().into();
+    Origin { kind, url, revision, path: Text::default(), time: None, signer: None }
 }
 
 /// Follows the object.

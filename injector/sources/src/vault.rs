@@ -273,9 +273,9 @@ impl Remote for Vault {
         self.known = version;
         let origin = Origin {
             kind: OriginKind::Vault,
-            url: self.spec.address.clone(),
-            revision: version.map_or_else(String::new, |version| version.to_string()),
-            path: format!("{}/{}", kv.mount, kv.path),
+            url: self.spec.address.as_str().into(),
+            revision: version.map(|version| version.to_string()).unwrap_or_default().into(),
+            path: format!("{}/{}", kv.mount, kv.path).into(),
             time: created,
             signer: None,
         };

@@ -67,6 +67,32 @@ fn has_reason(kind: &'static str, reason: &'static str) -> impl Fn(&VersionedCon
     move |status| condition(status, kind).1 == reason
 }
 
+/// Whoever may create ConfigMaps writes what the schema of the status refuses.
+#[tokio::test]
+async fn what_stands_in_the_annotations_of_a_version_stops_no_rollout() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("annotated").await?;
+    config(&space, "shop", json!({})).await?;
+    version(&space, "shop", "1", "one").await?;
+    status(&space, "shop", "1 is current", is_current("1")).await?;
+    let url = format!("https://git.example.com/{}", "x".repeat(600));
+    let origins = [
+        json!({"kind": "Git", "url": url, "revision": "r".repeat(300)}),
+        json!({"kind": "Git", "url": "u", "time": "-000001-01-01T00:00:00Z"}),
+    ];
+    for (origin, name) in origins.iter().zip(["2", "3"]) {
+        let mut part = part("shop", name, &format!("shop-{name}"), &json!({"key": name}));
+        part["metadata"]["annotations"] = json!({"nudge.dev/origin": origin.to_string()});
+        create_part::<ConfigMap>(&space, part).await?;
+    }
+    set_current(&space, "shop", "3").await?;
+    let moved = status(&space, "shop", "3 is current", is_current("3")).await?;
+    let kept = moved.version("2").and_then(|version| version.origin.as_ref()).context("2 has an origin")?;
+    assert!(kept.url.starts_with("https://git.example.com/xxx") && kept.url.ends_with('…'), "{kept:?}");
+    assert_eq!(moved.version("3").and_then(|version| version.origin.as_ref()), None);
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_first_complete_version_becomes_current_and_the_next_when_it_is_named() -> Result<()> {
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };

@@ -105,6 +105,8 @@ pub(super) fn with_conditions(
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
     set(ConditionType::Suspect, suspect.as_ref().map(|_| true), Reason::Suspect, &suspect.unwrap_or_default());
+    // It is said where the status is written.
+    set(ConditionType::StatusComplete, None, Reason::StatusRefused, "");
     // An edit of spec does not change what other conditions say, and a client that waits for one (kubectl wait) ignores an older generation.
     for condition in &mut status.conditions {
         condition.observed_generation = generation;

@@ -25,7 +25,7 @@ use crate::pods::{Report, ReportState};
 use crate::requester::Requesters;
 use crate::rollout::{Evidence, Now, Restarts, Subjects, to_publish};
 
-fn at(second: i64) -> Time {
+pub(super) fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Fixture {
     pub(super) config: VersionedConfig,
     parts: Vec<Arc<PartMeta>>,
     pub(super) facts: Facts,
-    pods: Vec<Arc<PodState>>,
+    pub(super) pods: Vec<Arc<PodState>>,
     evidence: Evidence,
     pub(super) rules: RulesState<'static>,
     pub(super) verdicts: Verdicts,

@@ -26,9 +26,12 @@ mod prune;
 mod publish;
 mod publish_secret;
 mod requested;
+#[cfg(test)]
+mod schema_tests;
 mod seal;
 mod seal_check;
 mod secret_type;
+mod smallest;
 mod source_name;
 
 pub use author::{AUTHOR_BYTES, author, made_by};
@@ -47,4 +50,5 @@ pub use publish_secret::{SecretData, SecretPublication, SecretWanted, published_
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};
 pub use secret_type::is_configuration;
+pub use smallest::smallest;
 pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};

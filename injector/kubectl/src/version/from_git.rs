@@ -96,8 +96,8 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
         };
         let Commit { id, time, signer, files } = fetched.map_err(|error| failure(message(&error)))?;
         content.add_files(false, files).map_err(|error| failure(error.to_string()))?;
-        let (url, path) = (place.url.to_string(), place.path.clone());
-        origins.push(Origin { kind: OriginKind::Git, url, revision: id, path, time: Some(Time(time)), signer });
+        let (url, path, signer) = (place.url.to_string().into(), place.path.as_str().into(), signer.map(Into::into));
+        origins.push(Origin { kind: OriginKind::Git, url, revision: id.into(), path, time: Some(Time(time)), signer });
     }
     Ok(origins)
 }

@@ -110,9 +110,9 @@ pub(crate) async fn add(content: &mut Content, from: &FromOci) -> Result<Option<
             content.add_files(false, files).map_err(|error| Failure::new(failure(error.to_string())))?;
             Ok(Some(Origin {
                 kind: OriginKind::Oci,
-                url: located.reference.to_string(),
-                revision: digest,
-                path: located.path.clone(),
+                url: located.reference.to_string().into(),
+                revision: digest.into(),
+                path: located.path.as_str().into(),
                 time: created.map(Time),
                 signer: None,
             }))

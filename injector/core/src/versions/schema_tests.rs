@@ -1,0 +1,201 @@
+//! Whatever users write: each status that is decided is valid by the schema of the CRD, or the API server would refuse it for ever.
+
+use std::sync::{Arc, LazyLock};
+
+use jsonschema::Validator;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{OnFailure, Origin, Override, Reason, Step, StepSelector, VersionedConfigStatus, crd};
+use nudge_protocol::{ConfigName, VersionName};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::decide_tests::Fixture;
+use super::smallest;
+use crate::keys::PodUid;
+use crate::pods::{PodState, Report, ReportState};
+use crate::requester::Requester;
+
+/// The schema of the status as the API server reads it: with bounds of integers, which it takes from their formats.
+static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
+    let crd = serde_json::to_value(crd()).unwrap();
+    let mut schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"].clone();
+    bound(&mut schema);
+    jsonschema::options().should_validate_formats(true).build(&schema).unwrap()
+});
+
+fn bound(schema: &mut Value) {
+    let bounds = match schema["format"].as_str() {
+        Some("int32") => Some((json!(i32::MIN), json!(i32::MAX))),
+        Some("int64") => Some((json!(i64::MIN), json!(i64::MAX))),
+        _ => None,
+    };
+    let Some(fields) = schema.as_object_mut() else { return };
+    if let Some((least, most)) = bounds {
+        fields.entry("minimum").or_insert(least);
+        fields.entry("maximum").or_insert(most);
+    }
+    for (name, value) in fields {
+        match name.as_str() {
+            "properties" => value.as_object_mut().unwrap().values_mut().for_each(bound),
+            "items" | "additionalProperties" => bound(value),
+            _ => {}
+        }
+    }
+}
+
+fn check(status: &VersionedConfigStatus) -> Result<(), TestCaseError> {
+    let json = serde_json::to_value(status).unwrap();
+    let faults: Vec<String> =
+        SCHEMA.iter_errors(&json).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+    prop_assert!(faults.is_empty(), "{faults:?}");
+    Ok(())
+}
+
+/// What a user may write into an annotation, a reason or a name.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        ".{0,40}",
+        "\\PC{0,40}",
+        (1_usize..700).prop_map(|length| "x".repeat(length)),
+        (1_usize..400).prop_map(|length| "\u{1f9e8}".repeat(length)),
+    ]
+}
+
+fn time() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just("-000001-01-01T00:00:00Z"),
+        Just("0000-01-01T00:00:00+12:00"),
+        Just("9999-12-31T23:59:59-12:00"),
+        Just("2026-11-26T10:00:00.123456789+01:00"),
+        Just("yesterday"),
+    ]
+    .prop_map(Value::from)
+}
+
+prop_compose! {
+    /// The annotation `nudge.dev/origin`.
+    fn origin()(kind in prop_oneof![Just("Git"), Just("OCI"), Just("Secret"), Just("Any")], texts in vec(text(), 3), signer in option::of(text()), time in option::of(time())) -> String {
+        let [url, revision, path] = &texts[..] else { unreachable!("three were asked for") };
+        let mut origin = json!({"kind": kind, "url": url, "revision": revision, "path": path});
+        if let Some(signer) = signer {
+            origin["signer"] = signer.into();
+        }
+        if let Some(time) = time {
+            origin["time"] = time;
+        }
+        origin.to_string()
+    }
+}
+
+/// What happens to a config.
+#[derive(Clone, Debug)]
+enum Act {
+    /// A version is created, with this origin.
+    Create(String),
+    /// A version is asked for, by this user.
+    Use(usize, String),
+    /// And for all pods at once.
+    Override(usize, String),
+    /// A step has a selector with this label.
+    Select(String),
+    Hold(OnFailure),
+    /// Pods report this of what they are assigned.
+    Report(Option<Reason>, String),
+    Wait(i64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    const REASONS: &[Reason] =
+        &[Reason::CheckRefused, Reason::CantApply, Reason::NoHandler, Reason::NotFound, Reason::Pending];
+    prop_oneof![
+        3 => origin().prop_map(Act::Create),
+        3 => (0_usize..4, text()).prop_map(|(version, user)| Act::Use(version, user)),
+        1 => (0_usize..4, text()).prop_map(|(version, reason)| Act::Override(version, reason)),
+        1 => "[a-z]{1,63}".prop_map(Act::Select),
+        1 => prop_oneof![Just(OnFailure::Rollback), Just(OnFailure::Pause)].prop_map(Act::Hold),
+        4 => (option::of(proptest::sample::select(REASONS)), text()).prop_map(|(reason, message)| Act::Report(reason, message)),
+        3 => (1_i64..900).prop_map(Act::Wait),
+    ]
+}
+
+/// Reports what the pods run, and how that went.
+fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
+    let target =
+        fixture.config.status.as_ref().and_then(|status| status.target.clone().or_else(|| status.current.clone()));
+    let versions = vec![(ConfigName::new("shop").unwrap(), target.and_then(|version| VersionName::new(&version).ok()))];
+    let state = reason.map_or(ReportState::Acknowledged, |reason| ReportState::of(reason.explained(message)));
+    fixture.pods = (0..24)
+        .map(|number| {
+            Arc::new(PodState {
+                uid: PodUid::new(&format!("0af7651c-d43b-41d5-8e2f-{number:012x}")).unwrap(),
+                name: format!("web-{number}"),
+                workload: format!("StatefulSet/{}", message.get(..40).unwrap_or("web")),
+                ready: reason.is_none(),
+                was_ready: true,
+                running: true,
+                report: Some(Report { versions: versions.clone(), state: state.clone(), at: None }),
+                ..PodState::default()
+            })
+        })
+        .collect();
+}
+
+fn done(fixture: &mut Fixture, act: &Act, created: &mut usize) {
+    let name = |number: usize| format!("v{number}");
+    match act {
+        Act::Create(origin) => {
+            *created += 1;
+            fixture.add(&name(*created));
+            let facts = fixture.facts.values_mut().find(|facts| facts.uid.ends_with(&name(*created)));
+            facts.expect("it was added").origin = Origin::read(origin);
+        }
+        Act::Use(number, user) => {
+            fixture.config.spec.current = Some(name(*number));
+            let requester = Requester::new(user, Timestamp::from_second(1_790_000_000).unwrap());
+            (fixture.requesters.current, fixture.requesters.overridden) = (Some(requester.clone()), Some(requester));
+        }
+        Act::Override(number, reason) => {
+            let reason = reason.chars().take(256).collect();
+            fixture.config.spec.rollout.overridden = Some(Override { version: name(*number), reason });
+        }
+        Act::Select(value) => {
+            let selector = StepSelector { match_labels: [("zone".to_owned(), value.clone())].into() };
+            let pods = nudge_api::Pods::Share("50%".to_owned());
+            fixture.config.spec.rollout.steps.insert(0, Step { selector: Some(selector), ..Step::of(pods) });
+            fixture.config.spec.rollout.steps.truncate(8);
+        }
+        Act::Hold(on_failure) => fixture.config.spec.rollout.on_failure = *on_failure,
+        Act::Report(reason, message) => report(fixture, *reason, message),
+        Act::Wait(seconds) => fixture.now += seconds,
+    }
+    let generation = fixture.config.metadata.generation.get_or_insert_default();
+    *generation += 1;
+}
+
+proptest! {
+    #[test]
+    fn every_status_is_valid_by_the_schema(acts in vec(act(), 1..25)) {
+        let mut fixture = Fixture::new(None).with("v0");
+        report(&mut fixture, None, "");
+        let mut created = 0;
+        for act in &acts {
+            done(&mut fixture, act, &mut created);
+            let stored = fixture.config.status.clone().unwrap_or_default();
+            let decided = fixture.step().status;
+            check(&decided)?;
+            check(&smallest(&stored, &decided, "refused", &decided.rollout.began_at.clone().unwrap_or_else(|| super::decide_tests::at(1))))?;
+        }
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_the_api_server_refuses() {
+    let refused = |status: Value| SCHEMA.iter_errors(&status).next().is_some();
+    let origin = |more: Value| json!({"versions": [{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1, "origin": more}]});
+    assert!(!refused(origin(json!({"kind": "Git", "url": "u", "time": "2026-11-26T10:00:00Z"}))));
+    assert!(refused(origin(json!({"kind": "Git", "url": "u".repeat(513)}))));
+    assert!(refused(origin(json!({"kind": "Git", "url": "u", "time": "-000001-01-01T00:00:00Z"}))));
+    assert!(refused(json!({"observedGeneration": "1"})));
+}

@@ -1,0 +1,88 @@
+//! The smallest status that carries a decision, for the case that the API server refuses the whole one.
+//!
+//! The status is where the assignment of pods stands, so a text that somebody wrote, or an admission policy of the cluster, must not keep a
+//! bad version from its way back.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{
+    ConditionType, Reason, RolloutStatus, VersionedConfigStatus, condition, find_condition, set_condition,
+};
+
+/// What `decided` changes of `stored`, which the API server has accepted: what pods are assigned, which versions are in use, and the conditions,
+/// one of which says why the rest is missing. All else stays as it is stored.
+pub fn smallest(
+    stored: &VersionedConfigStatus,
+    decided: &VersionedConfigStatus,
+    cause: &str,
+    now: &Time,
+) -> VersionedConfigStatus {
+    let mut versions = decided.versions.clone();
+    versions.retain(|version| decided.holds(&version.version) || stored.version(&version.version).is_some());
+    for version in &mut versions {
+        version.origin = stored.version(&version.version).and_then(|stored| stored.origin.clone());
+    }
+    let mut status = VersionedConfigStatus {
+        versions,
+        retired: stored.retired.clone(),
+        invalid: stored.invalid.clone(),
+        releases: stored.releases.clone(),
+        background: stored.background.clone(),
+        rollout: RolloutStatus { watch: None, evidence: None, ..decided.rollout.clone() },
+        ..decided.clone()
+    };
+    let message = format!(
+        "releases, versions that are not in use and other details are left out, because the API server refused them: {cause}"
+    );
+    let generation = status.observed_generation;
+    // It keeps its time.
+    status.conditions.extend(find_condition(&stored.conditions, ConditionType::StatusComplete).cloned());
+    set_condition(
+        &mut status.conditions,
+        condition(ConditionType::StatusComplete, false, Reason::StatusRefused, message, generation, now),
+    );
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{Release, VersionState, VersionStatus};
+
+    use super::*;
+
+    fn at(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    fn version(name: &str) -> VersionStatus {
+        let (version, state, parts) = (name.to_owned(), VersionState::Available, Vec::new());
+        let origin = nudge_api::Origin::read(r#"{"kind": "Git", "url": "https://git.example.com/shop"}"#);
+        VersionStatus { version, state, parts, keys: 1, bytes: 1, sealed_at: None, consent: None, origin }
+    }
+
+    #[test]
+    fn it_assigns_what_was_decided_and_leaves_the_rest() {
+        let stored = VersionedConfigStatus {
+            current: Some("1".to_owned()),
+            versions: vec![version("1"), version("old")],
+            releases: vec![Release::new("1", None, at(1))],
+            ..VersionedConfigStatus::default()
+        };
+        let mut decided = VersionedConfigStatus {
+            target: Some("2".to_owned()),
+            versions: vec![version("1"), version("old"), version("2"), version("unused")],
+            ..stored.clone()
+        };
+        (decided.rollout.revision, decided.rollout.threshold) = (7, 1 << 31);
+        decided.releases.push(Release::new("2", Some("1".to_owned()), at(2)));
+        let written = smallest(&stored, &decided, "a policy", &at(3));
+        let names: Vec<_> =
+            written.versions.iter().map(|version| (&*version.version, version.origin.is_some())).collect();
+        assert_eq!(names, [("1", true), ("old", true), ("2", false)]);
+        assert_eq!((&written.rollout, &written.target), (&decided.rollout, &decided.target));
+        assert_eq!(written.releases, stored.releases);
+        let said = find_condition(&written.conditions, ConditionType::StatusComplete).unwrap();
+        assert!(said.status == "False" && said.message.ends_with("refused them: a policy"), "{}", said.message);
+        // The same decision once more changes nothing.
+        assert_eq!(smallest(&written, &decided, "a policy", &at(9)), written);
+    }
+}
