@@ -67,7 +67,7 @@ fn has_reason(kind: &'static str, reason: &'static str) -> impl Fn(&VersionedCon
     move |status| condition(status, kind).1 == reason
 }
 
-/// Whoever may create ConfigMaps writes what the schema of the status refuses.
+/// A user who may create ConfigMaps writes what the schema of the status refuses.
 #[tokio::test]
 async fn what_stands_in_the_annotations_of_a_version_stops_no_rollout() -> Result<()> {
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
