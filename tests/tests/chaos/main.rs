@@ -11,10 +11,16 @@ mod proxy;
 mod schedule;
 mod settings;
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use crate::check::Report;
+use crate::check::planted::Planted;
 use crate::settings::Settings;
+
+/// A run that has everything that is looked at.
+const LONG: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_see_what_they_are_assigned_whatever_happens() -> Result<()> {
@@ -26,9 +32,12 @@ async fn applications_see_what_they_are_assigned_whatever_happens() -> Result<()
     let Some(history) = driver::run(&settings).await? else { return Ok(()) };
     let report = Report::of(&history);
     eprintln!("{report}");
-    let unfound = check::planted::unfound(&history);
+    let Planted { unfound, unplanted } = Planted::of(&history);
+    eprintln!("defects without a place in this history: {unplanted:?}");
     ensure!(report.violations.is_empty(), "seed {}: {report}", settings.seed);
     ensure!(report.is_decided(), "seed {}: too much can't be decided: {report}", settings.seed);
     ensure!(unfound.is_empty(), "seed {}: the checker does not find {unfound:?} once planted", settings.seed);
+    // A short run may lack a rollout of some kind; a long one has them all.
+    ensure!(unplanted.is_empty() || settings.lasts < LONG, "seed {}: nowhere to plant {unplanted:?}", settings.seed);
     Ok(())
 }

@@ -32,14 +32,30 @@ const PLANTS: [(&str, Property, Plant); 14] = [
     ("a secret in a log", Property::Secret, leak),
 ];
 
-/// The defects that are not found in this history, once planted.
-pub(crate) fn unfound(history: &History) -> Vec<&'static str> {
-    let found = |property: Property, planted: &History| {
-        Report::of(planted).violations.iter().any(|finding| finding.property == property)
-    };
-    let missed =
-        PLANTS.iter().filter(|(_, property, plant)| !plant(history).is_some_and(|planted| found(*property, &planted)));
-    missed.map(|(name, ..)| *name).collect()
+/// What became of the defects.
+#[derive(Debug, Default)]
+pub(crate) struct Planted {
+    /// Those that are not found once they are planted.
+    pub(crate) unfound: Vec<&'static str>,
+    /// Those for which the history has no place.
+    pub(crate) unplanted: Vec<&'static str>,
+}
+
+impl Planted {
+    /// Plants each of them into this history.
+    pub(crate) fn of(history: &History) -> Self {
+        let mut all = Self::default();
+        for (name, property, plant) in PLANTS {
+            let Some(planted) = plant(history) else {
+                all.unplanted.push(name);
+                continue;
+            };
+            if Report::of(&planted).violations.iter().all(|finding| finding.property != property) {
+                all.unfound.push(name);
+            }
+        }
+        all
+    }
 }
 
 fn sorted(mut events: Vec<Event>) -> History {
@@ -249,11 +265,11 @@ fn way_back(history: &History) -> Option<History> {
             let reads = pod.reads.iter().filter(|read| read.how == How::Endpoint);
             let all: Vec<_> = reads.filter_map(|read| Some((read, version_in(read.values, config)?))).collect();
             let (last, newest) = all.last()?;
-            let (old, version) = all.iter().find(|(_, version)| version != newest)?;
-            // One that was not assigned again.
             let assigned = pod.assigned(config);
-            let since = assigned.iter().position(|one| one.version == Some(newest))?;
-            assigned[since..].iter().all(|one| one.version != Some(version)).then_some(())?;
+            let since = assigned.iter().rposition(|one| one.version == Some(newest) && one.at <= last.at)?;
+            // One that was not assigned again.
+            let is_over = |version: &str| assigned[since..].iter().all(|one| one.version != Some(version));
+            let (old, _) = all.iter().find(|(_, version)| version != newest && is_over(version))?;
             let values = old.values.clone();
             let what = What::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
             Some(sorted([history.events.clone(), vec![Event { at: last.at + 1, what }]].concat()))

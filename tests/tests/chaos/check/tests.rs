@@ -6,7 +6,7 @@ use nudge_api::{Phase, Reason, RolloutFailure, RolloutStage, RolloutStatus, Vers
 use nudge_tests::cluster::assigned::ALL;
 
 use super::belongs::unplaced;
-use super::planted::unfound;
+use super::planted::Planted;
 use super::{Property, Report};
 use crate::history::{Event, Harms, History, How, Pod, Stored, Time, Values, What};
 
@@ -164,12 +164,13 @@ fn who_was_not_notified_of_what_it_has_is_not_placed() {
 
 #[test]
 fn each_planted_defect_is_found() {
-    assert_eq!(unfound(&healthy()), Vec::<&str>::new());
+    let planted = Planted::of(&healthy());
+    assert!(planted.unfound.is_empty() && planted.unplanted.is_empty(), "{planted:?}");
 }
 
 #[test]
 fn in_a_history_of_nothing_no_defect_is_found() {
-    assert!(!unfound(&History::default()).is_empty());
+    assert!(!Planted::of(&History::default()).unplanted.is_empty());
     assert!(!Report::of(&History::default()).violations.iter().any(|_| true));
 }
 
