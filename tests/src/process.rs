@@ -1,5 +1,6 @@
 //! A child process that can't outlive the test that started it.
 
+use std::ffi::OsStr;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
@@ -17,6 +18,14 @@ const GRACE: Duration = Duration::from_secs(3);
 pub struct Process {
     child: Child,
     name: String,
+}
+
+/// A command that gets its share of the processors before the tests do, which share them with dozens of others: those of a real server are its
+/// own. Only root may do that; others run it all the same.
+pub fn urgent(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "-5"]).arg(program);
+    command
 }
 
 impl Process {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use crate::cluster::mark::mark;
 use crate::cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 use crate::cluster::servers::ISSUER;
 use crate::cluster::{Cluster, Identity, Options, Space, Wire};
+use crate::process::urgent;
 use crate::{Balancer, Process, binary, eventually, ports};
 
 /// The namespace of the control plane.
@@ -301,7 +302,7 @@ impl<'a> Installation<'a> {
             Some(program) => program,
             None => binary::injector()?,
         };
-        let mut command = Command::new(program);
+        let mut command = urgent(program);
         command.arg("serve").env("KUBECONFIG", &file);
         command
             .args(["--identity", name, "--certificate-names", "127.0.0.1,localhost"])

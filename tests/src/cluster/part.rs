@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use nix::sys::signal::Signal;
 
+use crate::process::urgent;
 use crate::{Process, eventually};
 
 /// How long a server may take to end in good order. An API server that waits for its watches takes longer than anyone wants.
@@ -52,9 +53,8 @@ impl Part {
     pub(super) fn start(&mut self) -> Result<()> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.with_context(|| format!("can't open {}", self.log.display()))?;
-        // The processors are shared with all tests, as those of a real server are not. Only root may do this; others start it all the same.
-        let mut command = Command::new("nice");
-        command.args(["-n", "-5"]).arg(&self.program).args(&self.arguments).process_group(self.group);
+        let mut command = urgent(&self.program);
+        command.args(&self.arguments).process_group(self.group);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.process = Some(Process::spawn(self.name, &mut command)?);
         Ok(())
