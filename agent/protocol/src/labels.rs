@@ -39,6 +39,9 @@ pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// The same of `spec.rollout.override`.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
+/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.current` names, if it has failed. The webhook
+/// replaces it by when and by whom that was asked, with an HMAC.
+pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
 /// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves it alone until the annotation is taken away. Who

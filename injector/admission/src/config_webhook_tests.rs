@@ -124,7 +124,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     }
     // Who changes something else is not asked.
     let mut paused = one.clone();
-    paused["spec"]["rollout"]["paused"] = json!(true);
+    paused["spec"]["rollout"]["bakeSeconds"] = json!(1);
     let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&paused));
     assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
     let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", "2h")));

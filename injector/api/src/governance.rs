@@ -1,5 +1,5 @@
-//! What keeps a version from pods although nothing is wrong with it: approval, windows, a freeze; and the metrics that it is judged by. All of
-//! these are guarded: who may not `override` the config can only make them stricter.
+//! What keeps a version from pods although nothing is wrong with it: approval, windows, a hold; and the metrics that it is judged by. A user who
+//! may not `override` the config can only make these stricter, except for a hold that is not protected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -58,16 +58,31 @@ pub enum Day {
     Sun,
 }
 
-/// No version goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// No version begins or goes on. What pods run already is judged, and goes back if it is bad.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Freeze {
-    /// Until then; when absent, until the freeze is removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Time>,
+pub struct Hold {
     /// Why.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
+    /// When the hold ends; when absent, it ends when it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_time: Option<Time>,
+    /// Protects the hold: to set this field, and then to remove or shorten the hold, a user needs the verb `override` on the config.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protected: bool,
+}
+
+/// No version of the namespaces begins or goes on. What pods run already is judged, and goes back if it is bad.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyHold {
+    /// Why.
+    #[schemars(length(min = 1, max = 256))]
+    pub reason: String,
+    /// When the hold ends; when absent, it ends when it is removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_time: Option<Time>,
 }
 
 /// A number that a version is judged by in each step and in the bake. It is asked for twice: of the pods with the version, and of those

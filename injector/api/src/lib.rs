@@ -25,7 +25,7 @@ pub use crd::{
     analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
     source_crd, source_crd_yaml,
 };
-pub use governance::{Analysis, Approval, Day, Freeze, Prometheus, SecretRef, Window};
+pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
 pub use origin::{Origin, OriginKind};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};

@@ -127,8 +127,8 @@ pub enum ReleaseOutcome {
     Left,
     /// The version was the previous one, and pods returned to it because it was requested.
     Returned,
-    /// The version failed and the move stands still (onFailure: Pause). It has ended once somebody has acted.
-    Paused,
+    /// The version failed and the move stands still (onFailure: Hold). It has ended once somebody has acted.
+    Held,
 }
 
 impl ReleaseOutcome {
@@ -139,7 +139,7 @@ impl ReleaseOutcome {
             Self::RolledBack => "RolledBack",
             Self::Left => "Left",
             Self::Returned => "Returned",
-            Self::Paused => "Paused",
+            Self::Held => "Held",
         }
     }
 }

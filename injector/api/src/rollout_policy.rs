@@ -6,7 +6,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::governance::{Approval, Freeze, Window};
+use super::governance::{Approval, PolicyHold, Window};
 
 /// When versions of all configs of some namespaces may go on, and who must agree. It is added to what the configs say themselves: whichever is
 /// stricter counts.
@@ -19,8 +19,8 @@ use super::governance::{Approval, Freeze, Window};
     doc = "When versions of the configs of some namespaces may go on, and who must agree; beside what the configs say themselves.",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Frozen","type":"string","jsonPath":".spec.freeze.reason","description":"Why no version goes on."}"#,
-    printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.freeze.until","description":"When the freeze ends."}"#,
+    printcolumn = r#"{"name":"Hold","type":"string","jsonPath":".spec.hold.reason","description":"Why no version goes on."}"#,
+    printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.hold.untilTime","description":"When the hold ends."}"#,
     printcolumn = r#"{"name":"Approvals","type":"integer","jsonPath":".spec.requireApproval.required","description":"How many users must approve a version."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -28,9 +28,9 @@ use super::governance::{Approval, Freeze, Window};
 pub struct RolloutPolicySpec {
     /// The namespaces, by their labels. An empty selector selects all of them.
     pub namespace_selector: NamespaceSelector,
-    /// No version goes on.
+    /// No version begins or goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub freeze: Option<Freeze>,
+    pub hold: Option<PolicyHold>,
     /// When versions may go on. When empty, at any time that the configs allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_policy_says_which_namespaces_it_is_about() {
         let spec = |spec: Value| serde_json::from_value::<RolloutPolicySpec>(spec);
-        assert!(spec(json!({"freeze": {"reason": "x"}})).is_err());
+        assert!(spec(json!({"hold": {"reason": "x"}})).is_err());
         assert!(spec(json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}})).is_err());
         let empty = spec(json!({"namespaceSelector": {}})).unwrap();
         assert_eq!(empty, RolloutPolicySpec::default());

@@ -94,7 +94,7 @@ pub enum Phase {
     Progressing,
     /// Pods are being moved back.
     RollingBack,
-    /// The target failed and everything is back on the version before. It is not tried again until the spec changes.
+    /// The target failed and everything is back on the version before.
     Failed,
 }
 
@@ -303,9 +303,9 @@ pub struct RolloutStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
-    /// AwaitingApproval, OutsideWindow, Frozen or PoliciesUnknown.
+    /// AwaitingApproval, OutsideWindow, OnHold or PoliciesUnknown.
     pub reason: Reason,
-    /// When that ends, if it ends by itself: when the next window opens, or the freeze ends.
+    /// When that ends, if it ends by itself: when the next window opens, or the hold ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
 }
@@ -428,13 +428,17 @@ pub struct BackgroundStatus {
 pub struct RolloutFailure {
     /// The version.
     pub version: String,
-    /// The generation of the spec that asked for it. It is not tried again before that changes.
-    pub generation: i64,
+    /// Stands for its content, which alone failed: 48 hex digits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// The last request to retry it before it failed. It is tried again after a later one, or after spec.current had another value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Time>,
     /// Why: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
     pub reason: Reason,
     /// A message that names the pod.
     pub message: String,
-    /// The reason of spec.rollout.override, where it asked for the version. The version is not tried again while the override says the same.
+    /// The reason of spec.rollout.override, where it asked for the version. Another reason asks for it anew.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
 }

@@ -6,7 +6,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::governance::{Analysis, Approval, Freeze, Window};
+use super::governance::{Analysis, Approval, Hold, Window};
 use super::status::{PartKind, VersionedConfigStatus};
 use super::validation::ValidationRule;
 
@@ -155,8 +155,6 @@ pub struct RolloutSpec {
     #[schemars(range(min = 0, max = 600))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_spread_seconds: Option<u32>,
-    /// Holds the rollout where it is.
-    pub paused: bool,
     /// Assigns a version to all pods at once, without steps, approval or a window. It counts while `version` is what spec.current says. To set
     /// it, a user needs the verb `override` on the config.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
@@ -169,9 +167,9 @@ pub struct RolloutSpec {
     #[schemars(length(max = 16))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// No version goes on, whatever the windows say.
+    /// No version begins or goes on, whatever the windows say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub freeze: Option<Freeze>,
+    pub hold: Option<Hold>,
     /// The numbers that a version is judged by beside the health of pods.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -189,11 +187,10 @@ impl Default for RolloutSpec {
             tolerance: None,
             on_failure: OnFailure::default(),
             rollback_spread_seconds: None,
-            paused: false,
             overridden: None,
             approval: None,
             windows: Vec::new(),
-            freeze: None,
+            hold: None,
             analysis: Vec::new(),
         }
     }
@@ -324,7 +321,7 @@ pub enum OnFailure {
     #[default]
     Rollback,
     /// The rollout stops where it is.
-    Pause,
+    Hold,
 }
 
 /// What happens to workloads that use the published ConfigMap or Secret without an agent.

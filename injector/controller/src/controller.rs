@@ -404,6 +404,8 @@ pub(crate) mod tests {
         let seen = Observation {
             spec: &RolloutSpec::default(),
             generation: 1,
+            named: Some("1"),
+            digest: "sha256:0",
             requested: "1",
             at_once: None,
             requesters: &Requesters::default(),

@@ -113,7 +113,7 @@ impl Controller {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
         }
-        // A freeze may have been missed; the first version may need approval.
+        // A hold may have been missed; the first version may need approval.
         let goes_on = is_moved(&config) || config.status.as_ref().is_none_or(|status| status.current.is_none());
         if goes_on && braked.is_none() && self.index.doubts_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");

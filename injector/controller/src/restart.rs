@@ -83,9 +83,9 @@ impl Controller {
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
-        // A rollout to another version than spec.current, or a paused one, goes no further.
+        // A rollout to another version than spec.current goes no further.
         let left = config.spec.current.is_some() && config.spec.current != status.target;
-        if !back && (left || config.spec.rollout.paused) {
+        if !back && left {
             return Ok(Restarting::later());
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };

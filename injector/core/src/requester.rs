@@ -1,5 +1,5 @@
-//! Who asked for a version, as admission saw it: an annotation for `spec.current`, and one for
-//! `spec.rollout.override`.
+//! Who asked for a version, as admission saw it: an annotation for `spec.current`, one for `spec.rollout.override`, and one for another attempt with
+//! a version that failed.
 //!
 //! The webhook writes them and removes what users wrote there, and the controller believes no other: each has an HMAC under a key that only
 //! Nudge has, over the config, what was asked for, when, and by whom. So an old one says nothing about another version, and not that it was
@@ -26,6 +26,8 @@ pub const REQUESTER_BYTES: usize = USER_BYTES + 80;
 pub enum Asked<'a> {
     /// This version, in `spec.current`.
     Current(&'a str),
+    /// Another attempt with this version, by the annotation `nudge.dev/retry`.
+    Retry(&'a str),
     /// A version for all pods at once, in `spec.rollout.override`.
     Override {
         /// The version.
@@ -51,6 +53,8 @@ pub struct Requesters {
     pub current: Option<Requester>,
     /// Who set `spec.rollout.override`.
     pub overridden: Option<Requester>,
+    /// Who asked last for another attempt with the version that `spec.current` names.
+    pub retry: Option<Requester>,
 }
 
 impl Requester {
@@ -93,7 +97,13 @@ impl Requesters {
         Self {
             current: of(labels::REQUESTED_BY, spec.current.as_deref().map(Asked::Current)),
             overridden: of(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Asked::from)),
+            retry: of(labels::RETRY, spec.current.as_deref().map(Asked::Retry)),
         }
+    }
+
+    /// When somebody asked last for another attempt.
+    pub fn retry(&self) -> Option<Time> {
+        self.retry.as_ref().map(|requester| requester.at.clone())
     }
 }
 
@@ -110,6 +120,7 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
 fn message(namespace: &str, name: &str, asked: Asked<'_>, requester: &Requester) -> Vec<u8> {
     let (field, version, reason) = match asked {
         Asked::Current(version) => ("current", version, ""),
+        Asked::Retry(version) => ("retry", version, ""),
         Asked::Override { version, reason } => ("override", version, reason),
     };
     let at = requester.at.0.to_string();
@@ -161,7 +172,7 @@ mod tests {
             Requesters::of(&config, key).current
         };
         assert_eq!(says(&|_| {}, &key(1)), Some(alice()));
-        assert_eq!(says(&|config| config.spec.rollout.paused = true, &key(1)), Some(alice()), "something else");
+        assert_eq!(says(&|config| config.spec.rollout.bake_seconds = 1, &key(1)), Some(alice()), "something else");
         assert_eq!(says(&|config| config.spec.current = Some("3".into()), &key(1)), None);
         assert_eq!(says(&|config| config.spec.current = None, &key(1)), None);
         assert_eq!(says(&|config| config.metadata.namespace = Some("other".into()), &key(1)), None);

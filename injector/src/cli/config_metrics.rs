@@ -23,7 +23,7 @@ const TROUBLES: [(ConditionType, &str); 7] = [
 const WITHHELD: [Reason; 5] = [
     Reason::AwaitingApproval,
     Reason::OutsideWindow,
-    Reason::Frozen,
+    Reason::OnHold,
     Reason::PoliciesUnknown,
     Reason::AnalysisInconclusive,
 ];
@@ -120,7 +120,7 @@ mod tests {
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
                 "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "rollout": {"evidence": {"notWaitedFor": 2}}, "conditions": [
-                    {"type": "Ready", "status": "False", "reason": "Frozen", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                    {"type": "Ready", "status": "False", "reason": "OnHold", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
                     {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
@@ -132,7 +132,7 @@ mod tests {
             "configs{phase=\"Failed\"} 2",
             "configs{phase=\"Waiting\"} 0",
             "config_troubles{condition=\"Restarted\"} 3",
-            "configs_withheld{reason=\"Frozen\"} 3",
+            "configs_withheld{reason=\"OnHold\"} 3",
             "configs_withheld{reason=\"OutsideWindow\"} 0",
             "config_pods{state=\"failed\"} 3",
             "config_pods{state=\"not_waited_for\"} 6",

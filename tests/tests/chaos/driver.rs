@@ -90,9 +90,9 @@ async fn settle(fleet: &mut Fleet, round: u64) -> Result<()> {
     fleet.api_answers().await?;
     fleet.users_are_done().await?;
     for config in CONFIGS {
-        // A pause that was late has come after its end.
+        // A hold that was late has come after its end.
         let user = fleet.user.clone();
-        fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"paused": false}})).await });
+        fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"hold": null}})).await });
     }
     fleet.users_are_done().await?;
     if !fleet.finds_its_place(SETTLE).await? {

@@ -7,15 +7,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::{Phase, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{at_once, create_part};
+use nudge_tests::cluster::{Space, space};
 use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
+
+use crate::kubectl_nudge::scene::works;
 
 /// For a machine that has much else to do.
 const LONG: Duration = Duration::from_mins(2);
 const REQUESTED_BY: &str = "nudge.dev/requested-by";
 const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
+const RETRY: &str = "nudge.dev/retry";
 
 /// A config and who changes it.
 struct Shop {
@@ -107,7 +110,7 @@ async fn user(installation: &Installation<'_>, name: &str) -> Result<Client> {
 
 #[tokio::test]
 async fn every_outcome_leaves_its_record() -> Result<()> {
-    use ReleaseOutcome::{Current, Left, Paused, Returned, RolledBack};
+    use ReleaseOutcome::{Current, Held, Left, Returned, RolledBack};
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "tolerance": 0});
     let shop = Shop::new(installation, rollout).await?;
@@ -153,10 +156,14 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     ensure!(release.evidence.as_ref().is_some_and(|numbers| numbers.harmed == 1), "{release:?}");
     healed(&shop).await?;
 
-    // Alone, this would try 5 again.
-    shop.set(json!({"current": "6", "rollout": {"onFailure": "Pause"}})).await?;
+    is_tried_again_by_a_retry_alone(installation, &shop, "5").await?;
+    shop.wants("4").await?;
+    shop.ends("5", Left).await?;
+    shop.is_current("4").await?;
+
+    shop.set(json!({"rollout": {"onFailure": "Hold"}})).await?;
     harmed(&shop, "6", &pods).await?;
-    let release = shop.ends("6", Paused).await?;
+    let release = shop.ends("6", Held).await?;
     ensure!(release.ended_at.is_none() && release.reason == Some(Reason::PodNotReady), "{release:?}");
     healed(&shop).await?;
     shop.wants("4").await?;
@@ -171,6 +178,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
         ("3", Some("1"), Some(Left)),
         ("4", Some("1"), Some(Current)),
         ("5", Some("4"), Some(RolledBack)),
+        ("5", Some("4"), Some(Left)),
         ("6", Some("4"), Some(Left)),
     ];
     ensure!(outcomes(&all) == expected, "{:#?}", outcomes(&all));
@@ -187,6 +195,44 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     let lines: Vec<&str> =
         log.lines().filter(|line| line.contains(&shop.space.name) && line.contains("release ended")).collect();
     ensure!(lines.len() == expected.len() && lines.iter().all(|line| line.contains("audit")), "{lines:#?}");
+    Ok(())
+}
+
+/// Nothing else that changes in the spec asks for a version that failed. A retry does, by a user who may activate versions.
+async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
+    let is_failed = |status: &VersionedConfigStatus| {
+        let failure = status.rollout.failure.as_ref();
+        status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version == failed)
+    };
+    let before = shop.stands("it has failed", is_failed).await?.releases;
+    for rollout in
+        [json!({"hold": {"reason": "audit"}}), json!({"hold": null}), json!({"progressDeadlineSeconds": 601})]
+    {
+        shop.set(json!({"rollout": rollout})).await?;
+        let generation = shop.config().await?.metadata.generation;
+        let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
+        let after = shop.stands("the spec is seen", seen).await?;
+        ensure!(is_failed(&after) && after.releases == before, "{rollout}: {after:#?}");
+    }
+    // A user who may change the config, and not what it publishes.
+    let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "patch"]}]);
+    shop.space.grant("eve", rules, space::user("eve")).await?;
+    let eve = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
+    let eve: Api<VersionedConfig> = Api::namespaced(eve, &shop.space.name);
+    eventually(LONG, "the role is bound", async || eve.get("shop").await.ok().map(drop)).await?;
+    let retry = Patch::Merge(json!({"metadata": {"annotations": {RETRY: "now"}}}));
+    let refused = eve.patch("shop", &PatchParams::default(), &retry).await.err().context("eve may retry")?;
+    ensure!(refused.to_string().contains("may not set its annotation nudge.dev/retry"), "{refused}");
+    ensure!(shop.config().await?.status.is_some_and(|status| is_failed(&status) && status.releases == before));
+
+    let said = works(installation, &shop.space, &["retry", "shop"]).await?;
+    ensure!(said == format!("config shop: spec.current is {failed}\n"), "{said}");
+    let status = shop
+        .stands("it is tried again", |status| status.target.as_deref() == Some(failed) && status.rollout.step == 1)
+        .await?;
+    ensure!(status.releases.len() == before.len() + 1 && status.rollout.failure.is_none(), "{status:#?}");
+    let note = shop.annotation(RETRY).await?.context("no annotation")?;
+    ensure!(note.ends_with(" admin"), "{note}");
     Ok(())
 }
 

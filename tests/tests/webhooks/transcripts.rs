@@ -134,8 +134,8 @@ impl<'a> Stage<'a> {
                 };
                 self.stands(config, step, is).await
             }
-            ["paused", config] => {
-                let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "Paused");
+            ["held", config] => {
+                let is = |status: &VersionedConfigStatus| status.conditions.iter().any(|it| it.reason == "OnHold");
                 self.stands(config, step, is).await
             }
             ["source", name] => {

@@ -1,4 +1,4 @@
-//! Windows, freezes and policies on a real API server: what waits, why and until when; what goes on; and what does not wait.
+//! Windows, holds and policies on a real API server: what waits, why and until when; what goes on; what does not wait; and who ends it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +10,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nudge_api::{Phase, Reason, RolloutPolicy, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::labels::GUARDED;
 use nudge_tests::cluster::installation::{bind, create_part};
+use nudge_tests::cluster::space::user;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
 use serde_json::{Value, json};
@@ -70,10 +72,10 @@ impl Shop {
         self.set(json!({"current": version})).await
     }
 
-    /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be paused.
-    async fn wants_paused(&self, version: &str) -> Result<()> {
-        self.set(json!({"current": version, "rollout": {"paused": true}})).await?;
-        self.waits(Reason::Paused, "").await.map(drop)
+    /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be on hold.
+    async fn wants_on_hold(&self, version: &str) -> Result<()> {
+        self.set(json!({"current": version, "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
+        self.waits(Reason::OnHold, "").await.map(drop)
     }
 
     async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
@@ -143,7 +145,7 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     shop.wants("2").await?;
     let message = shop.waits(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
     ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
-    let status = shop.stands("it waits", |status| status.phase == Phase::Progressing).await?;
+    let status = shop.stands("it waits", |status| status.phase == Phase::Waiting).await?;
     ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
     // The same for programs.
     let withheld = status.rollout.withheld.context("nothing withholds it")?;
@@ -169,29 +171,27 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
 }
 
 #[tokio::test]
-async fn a_frozen_config_goes_back_and_takes_an_override_and_nothing_else() -> Result<()> {
+async fn a_config_on_hold_goes_back_and_takes_an_override_and_nothing_else() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
-    let shop = Shop::new(installation, "frozen").await?;
+    let shop = Shop::new(installation, "on-hold").await?;
     shop.wants("2").await?;
     shop.is_current("2").await?;
     let until = Timestamp::now() + SignedDuration::from_hours(2);
-    shop.rules(json!({"freeze": {"reason": "the audit runs", "until": until.to_string()}})).await?;
+    shop.rules(json!({"hold": {"reason": "the audit runs", "untilTime": until.to_string()}})).await?;
     shop.wants("3").await?;
-    let message = shop.waits(Reason::Frozen, ": the audit runs").await?;
-    ensure!(message.starts_with("the config is frozen until 20"), "{message}");
+    let message = shop.waits(Reason::OnHold, ": the audit runs").await?;
+    ensure!(message.starts_with("the config is on hold until 20"), "{message}");
     shop.wants("1").await?;
     shop.is_current("1").await?;
     shop.wants("3").await?;
-    shop.waits(Reason::Frozen, "the audit runs").await?;
+    shop.waits(Reason::OnHold, "the audit runs").await?;
     shop.set(json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "the site is down"}}})).await?;
     shop.is_current("3").await?;
     // Its end comes by itself.
     let soon = Timestamp::now() + SignedDuration::from_secs(3);
-    shop.set(
-        json!({"current": "2", "rollout": {"override": null, "freeze": {"reason": "short", "until": soon.to_string()}}}),
-    )
-    .await?;
-    shop.waits(Reason::Frozen, ": short").await?;
+    let short = json!({"reason": "short", "untilTime": soon.to_string()});
+    shop.set(json!({"current": "2", "rollout": {"override": null, "hold": short}})).await?;
+    shop.waits(Reason::OnHold, ": short").await?;
     shop.is_current("2").await?;
     ensure!(Timestamp::now() >= soon, "it has waited for the end");
     Ok(())
@@ -204,8 +204,8 @@ async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
     let policy = Policy::new(installation.cluster, "strict", "office-hours", json!({"windows": closed()})).await?;
     // The config would let it pass.
     shop.rules(json!({"windows": open()})).await?;
-    shop.wants_paused("2").await?;
-    shop.rules(json!({"paused": false})).await?;
+    shop.wants_on_hold("2").await?;
+    shop.rules(json!({"hold": null})).await?;
     let message = shop.waits(Reason::OutsideWindow, "windows of RolloutPolicy office-hours;").await?;
     ensure!(message.contains("all windows are open together at 20"), "{message}");
     other.wants("2").await?;
@@ -214,18 +214,18 @@ async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
     shop.rules(json!({"windows": closed()})).await?;
     policy.set(json!({"windows": open()})).await?;
     shop.waits(Reason::OutsideWindow, "windows of spec.rollout;").await?;
-    // Whichever freezes.
+    // A hold of either is enough.
     shop.rules(json!({"windows": null})).await?;
     shop.is_current("2").await?;
-    policy.set(json!({"freeze": {"reason": "black friday"}})).await?;
-    shop.wants_paused("3").await?;
-    shop.rules(json!({"paused": false})).await?;
-    let says = "RolloutPolicy office-hours freezes the configs of this namespace until the freeze is removed from the policy: black";
-    shop.waits(Reason::Frozen, says).await?;
+    policy.set(json!({"hold": {"reason": "black friday"}})).await?;
+    shop.wants_on_hold("3").await?;
+    shop.rules(json!({"hold": null})).await?;
+    let says = "RolloutPolicy office-hours holds the configs of this namespace until the hold is removed from the policy: black";
+    shop.waits(Reason::OnHold, says).await?;
     shop.wants("1").await?;
     shop.is_current("1").await?;
     shop.wants("3").await?;
-    shop.waits(Reason::Frozen, "black friday").await?;
+    shop.waits(Reason::OnHold, "black friday").await?;
     policy.delete().await?;
     shop.is_current("3").await
 }
@@ -235,7 +235,7 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "calm").await?;
     let _policy =
-        Policy::new(installation.cluster, "labelled", "labelled", json!({"freeze": {"reason": "by label"}})).await?;
+        Policy::new(installation.cluster, "labelled", "labelled", json!({"hold": {"reason": "by label"}})).await?;
     shop.wants("2").await?;
     shop.is_current("2").await?;
     let namespaces: Api<Namespace> = Api::all(installation.cluster.admin().await?);
@@ -243,10 +243,10 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
         let patch = json!({"metadata": {"labels": {"team": team}}});
         namespaces.patch(&shop.space.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     };
-    shop.wants_paused("3").await?;
+    shop.wants_on_hold("3").await?;
     label("labelled").await?;
-    shop.rules(json!({"paused": false})).await?;
-    shop.waits(Reason::Frozen, "RolloutPolicy labelled freezes").await?;
+    shop.rules(json!({"hold": null})).await?;
+    shop.waits(Reason::OnHold, "RolloutPolicy labelled holds").await?;
     label("calm").await?;
     shop.is_current("3").await
 }
@@ -266,28 +266,28 @@ async fn what_can_not_be_used_is_refused_or_closes() -> Result<()> {
     refused(json!({"windows": window("09:00", "Mon", "Mars/Olympus")}), says).await?;
     refused(json!({"windows": window("9:00", "Mon", "UTC")}), "spec.rollout.windows").await?;
     refused(json!({"windows": window("09:00", "Someday", "UTC")}), "spec.rollout.windows").await?;
-    refused(json!({"freeze": {"reason": ""}}), "spec.rollout.freeze.reason").await?;
-    refused(json!({"freeze": {"reason": "x", "until": "tomorrow"}}), "spec.rollout.freeze.until").await?;
+    refused(json!({"hold": {"reason": ""}}), "spec.rollout.hold.reason").await?;
+    refused(json!({"hold": {"reason": "x", "untilTime": "tomorrow"}}), "spec.rollout.hold.untilTime").await?;
     let stored = async |spec: Value| Policy::new(installation.cluster, "space", "space", spec).await;
     for bad in [
         json!({"windows": window("24:00", "Mon", "UTC")}),
         json!({"windows": window("09:00", "monday", "UTC")}),
         json!({"windows": vec![window("09:00", "Mon", "UTC")[0].clone(); 17]}),
         json!({"requireApproval": {"required": 0}}),
-        json!({"freeze": {}}),
+        json!({"hold": {}}),
     ] {
         ensure!(stored(bad.clone()).await.is_err(), "{bad}");
     }
     let policy = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await?;
-    shop.wants_paused("2").await?;
-    shop.rules(json!({"paused": false})).await?;
+    shop.wants_on_hold("2").await?;
+    shop.rules(json!({"hold": null})).await?;
     shop.waits(Reason::OutsideWindow, "a window of RolloutPolicy space can't be used, so no version goes on").await?;
     policy.delete().await?;
     shop.is_current("2").await
 }
 
 #[tokio::test]
-async fn the_plugin_freezes_warns_and_ends_the_freeze() -> Result<()> {
+async fn the_plugin_holds_warns_and_ends_the_hold() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "plugin").await?;
     let run = async |code: i32, arguments: &[&str]| {
@@ -298,23 +298,27 @@ async fn the_plugin_freezes_warns_and_ends_the_freeze() -> Result<()> {
         ensure!(ended.code == Some(code), "{arguments:?}: {ended:?}");
         Ok::<_, anyhow::Error>(ended)
     };
-    let frozen = run(0, &["freeze", "shop", "--reason=audit", "--for=2h"]).await?;
-    ensure!(frozen.stdout.starts_with("config shop frozen until 20"), "{frozen:?}");
+    let held = run(0, &["hold", "shop", "--reason=audit", "--for=2h"]).await?;
+    ensure!(held.stdout.starts_with("config shop on hold until 20"), "{held:?}");
     let used = run(0, &["use", "shop", "2"]).await?;
     ensure!(used.stdout == "config shop: spec.current is 2\n", "{used:?}");
     ensure!(
-        used.stderr.starts_with("warning: version 2 of config shop waits: the config is frozen until 20"),
+        used.stderr.starts_with("warning: version 2 of config shop waits: the config is on hold until 20"),
         "{used:?}"
     );
-    shop.waits(Reason::Frozen, "audit").await?;
+    shop.waits(Reason::OnHold, "audit").await?;
     let status = run(0, &["status", "shop"]).await?.stdout;
-    ensure!(status.contains("Frozen") && status.contains(": audit\n"), "{status}");
+    ensure!(status.contains("OnHold") && status.contains(": audit\n"), "{status}");
     let late = run(124, &["use", "shop", "2", "--wait", "--timeout=1s"]).await?.stderr;
-    ensure!(late.contains("the config is frozen until 20") && late.contains(": audit\n"), "{late}");
-    let thawed = run(0, &["unfreeze", "shop"]).await?.stdout;
-    ensure!(thawed == "config shop unfrozen\n", "{thawed}");
+    ensure!(late.contains("the config is on hold until 20") && late.contains(": audit\n"), "{late}");
+    let ended = run(0, &["unhold", "shop"]).await?.stdout;
+    ensure!(ended == "config shop not on hold any more\n", "{ended}");
     shop.is_current("2").await?;
-    ensure!(run(0, &["unfreeze", "shop"]).await?.stdout == "config shop is not frozen by its spec\n");
+    ensure!(run(0, &["unhold", "shop"]).await?.stdout == "config shop is not on hold by its spec\n");
+    let held = run(0, &["hold", "shop", "--reason=audit", "--protected"]).await?.stdout;
+    ensure!(held == "config shop on hold until kubectl nudge unhold\n", "{held}");
+    let hold = shop.space.api::<VersionedConfig>().get("shop").await?.spec.rollout.hold.context("no hold")?;
+    ensure!(hold.protected && hold.until_time.is_none() && hold.reason == "audit", "{hold:?}");
     Ok(())
 }
 
@@ -324,7 +328,7 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     installation.apply_file("base/user-roles.yaml").await?;
     let shop = Shop::new(installation, "guarded").await?;
-    let policy = Policy::new(installation.cluster, "guarded", "guarded", json!({"freeze": {"reason": "all"}})).await?;
+    let policy = Policy::new(installation.cluster, "guarded", "guarded", json!({"hold": {"reason": "all"}})).await?;
     let of_namespace = ["admin", "edit", "view"].map(|role| format!("system:aggregate-to-{role}"));
     let of_nudge = ["nudge-edit", "nudge-view", "nudge-namespace", "nudge-namespace-hub"].map(str::to_owned);
     for role in of_namespace.iter().chain(&of_nudge) {
@@ -342,7 +346,7 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     eventually(LONG, "the roles are bound", allowed).await?;
     let policies: Api<RolloutPolicy> = Api::all(mallory.clone());
     let namespaces: Api<Namespace> = Api::all(mallory);
-    let thawed = policies.patch(&policy.name, &PatchParams::default(), &patch(json!({"spec": {"freeze": null}}))).await;
+    let ended = policies.patch(&policy.name, &PatchParams::default(), &patch(json!({"spec": {"hold": null}}))).await;
     let gone = policies.delete(&policy.name, &DeleteParams::default()).await;
     let mut other = policy.api.get(&policy.name).await?;
     other.metadata = kube::api::ObjectMeta { name: Some("mine".to_owned()), ..kube::api::ObjectMeta::default() };
@@ -350,17 +354,76 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     let relabelled = patch(json!({"metadata": {"labels": {"team": "free"}}}));
     let relabelled = namespaces.patch(&shop.space.name, &PatchParams::default(), &relabelled).await;
     let seen = policies.list(&ListParams::default()).await;
-    let codes = [thawed.err(), gone.err(), made.err(), relabelled.err(), seen.err()].map(|error| match error {
+    let codes = [ended.err(), gone.err(), made.err(), relabelled.err(), seen.err()].map(|error| match error {
         Some(kube::Error::Api(status)) => status.code,
         _ => 0,
     });
     ensure!(codes == [403; 5], "{codes:?}");
     // What they may do does not help: rules of the config are added to those of the policy.
-    shop.wants_paused("2").await?;
-    let spec = json!({"spec": {"rollout": {"paused": false, "windows": open(), "freeze": null}}});
+    shop.wants_on_hold("2").await?;
+    let spec = json!({"spec": {"rollout": {"windows": open(), "hold": null}}});
     configs.patch("shop", &PatchParams::default(), &patch(spec)).await?;
-    shop.waits(Reason::Frozen, "RolloutPolicy guarded freezes").await?;
+    shop.waits(Reason::OnHold, "RolloutPolicy guarded holds").await?;
     policy.delete().await
+}
+
+/// A user who may change configs, and override none.
+#[tokio::test]
+async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
+    let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let shop = Shop::new(installation, "protected").await?;
+    let rules = json!([
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["get", "create", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update", "delete"]},
+    ]);
+    shop.space.grant("walter", rules, user("walter")).await?;
+    let walter = installation.cluster.client(&installation.cluster.user("walter", &[])).await?;
+    let configs: Api<VersionedConfig> = Api::namespaced(walter, &shop.space.name);
+    eventually(LONG, "the role is bound", async || configs.get("shop").await.ok().map(drop)).await?;
+    let holds = async |hold: Value| {
+        let patch = Patch::Merge(json!({"spec": {"rollout": {"hold": hold}}}));
+        configs.patch("shop", &PatchParams::default(), &patch).await
+    };
+    let is_guarded =
+        |config: &VersionedConfig| config.metadata.labels.as_ref().is_some_and(|all| all.contains_key(GUARDED));
+    // His own, and that of the administrator.
+    ensure!(!is_guarded(&holds(json!({"reason": "audit"})).await?), "a hold is no guard");
+    shop.wants("2").await?;
+    shop.waits(Reason::OnHold, ": audit").await?;
+    holds(Value::Null).await?;
+    shop.is_current("2").await?;
+    shop.rules(json!({"hold": {"reason": "audit"}})).await?;
+    holds(Value::Null).await?;
+
+    // He protects none, since he could not end it.
+    let refused = |result: Result<VersionedConfig, kube::Error>, says: &str| {
+        let error = result.err().context("it was taken")?.to_string();
+        ensure!(error.contains(says) && error.contains("needs the right to override"), "{error}");
+        Ok::<_, anyhow::Error>(())
+    };
+    let protected = json!({"reason": "audit", "protected": true});
+    refused(holds(protected.clone()).await, "may not change its spec, because that protects spec.rollout.hold")?;
+    let other = serde_json::from_value(json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "other"},
+        "spec": {"rollout": {"hold": protected}},
+    }))?;
+    let made = configs.create(&PostParams::default(), &other).await;
+    refused(made, "may not create it, because that protects spec.rollout.hold")?;
+
+    // Nor does he end one that is.
+    shop.rules(json!({"hold": protected})).await?;
+    refused(holds(Value::Null).await, "removes spec.rollout.hold, which is protected")?;
+    refused(holds(json!({"protected": null})).await, "ends the protection of spec.rollout.hold")?;
+    let soon = Timestamp::now() + SignedDuration::from_secs(3);
+    let earlier = "ends spec.rollout.hold, which is protected, earlier";
+    refused(holds(json!({"untilTime": soon.to_string()})).await, earlier)?;
+    let gone = configs.delete("shop", &DeleteParams::default()).await.err().context("it was deleted")?.to_string();
+    ensure!(gone.contains("its guards are gone then (hold)"), "{gone}");
+    ensure!(is_guarded(&holds(json!({"reason": "the audit runs"})).await?), "another reason takes nothing away");
+    shop.wants("3").await?;
+    shop.waits(Reason::OnHold, ": the audit runs").await?;
+    shop.rules(json!({"hold": null})).await?;
+    shop.is_current("3").await
 }
 
 #[tokio::test]

@@ -18,12 +18,16 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
         let annotations = object.metadata.annotations.as_ref();
         annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true")
     };
+    let retry = |object: &DynamicObject| object.metadata.annotations.as_ref()?.get(labels::RETRY).cloned();
     let finalizers = |object: &DynamicObject| object.metadata.finalizers.clone().unwrap_or_default();
     if old.data.get("spec") != new.data.get("spec") {
         return Some("change its spec");
     }
     if forced(new) && !forced(old) {
         return Some("set its annotation nudge.dev/force-delete");
+    }
+    if retry(new).is_some_and(|new| retry(old) != Some(new)) {
+        return Some("set its annotation nudge.dev/retry");
     }
     let before = finalizers(old);
     if finalizers(new).iter().any(|one| !before.contains(one)) {
@@ -100,7 +104,7 @@ mod tests {
     fn every_change_that_can_move_pods_needs_the_right() {
         let none = json!({});
         assert_eq!(needs(None, &object(&none)), Some("create it"));
-        for spec in [json!({"current": "1"}), json!({"rollout": {"paused": true}}), json!({"of a later Nudge": 1})] {
+        for spec in [json!({"current": "1"}), json!({"rollout": {"bakeSeconds": 1}}), json!({"of a later Nudge": 1})] {
             let spec = json!({"spec": spec});
             assert_eq!(
                 (changed(&none, &spec), changed(&spec, &none)),
@@ -111,6 +115,10 @@ mod tests {
         let forced = |value: &str| json!({"metadata": {"annotations": {"nudge.dev/force-delete": value}}});
         assert_eq!(changed(&forced("no"), &forced("true")), Some("set its annotation nudge.dev/force-delete"));
         assert_eq!((changed(&none, &forced("no")), changed(&forced("true"), &none)), (None, None));
+        let retried = |value: &str| json!({"metadata": {"annotations": {"nudge.dev/retry": value}}});
+        assert_eq!(changed(&none, &retried("1")), Some("set its annotation nudge.dev/retry"));
+        assert_eq!(changed(&retried("1"), &retried("2")), Some("set its annotation nudge.dev/retry"));
+        assert_eq!((changed(&retried("1"), &retried("1")), changed(&retried("1"), &none)), (None, None));
         let kept = |by: &[&str]| json!({"metadata": {"finalizers": by}});
         assert_eq!(changed(&kept(&["a/b"]), &kept(&["a/b", "c/d"])), Some("add a finalizer to it"));
         assert_eq!(changed(&kept(&["a/b", "c/d"]), &kept(&["c/d"])), None, "the end of a deletion");

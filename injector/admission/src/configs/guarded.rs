@@ -5,7 +5,7 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{VersionedConfig, VersionedConfigSpec};
+use nudge_api::{RolloutSpec, VersionedConfig, VersionedConfigSpec};
 use nudge_core::governance::{guards, overrides, weakened};
 use nudge_protocol::labels::GUARDED;
 use serde_json::{Value, json};
@@ -42,11 +42,15 @@ impl Weakening {
 
 /// What a request takes away from the guards of the config, if it does.
 pub fn weakening(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec, now: Timestamp) -> Option<Weakening> {
-    let less = old.map(|old| weakened(&old.rollout, &new.rollout, now)).unwrap_or_default();
+    let less = match old {
+        Some(old) => weakened(&old.rollout, &new.rollout, now),
+        None => weakened(&RolloutSpec::default(), &new.rollout, now),
+    };
     if !less.is_empty() {
-        return Some(Weakening { what: "change its spec".to_owned(), because: format!("that {}", less.join(" and ")) });
+        let what = if old.is_some() { "change its spec" } else { "create it" };
+        return Some(Weakening { what: what.to_owned(), because: format!("that {}", less.join(" and ")) });
     }
-    let because = "that version waits for no step, approval, window or freeze then".to_owned();
+    let because = "that version waits for no step, approval, window or hold then".to_owned();
     overrides(old, new).map(|what| Weakening { what, because })
 }
 
@@ -61,7 +65,8 @@ pub fn deletes_guards(config: &VersionedConfig) -> Option<Weakening> {
 pub fn mark_guarded(config: &DynamicObject) -> Vec<PatchOperation> {
     let rollout = &config.data["spec"]["rollout"];
     let is_empty = |field: &Value| field.is_null() || field.as_array().is_some_and(Vec::is_empty);
-    let guarded = ["approval", "windows", "freeze", "analysis"].iter().any(|field| !is_empty(&rollout[*field]));
+    let guarded = ["approval", "windows", "analysis"].iter().any(|field| !is_empty(&rollout[*field]));
+    let guarded = guarded || rollout["hold"]["protected"] == true;
     let labels = config.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(GUARDED)).map(String::as_str);
     let path = || PointerBuf::from_tokens(["metadata", "labels", GUARDED]);
@@ -102,7 +107,7 @@ mod tests {
         for guard in [
             json!({"approval": {}}),
             json!({"windows": [{}]}),
-            json!({"freeze": {"reason": "sale"}}),
+            json!({"hold": {"reason": "sale", "protected": true}}),
             json!({"analysis": [{}]}),
             json!({"approval": 1}),
         ] {
@@ -110,7 +115,9 @@ mod tests {
                 assert_eq!(marked(&config(labels, &guard))[GUARDED], "true", "{labels} {guard}");
             }
         }
-        for none in [json!(null), json!({"paused": true}), json!({"approval": null, "windows": [], "analysis": []})] {
+        for none in
+            [json!(null), json!({"hold": {"reason": "sale"}}), json!({"approval": null, "windows": [], "analysis": []})]
+        {
             for labels in &labels {
                 assert_eq!(marked(&config(labels, &none)).get(GUARDED), None, "{labels} {none}");
             }
@@ -121,18 +128,19 @@ mod tests {
     #[test]
     fn a_refusal_names_what_is_taken_away() {
         let spec = |rollout: Value| serde_json::from_value::<VersionedConfigSpec>(json!({"rollout": rollout})).unwrap();
-        let guarded = spec(json!({"approval": {"required": 2}, "freeze": {"reason": "sale"}}));
+        let guarded = spec(json!({"approval": {"required": 2}, "hold": {"reason": "sale", "protected": true}}));
         let less =
             weakening(Some(&guarded), &spec(json!({"approval": {"required": 1}})), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(
             less.denial("eve", "team", "shop").message,
             "VersionedConfig shop: user \"eve\" may not change its spec, because that requires 1 approval instead of 2 and removes \
-             spec.rollout.freeze; this needs the right to override VersionedConfig shop in namespace team"
+             spec.rollout.hold, which is protected; this needs the right to override VersionedConfig shop in namespace team"
         );
-        assert_eq!(weakening(None, &guarded, Timestamp::UNIX_EPOCH), None);
+        let protects = weakening(None, &guarded, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(protects.because(), "that protects spec.rollout.hold");
         let mut config = VersionedConfig::new("shop", guarded);
-        assert_eq!(deletes_guards(&config).unwrap().because(), "its guards are gone then (approval, freeze)");
-        config.spec.rollout = nudge_api::RolloutSpec::default();
+        assert_eq!(deletes_guards(&config).unwrap().because(), "its guards are gone then (approval, hold)");
+        config.spec.rollout = RolloutSpec::default();
         assert_eq!(deletes_guards(&config), None);
     }
 }

@@ -1,12 +1,13 @@
-//! Who asked for what `spec.current` and `spec.rollout.override` say, in annotations with an HMAC (see `nudge_core::requester`). They are written when a
-//! request sets these fields, stay as they are when a request changes something else or lacks them, and nobody else's text stays there.
+//! Who asked for what `spec.current` and `spec.rollout.override` say, and for another attempt, in annotations with an HMAC (see
+//! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes something else or lacks
+//! them, and nobody else's text stays there.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::dynamic::DynamicObject;
 use nudge_core::requester::{Asked, Requester};
-use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY};
+use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 use ring::hmac;
 use serde_json::json;
 
@@ -18,14 +19,16 @@ pub fn note_requester(
     (user, now): (&str, Timestamp),
     key: &hmac::Key,
 ) -> Vec<PatchOperation> {
-    let notes = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field)];
+    let notes = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field), (RETRY, retry as Field)];
     let mut bare = new.metadata.annotations.is_none();
     let mut operations = Vec::new();
     for (label, field) in notes {
         let asked = field(new);
         let note = match asked {
             None => None,
-            Some(_) if asked == old.and_then(field) => old.and_then(|old| annotation(old, label)).map(str::to_owned),
+            Some(_) if asked == old.and_then(field) && !is_retried(label, old, new) => {
+                old.and_then(|old| annotation(old, label)).map(str::to_owned)
+            }
             Some(_) if name.is_empty() => None,
             Some(asked) => Some(Requester::new(user, now).signed(key, namespace, name, asked)),
         };
@@ -49,6 +52,17 @@ type Field = for<'a> fn(&'a DynamicObject) -> Option<Asked<'a>>;
 /// What is asked for in `spec.current`. The schema is checked later, so it may be anything.
 fn current(config: &DynamicObject) -> Option<Asked<'_>> {
     config.data["spec"]["current"].as_str().map(Asked::Current)
+}
+
+/// The version that another attempt is asked for, where one is or was.
+fn retry(config: &DynamicObject) -> Option<Asked<'_>> {
+    annotation(config, RETRY)?;
+    config.data["spec"]["current"].as_str().map(Asked::Retry)
+}
+
+/// Whether the user has given the annotation another value, which is what asks for another attempt.
+fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
+    label == RETRY && annotation(new, label) != old.and_then(|old| annotation(old, label))
 }
 
 /// What is asked for in `spec.rollout.override`.
@@ -98,7 +112,7 @@ mod tests {
     /// Who asked for the version, and who for all pods at once.
     fn known(stored: &Value) -> [Option<String>; 2] {
         let config: VersionedConfig = serde_json::from_value(stored.clone()).unwrap();
-        let Requesters { current, overridden } = Requesters::of(&config, &key());
+        let Requesters { current, overridden, .. } = Requesters::of(&config, &key());
         [current, overridden].map(|requester| requester.map(|it| it.user))
     }
 
@@ -111,7 +125,7 @@ mod tests {
         let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
         assert_eq!(known(&one), names(Some("alice"), None));
         // Something else, by somebody who sends no annotations, as GitOps tools do.
-        let paused = written(Some(&one), &config(&json!({"current": "1", "rollout": {"paused": true}})), "bob", 2);
+        let paused = written(Some(&one), &config(&json!({"current": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
         assert_eq!((known(&paused), &paused["metadata"]), (names(Some("alice"), None), &one["metadata"]));
         // kubectl edit sends what it read.
         let mut edited = paused.clone();
@@ -149,6 +163,35 @@ mod tests {
         );
         other["metadata"]["annotations"] = Value::Null;
         assert_eq!(known(&written(Some(&two), &other, "mallory", 4)), names(Some("bob"), None), "none is removed");
+    }
+
+    #[test]
+    fn another_value_asks_for_another_attempt_and_a_note_stays() {
+        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        let asked = |old: &Value, value: &str, user: &str, second: i64| {
+            let mut new = old.clone();
+            new["metadata"]["annotations"][RETRY] = value.into();
+            written(Some(old), &new, user, second)
+        };
+        let retried = |stored: &Value| {
+            let config: VersionedConfig = serde_json::from_value(stored.clone()).unwrap();
+            Requesters::of(&config, &key()).retry.map(|it| (it.user, it.at.0.as_second()))
+        };
+        assert_eq!(retried(&one), None);
+        let two = asked(&one, "now", "bob", 2);
+        assert_eq!((retried(&two), known(&two)), (Some(("bob".to_owned(), 2)), names(Some("alice"), None)));
+        assert_eq!(written(Some(&two), &two, "carol", 3), two);
+        let three = asked(&two, "again", "carol", 3);
+        assert_eq!(retried(&three), Some(("carol".to_owned(), 3)));
+        // An old note is a new request.
+        let note = two["metadata"]["annotations"][RETRY].as_str().unwrap();
+        assert_eq!(retried(&asked(&three, note, "dave", 4)), Some(("dave".to_owned(), 4)));
+        // It says nothing about another version.
+        let mut other = three.clone();
+        other["spec"]["current"] = "2".into();
+        other["metadata"]["annotations"][RETRY] = three["metadata"]["annotations"][RETRY].clone();
+        let nameless = asked(&config(&json!({})), "now", "bob", 5);
+        assert_eq!(nameless["metadata"]["annotations"], json!({}));
     }
 
     #[test]

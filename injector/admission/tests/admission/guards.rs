@@ -59,7 +59,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
         assert_eq!(after.metadata.labels.unwrap_or_default()[LABEL], "true");
     }
     let gone = "delete it";
-    let because = "its guards are gone then (approval, windows, freeze, analysis)";
+    let because = "its guards are gone then (approval, windows, hold, analysis)";
     let deleted = async || configs.delete("shop", &DeleteParams::default()).await.map(drop);
     assert_eq!(message(KEEPER, deleted().await), refused(gone, because));
     let all = configs.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
@@ -67,7 +67,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
 
     // All pods at once.
     let at_once = |version: &str, reason: &str| json!({"override": {"version": version, "reason": reason}});
-    let set = refused("set spec.rollout.override", "that version waits for no step, approval, window or freeze then");
+    let set = refused("set spec.rollout.override", "that version waits for no step, approval, window or hold then");
     assert_eq!(message(GUARD, change(json!({"current": "2", "rollout": at_once("2", "mine")})).await), set);
     let mut with = VersionedConfig::new("with", serde_json::from_value(json!({"rollout": at_once("1", "mine")}))?);
     assert_eq!(
@@ -76,7 +76,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
             &space,
             "with",
             "set spec.rollout.override",
-            "that version waits for no step, approval, window or freeze then"
+            "that version waits for no step, approval, window or hold then"
         )
     );
     with.spec.rollout.overridden = None;
@@ -86,7 +86,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     let again = "ask for version 2, which spec.rollout.override names";
     assert_eq!(
         message(GUARD, change(json!({"current": "2"})).await),
-        refused(again, "that version waits for no step, approval, window or freeze then")
+        refused(again, "that version waits for no step, approval, window or hold then")
     );
     assert_eq!(message(GUARD, change(json!({"rollout": at_once("2", "another")})).await), set);
     change(json!({"current": "2", "rollout": {"override": null}})).await.context("anybody removes an override")?;

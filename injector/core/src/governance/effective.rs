@@ -3,7 +3,8 @@
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
-use nudge_api::{Approval, Explanation, Freeze, Reason, RolloutPolicySpec, RolloutSpec, Window};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{Approval, Explanation, Reason, RolloutPolicySpec, RolloutSpec, Window};
 
 use super::policies::Policies;
 use super::windows::{Windows, next_common_opening};
@@ -26,8 +27,8 @@ pub struct Effective<'a> {
     pub approval_of: RuleOwner,
     /// Windows, by whose they are. Of each of these one must be open.
     pub windows: Vec<(RuleOwner, &'a [Window])>,
-    /// Freezes. Each of them is enough, until it ends.
-    pub freezes: Vec<(RuleOwner, &'a Freeze)>,
+    /// Holds: whose they are, why, and when they end. Each of them is enough, until then.
+    pub holds: Vec<(RuleOwner, &'a str, Option<Timestamp>)>,
     /// Why there may be more rules.
     pub unknown: Option<&'a str>,
 }
@@ -57,30 +58,26 @@ impl<'a> Effective<'a> {
             approval: None,
             approval_of: RuleOwner::Config,
             windows: Vec::new(),
-            freezes: Vec::new(),
+            holds: Vec::new(),
             unknown: None,
         };
-        all.add(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows, spec.freeze.as_ref());
+        all.add(&RuleOwner::Config, spec.approval.as_ref(), &spec.windows);
+        all.hold(RuleOwner::Config, spec.hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
         match policies {
             Policies::Unknown(why) => all.unknown = Some(why),
             Policies::Known(policies) => {
                 for policy in policies {
-                    let RolloutPolicySpec { freeze, windows, require_approval, .. } = &policy.spec;
+                    let RolloutPolicySpec { hold, windows, require_approval, .. } = &policy.spec;
                     let owner = RuleOwner::Policy(policy.metadata.name.clone().unwrap_or_default());
-                    all.add(&owner, require_approval.as_ref(), windows, freeze.as_ref());
+                    all.add(&owner, require_approval.as_ref(), windows);
+                    all.hold(owner, hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
                 }
             }
         }
         all
     }
 
-    fn add(
-        &mut self,
-        owner: &RuleOwner,
-        approval: Option<&Approval>,
-        windows: &'a [Window],
-        freeze: Option<&'a Freeze>,
-    ) {
+    fn add(&mut self, owner: &RuleOwner, approval: Option<&Approval>, windows: &'a [Window]) {
         let is_stricter = |one: &Approval| {
             let known = self.approval.as_ref();
             known.is_none_or(|known| one.required > known.required || (one.not_author && !known.not_author))
@@ -98,7 +95,10 @@ impl<'a> Effective<'a> {
         if !windows.is_empty() {
             self.windows.push((owner.clone(), windows));
         }
-        self.freezes.extend(freeze.map(|freeze| (owner.clone(), freeze)));
+    }
+
+    fn hold(&mut self, owner: RuleOwner, hold: Option<(&'a str, Option<&Time>)>) {
+        self.holds.extend(hold.map(|(reason, until)| (owner, reason, until.map(|until| until.0))));
     }
 
     /// Why no version goes on at this time, if none does. Approval is not among it. What needs somebody to act comes first.
@@ -107,24 +107,23 @@ impl<'a> Effective<'a> {
             let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));
             return Some(Closed { why, until: None });
         }
-        self.frozen(at).or_else(|| self.outside_window(at))
+        self.on_hold(at).or_else(|| self.outside_window(at))
     }
 
-    /// The freeze that ends last.
-    fn frozen(&self, at: Timestamp) -> Option<Closed> {
-        let end = |freeze: &Freeze| freeze.until.as_ref().map(|until| until.0);
-        let frozen = self.freezes.iter().filter(|(_, freeze)| end(freeze).is_none_or(|end| at < end));
-        let (owner, freeze) = frozen.max_by_key(|(_, freeze)| end(freeze).unwrap_or(Timestamp::MAX))?;
-        let (by, until) = match owner {
-            RuleOwner::Config => ("the config is frozen".to_owned(), end(freeze)),
-            RuleOwner::Policy(_) => (format!("{owner} freezes the configs of this namespace"), end(freeze)),
+    /// The hold that ends last.
+    fn on_hold(&self, at: Timestamp) -> Option<Closed> {
+        let holds = self.holds.iter().filter(|(.., end)| end.is_none_or(|end| at < end));
+        let (owner, reason, until) = holds.max_by_key(|(.., end)| end.unwrap_or(Timestamp::MAX))?;
+        let by = match owner {
+            RuleOwner::Config => "the config is on hold".to_owned(),
+            RuleOwner::Policy(_) => format!("{owner} holds the configs of this namespace"),
         };
         let ends = match (until, owner) {
-            (Some(until), _) => format!("until {}", whole_seconds(until)),
-            (None, RuleOwner::Config) => "until spec.rollout.freeze is removed (kubectl nudge unfreeze)".to_owned(),
-            (None, RuleOwner::Policy(_)) => "until the freeze is removed from the policy".to_owned(),
+            (Some(until), _) => format!("until {}", whole_seconds(*until)),
+            (None, RuleOwner::Config) => "until spec.rollout.hold is removed (kubectl nudge unhold)".to_owned(),
+            (None, RuleOwner::Policy(_)) => "until the hold is removed from the policy".to_owned(),
         };
-        Some(Closed { why: Reason::Frozen.explained(format!("{by} {ends}: {}", freeze.reason.trim())), until })
+        Some(Closed { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
     }
 
     fn outside_window(&self, at: Timestamp) -> Option<Closed> {

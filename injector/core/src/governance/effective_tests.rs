@@ -95,31 +95,31 @@ fn approval_is_the_most_that_any_rule_asks_for() {
 }
 
 #[test]
-fn a_freeze_says_whose_it_is_why_and_until_when() {
-    let own = json!({"freeze": {"reason": "audit"}, "windows": window("00:00", "24:00")});
+fn a_hold_says_whose_it_is_why_and_until_when() {
+    let own = json!({"hold": {"reason": "audit"}, "windows": window("00:00", "24:00")});
     let (reason, message, wait) = said(own.clone(), &Policies::default(), "12:00:00").unwrap();
-    assert_eq!((reason, wait), (Reason::Frozen, None));
-    assert_eq!(message, "the config is frozen until spec.rollout.freeze is removed (kubectl nudge unfreeze): audit");
-    let sale = policy("sale", json!({"freeze": {"reason": "black friday", "until": "2026-11-25T12:30:00Z"}}));
+    assert_eq!((reason, wait), (Reason::OnHold, None));
+    assert_eq!(message, "the config is on hold until spec.rollout.hold is removed (kubectl nudge unhold): audit");
+    let sale = policy("sale", json!({"hold": {"reason": "black friday", "untilTime": "2026-11-25T12:30:00Z"}}));
     let (reason, message, wait) = said(json!({}), &known(&[Arc::clone(&sale)]), "12:00:00").unwrap();
-    assert_eq!((reason, wait), (Reason::Frozen, Some(1800)));
+    assert_eq!((reason, wait), (Reason::OnHold, Some(1800)));
     assert_eq!(
         message,
-        "RolloutPolicy sale freezes the configs of this namespace until 2026-11-25T12:30:00Z: black friday"
+        "RolloutPolicy sale holds the configs of this namespace until 2026-11-25T12:30:00Z: black friday"
     );
     assert_eq!(said(json!({}), &known(&[Arc::clone(&sale)]), "12:30:00"), None, "it has ended");
-    let later = policy("later", json!({"freeze": {"reason": "x", "until": "2026-11-26T00:00:00.5Z"}}));
+    let later = policy("later", json!({"hold": {"reason": "x", "untilTime": "2026-11-26T00:00:00.5Z"}}));
     let (_, message, wait) = said(json!({}), &known(&[Arc::clone(&sale), later]), "12:00:00").unwrap();
     assert!(
-        message.starts_with("RolloutPolicy later freezes") && message.contains("until 2026-11-26T00:00:01Z"),
+        message.starts_with("RolloutPolicy later holds") && message.contains("until 2026-11-26T00:00:01Z"),
         "{message}"
     );
     assert_eq!(wait, Some(3600));
     // Outside of a window, too, and what ends last of all has no end.
     let (reason, ..) =
-        said(json!({"freeze": {"reason": "y"}, "windows": window("00:00", "01:00")}), &known(&[sale]), "12:00:00")
+        said(json!({"hold": {"reason": "y"}, "windows": window("00:00", "01:00")}), &known(&[sale]), "12:00:00")
             .unwrap();
-    assert_eq!(reason, Reason::Frozen);
+    assert_eq!(reason, Reason::OnHold);
 }
 
 #[test]

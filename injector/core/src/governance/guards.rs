@@ -1,16 +1,17 @@
-//! The guards of a config: approval, windows, freeze and analysis. Who activates versions must not switch them off, so a change that removes or
-//! weakens one of them needs the right to override the config. How pods are moved (steps, times, tolerance, a pause) is no guard.
+//! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not switch them off, so a change
+//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, tolerance, any other hold) is no
+//! guard.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use nudge_api::{Analysis, Approval, Freeze, RolloutSpec, VersionedConfigSpec, Window};
+use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
 
 /// The guards that a config has, by their fields.
 pub fn guards(spec: &RolloutSpec) -> Vec<&'static str> {
-    let RolloutSpec { approval, windows, freeze, analysis, .. } = spec;
+    let RolloutSpec { approval, windows, hold, analysis, .. } = spec;
     let all = [
         ("approval", approval.is_some()),
         ("windows", !windows.is_empty()),
-        ("freeze", freeze.is_some()),
+        ("hold", hold.as_ref().is_some_and(|hold| hold.protected)),
         ("analysis", !analysis.is_empty()),
     ];
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
@@ -21,7 +22,7 @@ pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<Str
     let mut weakened = Vec::new();
     weakened.extend(approval(old.approval.as_ref(), new.approval.as_ref()));
     weakened.extend(windows(&old.windows, &new.windows));
-    weakened.extend(freeze(old.freeze.as_ref(), new.freeze.as_ref(), now));
+    weakened.extend(hold(old.hold.as_ref(), new.hold.as_ref(), now));
     weakened.extend(old.analysis.iter().filter_map(|one| analysis(one, &new.analysis)));
     weakened
 }
@@ -75,14 +76,18 @@ fn is_within(new: &Window, old: &Window) -> bool {
     new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
 }
 
-/// A freeze that is over guards nothing.
-fn freeze(old: Option<&Freeze>, new: Option<&Freeze>, now: Timestamp) -> Option<String> {
-    let end = |freeze: &Freeze| freeze.until.as_ref().map_or(Timestamp::MAX, |until| until.0);
-    let before = old.map(end).filter(|end| *end > now)?;
-    match new.map(end) {
-        None => Some("removes spec.rollout.freeze".to_owned()),
-        Some(after) => (after < before).then(|| "ends spec.rollout.freeze earlier".to_owned()),
-    }
+/// A hold that is over guards nothing. To protect one takes the same right as to end it, so nobody locks himself out.
+fn hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
+    let end = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
+    let held = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
+    let is = match (held(old), new) {
+        (None, Some(new)) if new.protected && old != Some(new) => "protects spec.rollout.hold",
+        (Some(_), None) => "removes spec.rollout.hold, which is protected",
+        (Some(_), Some(new)) if !new.protected => "ends the protection of spec.rollout.hold",
+        (Some(before), Some(new)) if end(new) < before => "ends spec.rollout.hold, which is protected, earlier",
+        _ => return None,
+    };
+    Some(is.to_owned())
 }
 
 fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {

@@ -39,9 +39,10 @@ fn guards_are_four_fields() {
     let mut all = analysis(&json!({}));
     all["approval"] = json!({});
     all["windows"] = json!([window(&["Mon"], "09:00", "17:00")]);
-    all["freeze"] = json!({"reason": "sale"});
-    assert_eq!(guards(&spec(&all)), ["approval", "windows", "freeze", "analysis"]);
-    assert_eq!(said(&json!({}), &all), Vec::<String>::new(), "anybody may add them");
+    all["hold"] = json!({"reason": "sale", "protected": true});
+    assert_eq!(guards(&spec(&all)), ["approval", "windows", "hold", "analysis"]);
+    assert_eq!(said(&json!({}), &all), ["protects spec.rollout.hold"], "anybody may add the others");
+    assert_eq!(said(&json!({}), &json!({"hold": {"reason": "sale"}})), Vec::<String>::new());
     assert_eq!(said(&all, &all), Vec::<String>::new());
     // How pods are moved is no guard.
     let mut fast = all.clone();
@@ -54,7 +55,7 @@ fn guards_are_four_fields() {
         [
             "removes spec.rollout.approval",
             "removes spec.rollout.windows",
-            "removes spec.rollout.freeze",
+            "removes spec.rollout.hold, which is protected",
             "removes errors from spec.rollout.analysis"
         ]
     );
@@ -109,8 +110,8 @@ fn a_window_may_only_become_narrower() {
 }
 
 #[test]
-fn a_freeze_ends_no_earlier_unless_it_is_over() {
-    let freeze = |until: Option<&str>| json!({"freeze": {"until": until, "reason": "sale"}});
+fn a_protected_hold_ends_no_earlier_unless_it_is_over() {
+    let hold = |until: Option<&str>| json!({"hold": {"untilTime": until, "reason": "sale", "protected": true}});
     let (past, soon, later) =
         (Some("2025-12-31T23:59:59Z"), Some("2026-01-02T00:00:00Z"), Some("2026-02-01T00:00:00Z"));
     for (old, new, earlier) in [
@@ -119,14 +120,15 @@ fn a_freeze_ends_no_earlier_unless_it_is_over() {
         (later, past, true),
         (soon, later, false),
         (soon, None, false),
-        (past, soon, false),
-        (past, Some("2020-01-01T00:00:00Z"), false),
+        (past, soon, true),
+        (past, Some("2020-01-01T00:00:00Z"), true),
     ] {
-        let said = said(&freeze(old), &freeze(new));
+        let said = said(&hold(old), &hold(new));
         assert_eq!(!said.is_empty(), earlier, "{old:?} {new:?}: {said:?}");
     }
+    assert_eq!(said(&hold(past), &hold(past)), Vec::<String>::new(), "a change of something else");
     for (old, held) in [(None, true), (soon, true), (past, false), (Some("2026-01-01T00:00:00Z"), false)] {
-        assert_eq!(said(&freeze(old), &json!({})).len(), usize::from(held), "{old:?}");
+        assert_eq!(said(&hold(old), &json!({})).len(), usize::from(held), "{old:?}");
     }
 }
 

@@ -13,7 +13,8 @@ use crate::event_record::EventRecord;
 /// The message while a move that failed is held.
 pub(super) fn stands_still(message: &str) -> String {
     format!(
-        "{message}; the move stands still (onFailure: Pause): set spec.current to another version, or onFailure to Rollback"
+        "{message}; the move stands still (onFailure: Hold): set spec.current to another version, or onFailure to Rollback, or try again \
+         (kubectl nudge retry)"
     )
 }
 
@@ -28,12 +29,13 @@ pub(super) fn fail(
 ) -> Next {
     let failure = RolloutFailure {
         version: moved.target.clone(),
-        generation: seen.generation,
+        digest: seen.digest.to_owned(),
+        retry: seen.requesters.retry(),
         reason,
         message: clipped(message.clone()),
         overridden: seen.at_once.map(str::to_owned),
     };
-    if seen.spec.on_failure == OnFailure::Pause {
+    if seen.spec.on_failure == OnFailure::Hold {
         let message = stands_still(&message);
         let event = Some(EventRecord::new(Reason::Failed, message.clone()));
         let effects = Effects { event, ..Effects::held(Reason::Failed, message) };
@@ -82,7 +84,7 @@ fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -
 /// The previous version is requested: it is current again at once, and one write assigns it to every pod. The version that was current is
 /// not the previous one then: to return to it is a rollout like any other.
 ///
-/// This is a brake. It does not depend on healthy pods, and waits neither for a pause to end nor for another config.
+/// This is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another config.
 pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     evidence.about_none();
     evidence.step(now.steady);

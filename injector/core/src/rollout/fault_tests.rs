@@ -4,7 +4,7 @@ use nudge_api::{Reason, Tolerance};
 use serde_json::json;
 
 use super::test_scene::{BAD, Nature, Scene, USUAL, each};
-use super::tests::{TestRollout, failure, steps};
+use super::tests::{TestRollout, failure, on_hold, steps};
 use super::{Evidence, Subject};
 use crate::pods::{notices_after, slowest_probe};
 
@@ -346,7 +346,7 @@ fn a_return_with_every_pod_crash_looping_is_one_write() {
                 scene.rollout.evidence = Evidence::default();
             }
             let revision = scene.rollout.status.rollout.revision;
-            scene.rollout.spec.paused = true;
+            scene.rollout.withheld = Some(on_hold());
             scene.rollout.rest("1");
             assert_eq!(scene.rollout.assigned("1"), count);
             assert!(scene.rollout.status.rollout.revision > revision);

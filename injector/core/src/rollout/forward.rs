@@ -1,13 +1,13 @@
 //! The move to the target: steps, then the bake, then restarts of workloads.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, RolloutFailure, Step, StepSelector, Watch};
+use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
 
 use super::back::{begin_leaving, fail, roll_back, stands_still};
 use super::clock::{Millis, after, seconds};
 use super::effects::Next;
 use super::evidence::Evidence;
-use super::idle::{paused, waits_for};
+use super::idle::{holds, waits_for};
 use super::measured::{measured, question, shown, waits};
 use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::tally::{Tally, could_judge};
@@ -39,24 +39,22 @@ pub(super) fn advance(
         let (moved, effects) = assign(moved, Thresholds::all(), evidence, seen, now);
         return (Rollout::Forward(moved, stage), Effects { more: true, ..effects });
     }
-    let moves = if seen.spec.paused { Some(paused(&moved.target)) } else { seen.waiting_for.map(waits_for) };
-    if let Some(effects) = moves {
+    if let Some(effects) = seen.waiting_for.map(waits_for) {
         // Nobody looks meanwhile: afterwards the pods prove the target anew.
         evidence.blind();
         return (Rollout::Forward(moved, stage), effects);
     }
     if let Some(failure) = moved.failure.clone() {
         if seen.spec.on_failure == OnFailure::Rollback {
-            let failure = RolloutFailure { generation: seen.generation, ..failure };
             return roll_back(moved, stage, failure, evidence, now);
         }
         evidence.blind();
-        if failure.generation == seen.generation {
+        if holds(&failure, seen) {
             let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
             return (Rollout::Forward(moved, stage), effects);
         }
     }
-    // Somebody has changed the spec: the target is tried again.
+    // Somebody has asked for it again.
     let (moved, tally, measured) = looked(Move { failure: None, ..moved }, evidence, seen, now);
     let numbers = moved.evidence.clone();
     let (rollout, effects) = judged(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);

@@ -4,7 +4,7 @@ use nudge_api::{OnFailure, Phase, Reason, RolloutStage};
 
 use super::state::{Cause, Stage};
 use super::test_scene::{BAD, Nature, Scene, USUAL};
-use super::tests::{failure, reason};
+use super::tests::{failure, on_hold, reason};
 use super::{Restarts, Rollout};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -213,21 +213,22 @@ fn another_leader_ends_each_way_back() {
 }
 
 #[test]
-fn another_leader_keeps_a_pause_and_goes_on_after_it() {
-    // Before the beginning, and in the middle of a step.
+fn another_leader_keeps_a_hold_and_goes_on_after_it() {
+    // Before the beginning, and in the middle of a step, which is watched first.
     for at in [0, 20] {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         scene.watch(at);
-        scene.rollout.spec.paused = true;
-        scene.watch(5);
+        scene.rollout.withheld = Some(on_hold());
+        scene.watch(60);
         scene.hand_over();
+        assert_eq!(matches!(state(&scene), Rollout::Held(..)), at == 0);
+        scene.watch(60);
         let effects = scene.second();
-        assert_eq!((reason(&effects), effects.yields()), (Some(Reason::Paused), true));
-        assert_eq!(matches!(state(&scene), Rollout::Paused(..)), at == 0);
+        assert_eq!((reason(&effects), effects.yields()), (Some(Reason::OnHold), true));
         let assigned = scene.rollout.assigned("2");
         scene.watch(3600);
         assert_eq!(scene.rollout.assigned("2"), assigned, "{at}");
-        scene.rollout.spec.paused = false;
+        scene.rollout.withheld = None;
         scene.passes(USUAL);
     }
 }
@@ -251,9 +252,12 @@ fn another_leader_keeps_waiting_and_does_not_try_again_what_failed() {
     scene.watch(3600);
     assert!(matches!(state(&scene), Rollout::Failed(..)));
     assert_eq!((scene.rollout.assigned("1"), scene.exposed), (8, 1));
-    // Somebody fixes the cause, and changes the spec.
+    // Somebody fixes the cause, and changes something else of the spec.
     scene.nature = Nature::Good;
     scene.rollout.generation += 1;
+    scene.watch(60);
+    assert!(matches!(state(&scene), Rollout::Failed(..)));
+    scene.rollout.retry();
     for _ in 0..900 {
         scene.second();
     }
@@ -263,7 +267,7 @@ fn another_leader_keeps_waiting_and_does_not_try_again_what_failed() {
 #[test]
 fn another_leader_keeps_what_stands_still() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
-    scene.rollout.spec.on_failure = OnFailure::Pause;
+    scene.rollout.spec.on_failure = OnFailure::Hold;
     scene.watch(20);
     scene.hand_over();
     let effects = scene.second();

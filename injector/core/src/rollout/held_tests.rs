@@ -1,69 +1,21 @@
-//! Rollouts that are held: by a pause, by numbers that say too little, by another config on the same pods.
+//! Rollouts that are held: by somebody, by numbers that say too little, by another config on the same pods.
 
 use nudge_api::Reason;
 
 use super::Subject;
 use super::test_scene::{Nature, Scene, USUAL, each};
-use super::tests::{TestRollout, failure, reason, steps};
+use super::tests::{TestRollout, failure, on_hold, reason, steps};
 
 #[test]
-fn a_pause_of_a_day_with_new_pods_meanwhile() {
-    each(|nature| {
-        let mut scene = Scene::new(&[("web", 8)], Nature::Good);
-        scene.watch(50);
-        assert_eq!(scene.rollout.assigned("2"), 2);
-        scene.rollout.spec.paused = true;
-        scene.nature = nature;
-        for number in 100..112 {
-            scene.bear("web", number, 20);
-            scene.watch(30);
-            scene.nobody_looks(7_200);
-        }
-        let assigned = scene.rollout.assigned("2");
-        scene.rollout.spec.paused = false;
-        if nature == Nature::Good {
-            scene.passes(USUAL);
-        } else {
-            scene.is_stopped(700);
-            assert!(scene.exposed <= assigned + 1, "{nature:?}: {} of {assigned}", scene.exposed);
-        }
-    });
-}
-
-#[test]
-fn one_crash_after_a_pause_is_blamed() {
-    for count in [1, 8] {
-        let mut scene = Scene::new(&[("web", count)], Nature::Good);
-        scene.watch(20);
-        scene.rollout.spec.paused = true;
-        scene.watch(60);
-        scene.rollout.spec.paused = false;
-        scene.watch(10);
-        let millis = scene.rollout.millis;
-        scene.rollout.with("2").remove(0).crash(millis);
-        assert_eq!(scene.is_stopped(90), Reason::ContainerRestarted, "{count}");
-        assert_eq!(scene.exposed, 1);
-    }
-}
-
-#[test]
-fn what_was_harmed_before_a_pause_holds_after_it() {
-    // In the bake there is nothing to compare with, so the verdict takes two windows. Somebody pauses, or the API server is away.
-    for pauses in [true, false] {
-        let mut scene = Scene::new(&[("web", 8)], Nature::Good);
-        scene.watch(130);
-        scene.rollout.pods[..4].iter_mut().for_each(Subject::fall);
-        scene.watch(40);
-        assert_eq!(scene.rollout.assigned("2"), 8);
-        scene.rollout.spec.paused = pauses;
-        if pauses {
-            scene.watch(2);
-        } else {
-            scene.rollout.evidence.blind();
-        }
-        scene.rollout.spec.paused = false;
-        assert_eq!(scene.is_stopped(700), Reason::ProgressDeadlineExceeded);
-    }
+fn what_was_harmed_before_an_outage_holds_after_it() {
+    // In the bake there is nothing to compare with, so the verdict takes two windows. The API server is away.
+    let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+    scene.watch(130);
+    scene.rollout.pods[..4].iter_mut().for_each(Subject::fall);
+    scene.watch(40);
+    assert_eq!(scene.rollout.assigned("2"), 8);
+    scene.rollout.evidence.blind();
+    assert_eq!(scene.is_stopped(700), Reason::ProgressDeadlineExceeded);
 }
 
 #[test]
@@ -133,14 +85,14 @@ fn two_configs_on_the_same_pods_of_which_one_is_held() {
         for _ in 0..20 {
             both(&mut held, &mut other, &mut yields);
         }
-        held.rollout.spec.paused = true;
+        held.rollout.withheld = Some(on_hold());
         other.requested = "2";
         for _ in 0..USUAL + 10 {
             both(&mut held, &mut other, &mut yields);
         }
-        assert_eq!((held.rollout.assigned("2"), failure(&held.rollout)), (1, None), "frozen");
+        assert_eq!((held.rollout.assigned("2"), failure(&held.rollout)), (1, None), "on hold");
         assert_eq!((other.is_current(), other.is_back()), (nature == Nature::Good, nature != Nature::Good));
-        held.rollout.spec.paused = false;
+        held.rollout.withheld = None;
         let began = held.seconds;
         while !held.is_current() {
             both(&mut held, &mut other, &mut yields);

@@ -27,7 +27,8 @@ pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next
 
 /// All pods run the requested version already.
 pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    let failure = idle.failure.filter(|failure| failure.generation == seen.generation);
+    // The spec may still name the version that failed, to which pods can't be moved at the moment.
+    let failure = idle.failure.filter(|failure| seen.named == Some(&failure.version));
     let idle = Idle { failure, ..idle };
     let effects = suspicion(&idle.base, evidence, seen, now);
     (Rollout::Current(idle), effects)
@@ -63,18 +64,11 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
 /// Another version is requested: the move begins, unless something keeps it from beginning.
 pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let (current, requested) = (&base.current, seen.requested);
-    // What asked for it at once would reach every pod again, whatever else changes.
-    let same = |failure: &RolloutFailure| failure.overridden.is_some() && failure.overridden.as_deref() == seen.at_once;
-    let failed = |failure: &RolloutFailure| {
-        failure.version == requested && (failure.generation == seen.generation || same(failure))
-    };
     let failure = match failure {
-        Some(failure) if failed(&failure) => {
-            let change =
-                if same(&failure) { "another reason in spec.rollout.override, or none," } else { "any change of spec" };
+        Some(failure) if holds(&failure, seen) => {
             let message = format!(
                 "version {requested} failed and {current} runs again: {}; set spec.current to a new version with a fix, or to \
-                 {current}; {change} tries {requested} again",
+                 {current}; kubectl nudge retry tries {requested} again",
                 failure.message
             );
             return (Rollout::Failed(base, failure), Effects::held(Reason::Failed, message));
@@ -84,11 +78,8 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     if let Some(other) = seen.waiting_for.filter(|_| seen.at_once.is_none()) {
         return (Rollout::Waiting(Idle { base, failure }), waits_for(other));
     }
-    if seen.spec.paused && seen.at_once.is_none() {
-        return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), paused(requested));
-    }
     if let Some(effects) = seen.withheld() {
-        return (Rollout::Paused(Idle { base, failure }, requested.to_owned()), effects);
+        return (Rollout::Held(Idle { base, failure }, requested.to_owned()), effects);
     }
     let count = seen.pods.len();
     let by = seen.asked_by();
@@ -97,10 +88,15 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     (Rollout::Forward(begun(base, requested, now.time), Stage::Moving), Effects::event(event))
 }
 
-/// A move to this version is paused.
-pub(super) fn paused(version: &str) -> Effects {
-    let message = format!("the move to version {version} is paused; set spec.rollout.paused to false");
-    Effects::held(Reason::Paused, message)
+/// Whether what is requested is what failed: the same content of that version, and nobody has asked for another attempt since. For all pods at
+/// once only another reason asks, which takes the right to override. No other change of the spec is a new request.
+pub(super) fn holds(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
+    let retries = seen.requesters.retry.is_some() && failure.retry != seen.requesters.retry();
+    let asked_anew = match seen.at_once {
+        Some(reason) => failure.overridden.as_deref() != Some(reason),
+        None => retries,
+    };
+    failure.version == seen.requested && failure.digest == seen.digest && !asked_anew
 }
 
 /// Another config is moved first. Its end is observed.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::assignment::of_place;
 use super::test_scene::{Nature, Scene};
-use super::tests::{TestRollout, reason};
+use super::tests::{TestRollout, on_hold, reason};
 use super::{Rollout, Subject};
 
 /// Something happens.
@@ -21,8 +21,8 @@ enum Event {
     NobodyLooks(i64),
     /// Changes were missed.
     Blind,
-    Pause,
-    Resume,
+    Hold,
+    Unhold,
     /// A neighbour is moved, or not any more.
     Neighbour(bool),
     /// Another version is requested.
@@ -49,8 +49,8 @@ fn weather() -> impl Strategy<Value = Event> {
         1 => Just(Event::HandOver),
         1 => (1_i64..100).prop_map(Event::NobodyLooks),
         1 => Just(Event::Blind),
-        1 => Just(Event::Pause),
-        2 => Just(Event::Resume),
+        1 => Just(Event::Hold),
+        2 => Just(Event::Unhold),
         1 => any::<bool>().prop_map(Event::Neighbour),
         2 => (0..WORKLOADS.len(), 1_i64..30).prop_map(|(workload, after)| Event::Born(workload, after)),
         1 => any::<usize>().prop_map(Event::Gone),
@@ -86,8 +86,8 @@ impl Scene {
                 self.hand_over();
             }
             Event::Blind => self.rollout.evidence.blind(),
-            Event::Pause => self.rollout.spec.paused = true,
-            Event::Resume => self.rollout.spec.paused = false,
+            Event::Hold => self.rollout.withheld = Some(on_hold()),
+            Event::Unhold => self.rollout.withheld = None,
             Event::Neighbour(moves) => self.rollout.neighbour = moves.then_some("keys"),
             Event::Request(version) => self.requested = ["1", "2", "3", "4"][version],
             Event::Change(step) => {
@@ -128,7 +128,7 @@ impl Scene {
 
     /// All trouble ends.
     fn calm(&mut self) {
-        self.rollout.spec.paused = false;
+        self.rollout.withheld = None;
         self.rollout.neighbour = None;
         for pod in &mut self.rollout.pods {
             (pod.node_ready, pod.running, pod.in_contact) = (true, true, true);
@@ -218,7 +218,7 @@ proptest! {
             scene.happens(event, &mut born);
         }
         scene.calm();
-        scene.rollout.generation += 1;
+        scene.rollout.retry();
         let ended = (0..2_500).any(|_| {
             let held = reason(&scene.second()) == Some(Reason::NobodyToJudge);
             let current = scene.rollout.status.current.as_deref() == Some(scene.requested);

@@ -175,7 +175,7 @@ fn what_can_not_wait_is_not_asked_about() {
 #[test]
 fn a_failure_can_hold_in_place_of_going_back() {
     let mut measured = Measured::new(8, (Ok(0.25), 0.0));
-    measured.scene.rollout.spec.on_failure = OnFailure::Pause;
+    measured.scene.rollout.spec.on_failure = OnFailure::Hold;
     let effects = measured.watch(200);
     assert_eq!((reason(&effects), measured.scene.rollout.assigned("2")), (Some(Reason::Failed), 1));
     assert_eq!(effects.question, None, "nothing is asked any more");

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, OnFailure, Pods, Reason, RolloutStage, Step, StepSelector};
 
-use super::tests::{TestRollout, failure, pod, reason, steps};
+use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
 use super::{Evidence, Subject};
 
 /// All of these pods have the version and are watched, for long.
@@ -60,12 +60,10 @@ fn what_is_unready_when_nobody_looked_is_waited_for() {
 }
 
 #[test]
-fn one_crash_after_a_pause_is_blamed() {
+fn one_crash_after_a_day_on_hold_is_blamed_while_the_hold_lasts() {
     let mut rollout = first_step(8);
-    rollout.spec.paused = true;
+    rollout.withheld = Some(on_hold());
     rollout.watch("2", 86_400);
-    rollout.spec.paused = false;
-    rollout.watch("2", 20);
     let millis = rollout.millis;
     rollout.with("2").remove(0).crash(millis);
     rollout.watch("2", 14);
@@ -132,7 +130,7 @@ fn new_pods_that_crash_a_second_after_their_start_fail_without_a_readiness_probe
 #[test]
 fn a_failed_version_that_stands_still_goes_back_when_on_failure_says_so() {
     let mut rollout = first_step(8);
-    rollout.spec.on_failure = OnFailure::Pause;
+    rollout.spec.on_failure = OnFailure::Hold;
     rollout.watch("2", 2);
     let millis = rollout.millis;
     rollout.with("2").remove(0).crash(millis);

@@ -26,10 +26,10 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, n
         }
         Rollout::Back(back, cause) => return back::advance(back, cause, evidence, seen, now),
         // The target was visible in the status, although no pod had it.
-        Rollout::Paused(Idle { base, failure }, _) if base.current == seen.requested => {
+        Rollout::Held(Idle { base, failure }, _) if base.current == seen.requested => {
             Idle { base: base.reassigned(now.time), failure }
         }
-        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Paused(idle, _) => idle,
+        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Held(idle, _) => idle,
         Rollout::Failed(base, failure) => Idle { base, failure: Some(failure) },
     };
     if idle.base.current == seen.requested {

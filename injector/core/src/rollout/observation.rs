@@ -60,6 +60,10 @@ pub struct Observation<'a> {
     pub spec: &'a RolloutSpec,
     /// The generation of the spec.
     pub generation: i64,
+    /// The version that the spec names, also where pods can't be moved to it.
+    pub named: Option<&'a str>,
+    /// Stands for the content of the requested version.
+    pub digest: &'a str,
     /// The version that the config is to have; pods can be moved to it.
     pub requested: &'a str,
     /// Why the requested version is to be assigned to all pods at once, if it is.

@@ -8,7 +8,7 @@ use nudge_api::{Reason, Release, ReleaseOutcome, ReleaseOverride, ReleaseStep, R
 
 use super::state::{Cause, Move, Rollout};
 use super::{Effects, Observation, Thresholds};
-use crate::requester::Requester;
+use crate::requester::{Requester, Requesters};
 
 /// The releases after a transition from `before` to `after`.
 pub fn recorded(
@@ -25,7 +25,7 @@ pub fn recorded(
             note_judgement(open, moved, after, effects);
         }
         let same = subject.is_some_and(|(version, from)| open.version == version && open.from.as_deref() == Some(from));
-        retried = same && open.outcome == Some(ReleaseOutcome::Paused) && tries(after);
+        retried = same && open.outcome == Some(ReleaseOutcome::Held) && tries(after);
         if !same || retried {
             end(open, (before, after), now);
         }
@@ -162,7 +162,8 @@ fn begun(
     seen: &Observation<'_>,
 ) -> Release {
     let mut release = Release::new(version, from, at.clone());
-    let asked = seen.requesters.current.as_ref();
+    let Requesters { current, retry, .. } = seen.requesters;
+    let asked = current.iter().chain(retry).max_by_key(|requester| requester.at.0);
     let before = releases.iter().filter_map(|one| one.requested_at.as_ref());
     if let Some(known) = requester(asked, before, now) {
         release.requested_by = Some(known.user.clone());
@@ -186,7 +187,7 @@ fn requester<'a, 'b>(
 fn note_judgement(open: &mut Release, moved: &Move, after: &Rollout, effects: &Effects) {
     let goes_on = matches!(after, Rollout::Forward(next, _) if next.failure == moved.failure);
     // What held the move is what it was judged by.
-    if !goes_on && open.outcome != Some(ReleaseOutcome::Paused) {
+    if !goes_on && open.outcome != Some(ReleaseOutcome::Held) {
         open.evidence = effects.numbers.clone().or_else(|| moved.evidence.clone());
     }
 }
@@ -208,7 +209,7 @@ fn note_leaving(open: &mut Release) {
 fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observation<'_>, now: &Time) {
     if let Some(failure) = &moved.failure {
         note_failure(open, failure);
-        open.outcome = Some(ReleaseOutcome::Paused);
+        open.outcome = Some(ReleaseOutcome::Held);
     }
     let (none, last) = (
         Thresholds::default(),
@@ -244,7 +245,7 @@ fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
             note_failure(open, failure);
             ReleaseOutcome::RolledBack
         }
-        _ if tries(after) && open.outcome == Some(ReleaseOutcome::Paused) => ReleaseOutcome::Paused,
+        _ if tries(after) && open.outcome == Some(ReleaseOutcome::Held) => ReleaseOutcome::Held,
         _ => ReleaseOutcome::Left,
     });
     if open.outcome == Some(ReleaseOutcome::Left) {

@@ -20,7 +20,7 @@ fn outcomes(rollout: &TestRollout) -> Vec<(&str, Option<&str>, Option<ReleaseOut
 
 fn ask(rollout: &mut TestRollout, user: &str) {
     let at = Timestamp::from_millisecond(rollout.millis).unwrap();
-    rollout.requesters = Requesters { current: Some(Requester::new(user, at)), overridden: None };
+    rollout.requesters = Requesters { current: Some(Requester::new(user, at)), overridden: None, retry: None };
 }
 
 #[test]
@@ -63,31 +63,31 @@ fn a_bad_version_is_recorded_with_what_was_found() {
 #[test]
 fn a_failure_that_holds_the_move_is_open_until_somebody_acts() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
-    scene.rollout.spec.on_failure = OnFailure::Pause;
+    scene.rollout.spec.on_failure = OnFailure::Hold;
     scene.watch(USUAL);
-    assert_eq!(outcomes(&scene.rollout), [("2", Some("1"), Some(ReleaseOutcome::Paused))]);
+    assert_eq!(outcomes(&scene.rollout), [("2", Some("1"), Some(ReleaseOutcome::Held))]);
     let held = last(&scene.rollout).clone();
     assert!(held.ended_at.is_none() && held.reason.is_some() && held.message.is_some());
-    // A change of the spec tries again.
     scene.nature = Nature::Good;
     scene.rollout.pods.iter_mut().for_each(super::Subject::recover);
-    scene.rollout.generation += 1;
+    scene.rollout.retry();
     scene.passes(2 * USUAL);
-    let two = [ReleaseOutcome::Paused, ReleaseOutcome::Current].map(|outcome| ("2", Some("1"), Some(outcome)));
+    let two = [ReleaseOutcome::Held, ReleaseOutcome::Current].map(|outcome| ("2", Some("1"), Some(outcome)));
     assert_eq!(outcomes(&scene.rollout), two);
     let [first, again] = &scene.rollout.status.releases[..] else { panic!() };
     assert_eq!((&first.evidence, &first.message), (&held.evidence, &held.message));
     assert_eq!(first.ended_at.as_ref(), Some(&again.began_at));
     assert_eq!((again.reason, &again.message), (None, &None));
+    assert_eq!((&first.requested_by, again.requested_by.as_deref()), (&None, Some("joe")));
 }
 
 #[test]
 fn a_failure_that_held_the_move_may_be_rolled_back_or_left() {
     for (requested, on_failure, expected) in
-        [("2", OnFailure::Rollback, ReleaseOutcome::RolledBack), ("1", OnFailure::Pause, ReleaseOutcome::Left)]
+        [("2", OnFailure::Rollback, ReleaseOutcome::RolledBack), ("1", OnFailure::Hold, ReleaseOutcome::Left)]
     {
         let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
-        scene.rollout.spec.on_failure = OnFailure::Pause;
+        scene.rollout.spec.on_failure = OnFailure::Hold;
         scene.watch(USUAL);
         let held = last(&scene.rollout).clone();
         (scene.requested, scene.rollout.spec.on_failure) = (requested, on_failure);

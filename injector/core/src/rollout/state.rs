@@ -18,9 +18,9 @@ pub enum Rollout {
     Current(Idle),
     /// Nothing moves, since the requested version can't be moved to yet.
     Waiting(Idle),
-    /// The move to this version is paused or withheld before its beginning.
-    Paused(Idle, String),
-    /// The requested version failed, and is not tried again until the spec changes.
+    /// The move to this version is withheld before its beginning.
+    Held(Idle, String),
+    /// The requested version failed, and is not tried again until something else is requested, or somebody asks for it again.
     Failed(Base, RolloutFailure),
     /// Pods are moved to the target.
     Forward(Move, Stage),
@@ -69,7 +69,7 @@ pub struct Move {
     pub watch: Option<Watch>,
     /// What was last known for and against the target.
     pub evidence: Option<EvidenceStatus>,
-    /// Why the target failed, where `onFailure: Pause` holds the move.
+    /// Why the target failed, where `onFailure: Hold` holds the move.
     pub failure: Option<RolloutFailure>,
 }
 
@@ -115,7 +115,7 @@ impl Rollout {
     pub fn base(&self) -> Option<&Base> {
         match self {
             Self::Initial { .. } => None,
-            Self::Current(idle) | Self::Waiting(idle) | Self::Paused(idle, _) => Some(&idle.base),
+            Self::Current(idle) | Self::Waiting(idle) | Self::Held(idle, _) => Some(&idle.base),
             Self::Failed(base, _) => Some(base),
             Self::Forward(moved, _) => Some(&moved.base),
             Self::Back(back, _) => Some(&back.base),
@@ -126,7 +126,7 @@ impl Rollout {
     #[must_use]
     pub fn waiting(self) -> Self {
         match self {
-            Self::Current(idle) | Self::Paused(idle, _) => Self::Waiting(idle),
+            Self::Current(idle) | Self::Held(idle, _) => Self::Waiting(idle),
             Self::Failed(base, failure) => Self::Waiting(Idle { base, failure: Some(failure) }),
             other => other,
         }

@@ -35,7 +35,7 @@ impl Rollout {
                 let rollout = RolloutStatus { failure, ..RolloutStatus::default() };
                 (Some(base), None, rollout)
             }
-            Self::Paused(Idle { base, failure }, target) => {
+            Self::Held(Idle { base, failure }, target) => {
                 let rollout = RolloutStatus { failure, ..RolloutStatus::default() };
                 (Some(base), Some(target), rollout)
             }
@@ -66,9 +66,9 @@ impl Rollout {
     /// The phase of the config.
     pub fn phase(&self) -> Phase {
         match self {
-            Self::Initial { .. } | Self::Waiting(_) => Phase::Waiting,
+            Self::Initial { .. } | Self::Waiting(_) | Self::Held(..) => Phase::Waiting,
             Self::Current(_) => Phase::Current,
-            Self::Paused(..) | Self::Forward(..) | Self::Back(_, Cause::Leaving(_)) => Phase::Progressing,
+            Self::Forward(..) | Self::Back(_, Cause::Leaving(_)) => Phase::Progressing,
             Self::Back(_, Cause::Returning | Cause::RollingBack(_)) => Phase::RollingBack,
             Self::Failed(..) => Phase::Failed,
         }
@@ -80,7 +80,7 @@ fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> R
     let base = without_thresholds(base, &status.rollout);
     match (status.phase, target, failure) {
         (Phase::Failed, _, Some(failure)) => Rollout::Failed(base, failure),
-        (Phase::Progressing, Some(target), failure) => Rollout::Paused(Idle { base, failure }, target),
+        (Phase::Waiting, Some(target), failure) => Rollout::Held(Idle { base, failure }, target),
         (Phase::Current, _, failure) => Rollout::Current(Idle { base, failure }),
         (_, _, failure) => Rollout::Waiting(Idle { base, failure }),
     }

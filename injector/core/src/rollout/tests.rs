@@ -21,7 +21,7 @@ use super::{
 use crate::event_record::EventRecord;
 use crate::identity::Identity;
 use crate::pods::slowest_probe;
-use crate::requester::Requesters;
+use crate::requester::{Requester, Requesters};
 
 /// A rollout that a test moves by hand, and its clock.
 pub(super) struct TestRollout {
@@ -44,6 +44,11 @@ pub(super) struct TestRollout {
     /// Transitions of one look go on with the state as it is, not with what is stored of it.
     pub(super) in_memory: bool,
     pub(super) millis: i64,
+}
+
+/// Somebody holds the config.
+pub(super) fn on_hold() -> Withheld {
+    Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
 }
 
 impl TestRollout {
@@ -77,6 +82,12 @@ impl TestRollout {
         }
     }
 
+    /// Somebody asks for another attempt.
+    pub(super) fn retry(&mut self) {
+        let at = Timestamp::from_millisecond(self.millis).unwrap();
+        self.requesters.retry = Some(Requester::new("joe", at));
+    }
+
     /// Makes transitions until nothing more happens at this time. What the last one asks for.
     pub(super) fn rest(&mut self, requested: &str) -> Effects {
         let mut memory = None;
@@ -88,6 +99,8 @@ impl TestRollout {
                 spec: &self.spec,
                 generation: self.generation,
                 requested,
+                named: Some(requested),
+                digest: "sha256:0",
                 at_once: self.at_once,
                 requesters: &self.requesters,
                 pods: &self.pods,
@@ -417,7 +430,7 @@ fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healt
         pod.runs = Some("2".to_owned());
         pod.fall();
     }
-    rollout.spec.paused = true;
+    rollout.withheld = Some(on_hold());
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("1");
     assert_eq!(
@@ -445,16 +458,12 @@ fn a_target_that_is_not_requested_any_more_is_left_before_the_next_move_begins()
 }
 
 #[test]
-fn a_neighbour_and_a_pause_hold_the_beginning_and_what_has_begun() {
+fn a_neighbour_holds_the_beginning_and_what_has_begun() {
     let mut rollout = TestRollout::new(&[("web", 2)]);
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("2");
     assert!(reason(&waits) == Some(Reason::WaitingFor) && waits.look_again.is_none(), "its end is observed: {waits:?}");
     rollout.neighbour = None;
-    rollout.spec.paused = true;
-    let paused = rollout.rest("2");
-    assert!(reason(&paused) == Some(Reason::Paused) && paused.yields() && rollout.assigned("2") == 0, "{paused:?}");
-    rollout.spec.paused = false;
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1);
     rollout.take();
@@ -489,9 +498,9 @@ fn a_silent_pod_alone_stops_nothing_and_many_stop_it() {
 }
 
 #[test]
-fn on_failure_pause_stands_still_whatever_the_pod_does_next_until_the_spec_changes() {
+fn on_failure_hold_stands_still_whatever_the_pod_does_next_until_somebody_retries() {
     let mut rollout = TestRollout::new(&[("web", 2)]);
-    rollout.spec.on_failure = OnFailure::Pause;
+    rollout.spec.on_failure = OnFailure::Hold;
     rollout.rest("2");
     rollout.take();
     rollout.rest("2");
@@ -502,6 +511,9 @@ fn on_failure_pause_stands_still_whatever_the_pod_does_next_until_the_spec_chang
     let held = rollout.watch("2", 1200);
     assert!(held.held && reason(&held) == Some(Reason::Failed) && rollout.assigned("2") == 1, "{held:?}");
     rollout.generation += 1;
+    rollout.watch("2", 120);
+    assert_eq!(rollout.assigned("2"), 1, "a change of anything else is no request");
+    rollout.retry();
     rollout.watch("2", 120);
     assert_eq!(rollout.assigned("2"), 2);
 }

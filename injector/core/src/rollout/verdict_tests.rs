@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, Phase, Reason, RolloutStage, Tolerance};
 
 use super::chance::poisson_binomial_tail;
-use super::tests::{TestRollout, failure, pod, reason, steps};
+use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
 use super::verdict::{spend, too_many_by_chance};
 use super::{Evidence, Neighbours, Subject};
 
@@ -321,17 +321,6 @@ fn what_happened_while_nobody_looked_is_no_harm_but_holds() {
     assert_eq!((reason(&held), rollout.assigned("2")), (Some(Reason::Progressing), 2), "{held:?}");
     rollout.watch("2", 110);
     assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::ProgressDeadlineExceeded));
-    // The same in a pause, after which the pods recover.
-    let mut rollout = at_step("web", 8, 2);
-    rollout.spec.paused = true;
-    rollout.rest("2");
-    rollout.pods.iter_mut().for_each(Subject::fall);
-    rollout.later(86_400);
-    rollout.spec.paused = false;
-    rollout.watch("2", 60);
-    assert_eq!((failure(&rollout), rollout.assigned("2")), (None, 2));
-    rollout.pods.iter_mut().for_each(Subject::recover);
-    assert_eq!(rollout.walk("2").last(), Some(&8));
 }
 
 #[test]
@@ -511,10 +500,10 @@ fn the_page_has_the_numbers_of_the_rule() {
 }
 
 #[test]
-fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_while_it_is_paused() {
+fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_on_hold() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.pods.iter_mut().for_each(Subject::fall);
-    rollout.spec.paused = true;
+    rollout.withheld = Some(on_hold());
     rollout.neighbour = Some("keys");
     rollout.at_once = Some("a key leaked");
     rollout.rest("2");
@@ -524,7 +513,7 @@ fn a_version_is_assigned_to_all_pods_at_once_where_that_is_asked_for_even_while_
 }
 
 #[test]
-fn a_version_that_failed_at_once_waits_for_another_reason_to_go_to_all_pods_again() {
+fn a_version_that_failed_at_once_waits_for_another_reason_or_a_retry() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.at_once = Some("a key leaked");
     rollout.rest("2");
@@ -540,16 +529,18 @@ fn a_version_that_failed_at_once_waits_for_another_reason_to_go_to_all_pods_agai
     rollout.generation += 1;
     let held = rollout.rest("2").waits_for.unwrap();
     assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "another change of spec");
-    assert!(
-        held.message.ends_with("another reason in spec.rollout.override, or none, tries 2 again"),
-        "{}",
-        held.message
-    );
+    assert!(held.message.ends_with("kubectl nudge retry tries 2 again"), "{}", held.message);
     let failed = rollout.status.clone();
-    (rollout.at_once, rollout.generation) = (None, rollout.generation + 1);
+    rollout.at_once = None;
+    rollout.rest("2");
+    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "the end of an override");
+    rollout.retry();
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1, "in steps");
-    (rollout.status, rollout.at_once) = (failed, Some("no, really"));
+    (rollout.status, rollout.at_once) = (failed, Some("a key leaked"));
+    rollout.rest("2");
+    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "a retry goes out in steps");
+    rollout.at_once = Some("no, really");
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 8);
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Day, Freeze, Phase, Reason, RolloutSpec, Window};
+use nudge_api::{Day, Hold, Phase, Reason, RolloutSpec, Window};
 
 use super::test_scene::{Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
@@ -132,12 +132,12 @@ fn outside_of_a_window_it_goes_back_and_takes_an_override() {
 }
 
 #[test]
-fn a_freeze_ends_by_itself_at_its_second() {
+fn a_hold_ends_by_itself_at_its_second() {
     let mut scene = sunday("00:00", "24:00", "2026-10-25T10:00:00Z");
     let until_ = Time("2026-10-25T12:30:00Z".parse().unwrap());
-    scene.rollout.spec.freeze = Some(Freeze { until: Some(until_), reason: "audit".to_owned() });
+    scene.rollout.spec.hold = Some(Hold { until_time: Some(until_), reason: "audit".to_owned(), protected: false });
     let effects = until(&mut scene, "2026-10-25T12:30:00Z");
-    assert_eq!((reason(&effects), scene.exposed, effects.yields()), (Some(Reason::Frozen), 0, true));
+    assert_eq!((reason(&effects), scene.exposed, effects.yields()), (Some(Reason::OnHold), 0, true));
     second(&mut scene);
     assert_eq!(scene.exposed, 1);
 }

@@ -12,7 +12,7 @@ fn withheld(reason: Reason) -> Withheld {
 
 #[test]
 fn nothing_begins_and_it_begins_when_it_may() {
-    for reason_ in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen] {
+    for reason_ in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::OnHold] {
         let mut scene = Scene::new(&[("web", 8)], Nature::Good);
         scene.rollout.withheld = Some(withheld(reason_));
         for _ in 0..2_000 {
@@ -61,7 +61,7 @@ fn what_is_assigned_already_is_judged_and_goes_back() {
 fn the_way_back_and_an_override_do_not_wait() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.passes(USUAL);
-    scene.rollout.withheld = Some(withheld(Reason::Frozen));
+    scene.rollout.withheld = Some(withheld(Reason::OnHold));
     scene.requested = "1";
     scene.second();
     assert_eq!((scene.rollout.assigned("2"), scene.rollout.status.current.as_deref()), (0, Some("1")));
@@ -80,14 +80,14 @@ fn a_version_that_failed_stays_failed() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
     scene.rollout.spec.on_failure = OnFailure::Rollback;
     scene.is_stopped(100);
-    scene.rollout.withheld = Some(withheld(Reason::Frozen));
+    scene.rollout.withheld = Some(withheld(Reason::OnHold));
     scene.watch(700);
     assert_eq!(scene.rollout.status.phase, Phase::Failed);
 }
 
 #[test]
 fn the_first_version_waits_for_approval_and_for_nothing_else() {
-    for (why, waits) in [(Reason::AwaitingApproval, true), (Reason::OutsideWindow, false), (Reason::Frozen, false)] {
+    for (why, waits) in [(Reason::AwaitingApproval, true), (Reason::OutsideWindow, false), (Reason::OnHold, false)] {
         let mut rollout = TestRollout::new(&[("web", 2)]);
         rollout.status = nudge_api::VersionedConfigStatus::default();
         rollout.pods.iter_mut().for_each(|pod| pod.runs = None);
@@ -102,7 +102,7 @@ fn the_first_version_waits_for_approval_and_for_nothing_else() {
 
 #[test]
 fn a_config_that_is_deleted_and_made_again_has_no_first_version_for_its_pods() {
-    for why in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::Frozen, Reason::PoliciesUnknown] {
+    for why in [Reason::AwaitingApproval, Reason::OutsideWindow, Reason::OnHold, Reason::PoliciesUnknown] {
         let mut rollout = TestRollout::new(&[("web", 2)]);
         rollout.rest("1");
         rollout.status = nudge_api::VersionedConfigStatus::default();

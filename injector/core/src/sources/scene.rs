@@ -169,7 +169,8 @@ impl Scene {
         } else {
             status.rollout.failure = Some(RolloutFailure {
                 version: target,
-                generation: 1,
+                digest: String::new(),
+                retry: None,
                 reason: Reason::PodNotReady,
                 message: String::new(),
                 overridden: None,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Approval, ApprovalDecision, Freeze, Override, PartKind, Phase, Reason, WithheldStatus};
+use nudge_api::{Approval, ApprovalDecision, Hold, Override, PartKind, Phase, Reason, WithheldStatus};
 
 use super::decide_tests::Fixture;
 use crate::governance::{Given, sealed_digest};
@@ -148,12 +148,12 @@ fn the_status_says_what_withholds_it_and_until_when() {
     assert_eq!(fixture.step().status.rollout.withheld, is(Reason::AwaitingApproval, None));
     fixture.config.spec.rollout.approval = None;
     let at = |text: &str| Time(text.parse::<Timestamp>().unwrap());
-    fixture.config.spec.rollout.freeze =
-        Some(Freeze { until: Some(at("2100-01-01T00:00:00.25Z")), reason: "audit".to_owned() });
-    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::Frozen, Some(at("2100-01-01T00:00:01Z"))));
+    fixture.config.spec.rollout.hold =
+        Some(Hold { until_time: Some(at("2100-01-01T00:00:00.25Z")), reason: "audit".to_owned(), protected: false });
+    assert_eq!(fixture.step().status.rollout.withheld, is(Reason::OnHold, Some(at("2100-01-01T00:00:01Z"))));
     fixture.wants("9");
     assert_eq!(fixture.step().status.rollout.withheld, None, "there is no such version");
     fixture.wants("2");
-    fixture.config.spec.rollout.freeze = None;
+    fixture.config.spec.rollout.hold = None;
     assert_eq!(fixture.step().status.rollout.withheld, None);
 }

@@ -151,7 +151,8 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     });
     let message = clipped(long.clone());
     let (name, reason) = (sealed[1].version.clone(), Reason::ProgressDeadlineExceeded);
-    rollout.failure = Some(RolloutFailure { version: name, generation: i64::MAX, reason, message, overridden: None });
+    let (digest, retry, overridden) = (format!("sha256:{}", "0".repeat(48)), Some(now()), Some("r".repeat(256)));
+    rollout.failure = Some(RolloutFailure { version: name, digest, retry, reason, message, overridden });
     let kinds = [
         ConditionType::Ready,
         ConditionType::Reconciling,

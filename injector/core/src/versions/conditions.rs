@@ -44,7 +44,7 @@ impl Progress {
             return Self { explanation: Reason::Current.explained(message), state: State::Ready };
         }
         let target = match rollout {
-            Rollout::Paused(_, target) => target.as_str(),
+            Rollout::Held(_, target) => target.as_str(),
             Rollout::Forward(moved, _) => &moved.target,
             Rollout::Back(back, _) => &back.target,
             _ => "",
@@ -68,7 +68,7 @@ impl Progress {
             Reason::Inconclusive
                 | Reason::AnalysisInconclusive
                 | Reason::OutsideWindow
-                | Reason::Frozen
+                | Reason::OnHold
                 | Reason::PoliciesUnknown
         );
         let begins = changes && ready.is_none_or(|ready| ready.reason != reason.as_str());
@@ -78,7 +78,7 @@ impl Progress {
 
 /// Whether somebody wanted the rollout to stand still.
 fn is_planned(reason: Reason) -> bool {
-    matches!(reason, Reason::Paused | Reason::AwaitingApproval | Reason::OutsideWindow | Reason::Frozen)
+    matches!(reason, Reason::AwaitingApproval | Reason::OutsideWindow | Reason::OnHold)
 }
 
 /// Sets the conditions of `status`, and the generation that all of them are about.

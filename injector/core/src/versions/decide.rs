@@ -21,7 +21,7 @@ use crate::event_record::EventRecord;
 use crate::governance::{Approvals, Asker, Candidate, Effective, Policies, approved, sealed_digest, withheld};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
-use crate::requester::Requesters;
+use crate::requester::{Requester, Requesters};
 use crate::rollout::{
     Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, Withheld, ended, fitting,
     next, recorded, summary,
@@ -200,16 +200,20 @@ fn transitions(
     events: &mut Vec<EventRecord>,
 ) -> (Rollout, Effects) {
     let config = observed.config;
-    let Requesters { current, overridden } = observed.requesters;
-    let current = current.as_ref().filter(|_| config.spec.current.as_deref() == Some(aim));
-    let requesters = Requesters { current: current.cloned(), overridden: overridden.clone() };
+    let Requesters { current, overridden, retry } = observed.requesters;
+    let of_aim =
+        |requester: &Option<Requester>| requester.clone().filter(|_| config.spec.current.as_deref() == Some(aim));
+    let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
     let mut releases = std::mem::take(&mut status.releases);
+    let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
     let rules = Effective::of(&config.spec.rollout, observed.policies);
     let withheld = counted.withheld.clone().or_else(|| withheld(&rules, observed.now));
     let seen = Observation {
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
+        named: config.spec.current.as_deref(),
+        digest: &digest,
         at_once: overridden_for(config, aim),
         requesters: &requesters,
         pods: observed.pods.moved(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, PartKind, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigSpec, condition,
-    set_condition,
+    ConditionType, Hold, PartKind, Phase, Reason, RolloutFailure, RolloutStage, VersionedConfig, VersionedConfigSpec,
+    condition, set_condition,
 };
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -16,7 +16,7 @@ use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::{facts, part};
 use crate::governance::Approvals;
-use crate::governance::Policies;
+use crate::governance::{Policies, sealed_digest};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::keys::PodUid;
@@ -161,9 +161,9 @@ fn a_version_without_consent_does_not_become_current_by_itself() {
     );
     // A change of anything else is no consent.
     fixture.config.metadata.generation = Some(2);
-    fixture.config.spec.rollout.paused = true;
+    fixture.config.spec.rollout.bake_seconds = 1;
     assert_eq!(fixture.step().status.current, None);
-    fixture.config.spec.rollout.paused = false;
+    fixture.config.spec.rollout.bake_seconds = 60;
     fixture.add("7");
     assert_eq!(fixture.step().status.current.as_deref(), Some("7"), "the first with consent");
     fixture.config.spec.current = Some("6".to_owned());
@@ -183,9 +183,9 @@ fn a_version_that_was_named_before_it_was_created_must_be_named_again() {
     assert_eq!((held.current.as_deref(), held.phase), (Some("1"), Phase::Waiting));
     assert_eq!(fixture.ready().1, "VersionNotAuthorized");
     fixture.config.metadata.generation = Some(2);
-    fixture.config.spec.rollout.paused = true;
+    fixture.config.spec.rollout.bake_seconds = 1;
     assert_eq!(fixture.step().status.target, None, "a change of anything else is no consent");
-    fixture.config.spec.rollout.paused = false;
+    fixture.config.spec.rollout.bake_seconds = 60;
     fixture.config.spec.current = Some("1".to_owned());
     assert_eq!(fixture.step().status.phase, Phase::Current);
     fixture.config.spec.current = Some("2".to_owned());
@@ -263,17 +263,42 @@ fn an_invalid_version_is_stalled_with_one_event() {
 }
 
 #[test]
-fn a_paused_move_is_held_and_then_made() {
+fn a_move_on_hold_is_made_after_it() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();
     fixture.config.spec.current = Some("2".to_owned());
-    fixture.config.spec.rollout.paused = true;
+    fixture.config.spec.rollout.hold = Some(Hold { reason: "audit".to_owned(), ..Hold::default() });
     let held = fixture.step().status;
     assert_eq!((held.current.as_deref(), held.target.as_deref()), (Some("1"), Some("2")));
-    assert_eq!(fixture.ready().1, "Paused");
-    fixture.config.spec.rollout.paused = false;
+    assert_eq!(fixture.ready().1, "OnHold");
+    fixture.config.spec.rollout.hold = None;
     let moved = fixture.step().status;
     assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
+}
+
+#[test]
+fn what_failed_stays_failed_while_pods_can_not_be_moved_to_it() {
+    let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+    fixture.step();
+    fixture.config.spec.current = Some("2".to_owned());
+    let digest = sealed_digest(fixture.config.status.as_ref().unwrap().version("2").unwrap());
+    let status = fixture.config.status.as_mut().unwrap();
+    status.phase = Phase::Failed;
+    let (version, reason, message) = ("2".to_owned(), Reason::PodNotReady, "it crashed".to_owned());
+    status.rollout.failure = Some(RolloutFailure { version, digest, retry: None, reason, message, overridden: None });
+    assert_eq!(fixture.step().status.phase, Phase::Failed);
+    // Its object is away for a while.
+    let part = fixture.parts.pop().unwrap();
+    let away = fixture.step().status;
+    assert_eq!((away.phase, away.rollout.failure.is_some()), (Phase::Waiting, true));
+    fixture.parts.push(part);
+    fixture.config.metadata.generation = Some(2);
+    let back = fixture.step().status;
+    assert_eq!((back.phase, back.current.as_deref()), (Phase::Failed, Some("1")));
+    fixture.config.spec.current = Some("1".to_owned());
+    assert_eq!(fixture.step().status.rollout.failure, None);
+    fixture.config.spec.current = Some("2".to_owned());
+    assert_eq!(fixture.step().status.current.as_deref(), Some("2"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ mod tests {
         let before = VersionedConfigStatus {
             identity: Some("0af7651cd43b41d58e2f0123456789ab".to_owned()),
             current: Some("1".to_owned()),
-            conditions: vec![condition(ConditionType::Stalled, true, Reason::Paused, "m", None, &at(1))],
+            conditions: vec![condition(ConditionType::Stalled, true, Reason::OnHold, "m", None, &at(1))],
             ..VersionedConfigStatus::default()
         };
         let marked = importing(before.clone(), Some(3), &at(2));

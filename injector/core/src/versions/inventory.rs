@@ -28,7 +28,7 @@ const MAX_SEALED_PARTS: usize = 2000;
 /// Most bytes of them in the status: 500 versions with one part each.
 const SEALED_BYTES: usize = 44 * 1024;
 /// Most bytes of sealed and deleted versions together.
-const ALL_BYTES: usize = 47 * 1024 - 64;
+const ALL_BYTES: usize = 47 * 1024 - 384;
 
 /// Most bytes of releases.
 const RELEASES_BYTES: usize = 16 * 1024;

@@ -114,7 +114,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0_usize..4, text()).prop_map(|(version, user)| Act::Use(version, user)),
         1 => (0_usize..4, text()).prop_map(|(version, reason)| Act::Override(version, reason)),
         1 => "[a-z]{1,63}".prop_map(Act::Select),
-        1 => prop_oneof![Just(OnFailure::Rollback), Just(OnFailure::Pause)].prop_map(Act::Hold),
+        1 => prop_oneof![Just(OnFailure::Rollback), Just(OnFailure::Hold)].prop_map(Act::Hold),
         4 => (option::of(proptest::sample::select(REASONS)), text()).prop_map(|(reason, message)| Act::Report(reason, message)),
         3 => (1_i64..900).prop_map(Act::Wait),
     ]

@@ -21,10 +21,10 @@ pub(crate) fn kept(mut status: VersionedConfigStatus) -> VersionedConfigStatus {
     status
 }
 
-/// The status for an object of this `generation`, whose versions' objects have these uids. `exported`: the generation that the config had.
+/// The status for an object of this `generation`, whose versions' objects have these uids.
 pub(crate) fn carried(
     mut status: VersionedConfigStatus,
-    (exported, generation): (Option<i64>, Option<i64>),
+    generation: Option<i64>,
     uids: &Uids,
     now: &Time,
 ) -> VersionedConfigStatus {
@@ -32,11 +32,6 @@ pub(crate) fn carried(
         if let Some(uid) = uids.get(&(part.kind, part.name.clone())) {
             part.uid.clone_from(uid);
         }
-    }
-    // A version that failed is tried again as soon as the spec is another one. No spec has the generation 0.
-    if let Some(failure) = &mut status.rollout.failure {
-        let same = exported == Some(failure.generation);
-        failure.generation = generation.filter(|_| same).unwrap_or_default();
     }
     importing(status, generation, now)
 }
@@ -48,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    fn status(failed_at: i64) -> VersionedConfigStatus {
+    fn status() -> VersionedConfigStatus {
         serde_json::from_value(json!({
             "identity": "0af7651cd43b41d58e2f0123456789ab", "current": "1", "previous": "0", "target": "2", "phase": "Progressing",
             "pods": {"total": 4, "updated": 2, "ready": 2, "failed": 0, "summary": "2/4"}, "observedGeneration": 7,
@@ -60,7 +55,7 @@ mod tests {
             "retired": ["0.9 cAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAH"],
             "rollout": {
                 "revision": 9, "threshold": 4096, "stage": "Moving", "step": 2,
-                "failure": {"version": "2", "generation": failed_at, "reason": "PodNotReady", "message": "m"},
+                "failure": {"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "m"},
             },
             "conditions": [{"type": "Ready", "status": "False", "reason": "Progressing", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         }))
@@ -69,29 +64,25 @@ mod tests {
 
     #[test]
     fn what_says_which_pod_has_which_version_is_kept() {
-        let before = status(7);
+        let before = status();
         let kept = kept(before.clone());
         assert_eq!((kept.conditions.len(), kept.pods.total, kept.observed_generation), (0, 0, None));
         let uids: Uids = [((PartKind::ConfigMap, "shop-1".to_owned()), "new".to_owned())].into();
         let now = Time(Timestamp::UNIX_EPOCH);
-        let carried = carried(kept, (Some(7), Some(1)), &uids, &now);
-        let failure = before.rollout.failure.clone();
-        let mut rollout = carried.rollout.clone();
-        assert_eq!(rollout.failure.as_ref().unwrap().generation, 1, "it is not tried again");
-        rollout.failure = failure;
+        let carried = carried(kept, Some(1), &uids, &now);
         assert_eq!(
-            (&carried.identity, &carried.current, &carried.previous, &carried.target, rollout, &carried.retired),
-            (&before.identity, &before.current, &before.previous, &before.target, before.rollout, &before.retired)
+            (
+                &carried.identity,
+                &carried.current,
+                &carried.previous,
+                &carried.target,
+                &carried.rollout,
+                &carried.retired
+            ),
+            (&before.identity, &before.current, &before.previous, &before.target, &before.rollout, &before.retired)
         );
         let parts = &carried.versions[0].parts;
         assert_eq!((parts[0].uid.as_str(), parts[1].uid.as_str()), ("new", "old"));
         assert!(carried.conditions.iter().all(|condition| condition.reason == "Importing"));
-    }
-
-    #[test]
-    fn a_failure_of_an_older_spec_stays_one() {
-        let now = Time(Timestamp::UNIX_EPOCH);
-        let carried = carried(kept(status(6)), (Some(7), Some(1)), &Uids::new(), &now);
-        assert_eq!(carried.rollout.failure.unwrap().generation, 0);
     }
 }

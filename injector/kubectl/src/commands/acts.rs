@@ -22,6 +22,11 @@ fn has_a_way_back(config: &VersionedConfig) -> bool {
     moves || status.current.is_some() && status.previous.is_some()
 }
 
+fn has_failed(config: &VersionedConfig) -> bool {
+    let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
+    failure.is_some_and(|failure| config.spec.current.as_ref() == Some(&failure.version))
+}
+
 /// What the page can do.
 pub(super) const ACTS: &[Act] = &[
     Act {
@@ -80,48 +85,48 @@ pub(super) const ACTS: &[Act] = &[
         applies: awaits_approval,
     },
     Act {
-        name: "pause",
-        command: "pause",
+        name: "retry",
+        command: "retry",
         flags: &[],
-        label: "Pause",
-        effect: "Rollouts of the config stay where they are until somebody resumes them.",
-        needs: &[PATCH],
+        label: "Retry",
+        effect: "The version that failed is tried again, from the first step.",
+        needs: &[PATCH, Need::Activate],
         version: false,
         reason: None,
-        applies: |config| !config.spec.rollout.paused,
+        applies: has_failed,
     },
     Act {
-        name: "resume",
-        command: "resume",
+        name: "hold",
+        command: "hold",
         flags: &[],
-        label: "Resume",
-        effect: "Rollouts of the config go on.",
-        needs: &[PATCH],
-        version: false,
-        reason: None,
-        applies: |config| config.spec.rollout.paused,
-    },
-    Act {
-        name: "freeze",
-        command: "freeze",
-        flags: &[],
-        label: "Freeze",
-        effect: "No version of the config goes on until somebody ends that, who then needs the right to override. Roll-backs do not wait.",
+        label: "Hold",
+        effect: "No version of the config begins or goes on until somebody ends that. What pods run is judged, and roll-backs do not wait.",
         needs: &[PATCH],
         version: false,
         reason: Some("Why"),
-        applies: |config| config.spec.rollout.freeze.is_none(),
+        applies: |config| config.spec.rollout.hold.is_none(),
     },
     Act {
-        name: "unfreeze",
-        command: "unfreeze",
+        name: "unhold",
+        command: "unhold",
         flags: &[],
-        label: "Unfreeze",
-        effect: "Versions of the config go on, unless a policy of the cluster freezes them too.",
+        label: "Unhold",
+        effect: "Versions of the config go on, unless a policy of the cluster holds them too.",
+        needs: &[PATCH],
+        version: false,
+        reason: None,
+        applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| !hold.protected),
+    },
+    Act {
+        name: "unhold-protected",
+        command: "unhold",
+        flags: &[],
+        label: "Unhold",
+        effect: "Versions of the config go on, unless a policy of the cluster holds them too. The hold is protected.",
         needs: &[PATCH, Need::Config("override")],
         version: false,
         reason: None,
-        applies: |config| config.spec.rollout.freeze.is_some(),
+        applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| hold.protected),
     },
 ];
 
@@ -160,17 +165,17 @@ mod tests {
             .unwrap();
             ACTS.iter().filter(|act| (act.applies)(&config)).map(|act| act.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(json!({}), json!({})), ["pause", "freeze"]);
-        assert_eq!(names(json!({"rollout": {"freeze": {"reason": "x"}}}), json!({})), ["pause", "unfreeze"]);
+        assert_eq!(names(json!({}), json!({})), ["hold"]);
+        assert_eq!(names(json!({"rollout": {"hold": {"reason": "x"}}}), json!({})), ["unhold"]);
         let versions = json!([{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1}]);
         let current = json!({"current": "1", "versions": versions});
         assert_eq!(
-            names(json!({"current": "1", "rollout": {"paused": true}}), current.clone()),
-            ["use", "use-now", "resume", "freeze"]
+            names(json!({"current": "1", "rollout": {"hold": {"reason": "x", "protected": true}}}), current.clone()),
+            ["use", "use-now", "unhold-protected"]
         );
         assert_eq!(names(json!({"current": "2"}), current.clone())[2], "rollback");
         let approval = json!({"current": "1", "rollout": {"approval": {}}});
-        assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "pause", "freeze"]);
+        assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "hold"]);
         let before = json!({"current": "2", "previous": "1", "versions": versions});
         assert_eq!(names(json!({"current": "2"}), before)[2], "rollback");
     }

@@ -10,19 +10,17 @@ use super::delete::Delete;
 use super::diff::Diff;
 use super::enable::{Disable, Enable};
 use super::export::Export;
-use super::freeze::Freeze;
 use super::get::Get;
 use super::history::History;
+use super::hold::{Hold, Unhold};
 use super::import::Import;
-use super::pause::Pause;
 use super::push::Push;
 use super::restart::Restart;
-use super::resume::Resume;
+use super::retry::Retry;
 use super::rollback::Rollback;
 use super::source::Source;
 use super::status::Status;
 use super::ui::Ui;
-use super::unfreeze::Unfreeze;
 use super::use_version::Use;
 use super::validate::Validate;
 use super::versions::Versions;
@@ -69,6 +67,8 @@ pub(crate) enum Command {
     Use(Use),
     /// Move pods back to the previous version, or to the current one during a rollout
     Rollback(Rollback),
+    /// Try the version that failed again
+    Retry(Retry),
     /// Approve a version, or withdraw that
     Approve(Approve),
     /// Deny a version, or withdraw that
@@ -83,14 +83,10 @@ pub(crate) enum Command {
     Status(Status),
     /// Print the current version
     Current(Current),
-    /// Pause a rollout
-    Pause(Pause),
-    /// Resume a paused rollout
-    Resume(Resume),
-    /// Let no version of a config go on for a while
-    Freeze(Freeze),
-    /// End the freeze of a config
-    Unfreeze(Unfreeze),
+    /// Let no version of a config begin or go on for a while
+    Hold(Hold),
+    /// End the hold of a config
+    Unhold(Unhold),
     /// Delete a version, or a config with all its versions
     Delete(Delete),
     /// Make existing ConfigMaps version 1.0.0 of configs with the same names
@@ -142,8 +138,8 @@ mod tests {
         assert_eq!(all.connection.namespace.as_deref(), Some("shop"));
         let Command::Use(command) = all.command else { panic!("not use") };
         assert_eq!((command.wait.timeout, command.dry.dry_run), (Duration::from_mins(5), DryRun::Server));
-        let Command::Pause(command) = read("kubectl-nudge pause game --dry-run").unwrap().command else {
-            panic!("not pause")
+        let Command::Unhold(command) = read("kubectl-nudge unhold game --dry-run").unwrap().command else {
+            panic!("not unhold")
         };
         assert_eq!(command.dry.dry_run, DryRun::Client);
         for bad in

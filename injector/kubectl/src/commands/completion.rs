@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(words("use game 1 --wa"), ["--wait", ":4"]);
         assert_eq!(words("status -o j"), ["json", ":4"]);
         assert_eq!(words("status --output=y"), ["--output=yaml", ":4"]);
-        assert_eq!(words("pause game --dry-run=s"), ["--dry-run=server", ":4"]);
+        assert_eq!(words("unhold game --dry-run=s"), ["--dry-run=server", ":4"]);
         for (line, expected) in [
             ("use ", Candidates::Configs),
             ("use game ", Candidates::Versions("game".into())),

@@ -417,9 +417,9 @@ async fn write_status(
                 labels::IMPORTING
             )));
         }
-        let generations = (exported.metadata.generation, there.metadata.generation);
+        let generation = there.metadata.generation;
         let kept = exported.status.clone().unwrap_or_default();
-        there.status = Some(carried(kept, generations, uids, &Time(Timestamp::now())));
+        there.status = Some(carried(kept, generation, uids, &Time(Timestamp::now())));
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match api.replace_status(&place.name, &params, &Lenient(there)).await {
             Ok(_) => return Ok(()),

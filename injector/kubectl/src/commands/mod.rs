@@ -11,19 +11,17 @@ pub(crate) mod delete;
 pub(crate) mod diff;
 pub(crate) mod enable;
 pub(crate) mod export;
-pub(crate) mod freeze;
 pub(crate) mod get;
 pub(crate) mod history;
+pub(crate) mod hold;
 pub(crate) mod import;
-pub(crate) mod pause;
 pub(crate) mod push;
 pub(crate) mod restart;
-pub(crate) mod resume;
+pub(crate) mod retry;
 pub(crate) mod rollback;
 pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod ui;
-pub(crate) mod unfreeze;
 pub(crate) mod use_version;
 pub(crate) mod validate;
 pub(crate) mod versions;
@@ -68,6 +66,7 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Create(command) => create::run(session, &command).await,
         Command::Use(command) => use_version::run(session, &command).await,
         Command::Rollback(command) => rollback::run(session, &command).await,
+        Command::Retry(command) => retry::run(session, &command).await,
         Command::Approve(command) => approve::approve(session, &command).await,
         Command::Deny(command) => approve::deny(session, &command).await,
         Command::Validate(command) => validate::run(session, &command).await,
@@ -76,10 +75,8 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Diff(command) => diff::run(session, &command).await,
         Command::Status(command) => status::run(session, &command).await,
         Command::Current(command) => current::run(session, &command).await,
-        Command::Pause(command) => pause::run(session, &command).await,
-        Command::Resume(command) => resume::run(session, &command).await,
-        Command::Freeze(command) => freeze::run(session, &command).await,
-        Command::Unfreeze(command) => unfreeze::run(session, &command).await,
+        Command::Hold(command) => hold::hold(session, &command).await,
+        Command::Unhold(command) => hold::unhold(session, &command).await,
         Command::Delete(command) => delete::run(session, &command).await,
         Command::Baseline(command) => baseline::run(session, &command).await,
         Command::Restart(command) => restart::run(session, &command).await,

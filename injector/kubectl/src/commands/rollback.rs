@@ -16,7 +16,7 @@ use crate::version::stored::{no_current_version, sealed};
   kubectl nudge rollback game --wait
 
 During a rollout, and after a failed rollout, rollback returns to the version that is still current. Otherwise it returns to the \
-version before. All pods return at once, also where the rollout is paused or no pod is healthy.")]
+version before. All pods return at once, also where the config is on hold or no pod is healthy.")]
 pub(crate) struct Rollback {
     /// The config
     pub(crate) config: ConfigName,

@@ -22,7 +22,7 @@ use crate::version::stored::{objects, sealed};
 
 A version that failed is tried again when you use it again.
 
---now assigns the version to every pod in one write: without steps, also where the rollout is paused or waits for another config. \
+--now assigns the version to every pod in one write: without steps, also where the config is on hold or waits for another one. \
 Nothing is tried out, and no pod is left to compare with, so a bad version reaches every pod before it is rolled back. Use it when \
 waiting does more harm than a bad version would, such as when a password was revoked. To go back, use kubectl nudge rollback, which \
 needs no --now.")]

@@ -38,7 +38,7 @@ pub(crate) struct Report {
     published: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     published_secret: Option<String>,
-    paused: bool,
+    held: bool,
     /// How far the rollout is.
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<StepReport>,
@@ -265,7 +265,7 @@ pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) ->
         phase: status.phase.as_str().to_owned(),
         stage: status.rollout.stage,
         desired: config.spec.current.clone(),
-        paused: config.spec.rollout.paused,
+        held: config.spec.rollout.hold.is_some(),
         watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
         agents: BTreeMap::new(),
@@ -310,8 +310,8 @@ impl Report {
             ("Desired", or_none(self.desired.as_deref())),
         ];
         let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
-        let paused = if self.paused { ", paused" } else { "" };
-        lines.push(("Phase", format!("{}{stage}{paused}", self.phase)));
+        let held = if self.held { ", on hold" } else { "" };
+        lines.push(("Phase", format!("{}{stage}{held}", self.phase)));
         for (name, version) in [
             ("Target", &self.target),
             ("Previous", &self.previous),
@@ -484,7 +484,7 @@ mod tests {
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(
             keys(&report),
-            ["agents", "conditions", "config", "counts", "desired", "namespace", "paused", "phase", "pods"]
+            ["agents", "conditions", "config", "counts", "desired", "held", "namespace", "phase", "pods"]
         );
         assert_eq!(keys(&report["pods"][0]), ["agent", "message", "pod", "ready"]);
     }

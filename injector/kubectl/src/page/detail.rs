@@ -32,8 +32,8 @@ pub(crate) struct Detail {
     /// Who has approved and denied the version that is asked for; absent where versions need no approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalDetail>,
-    /// The spec freezes it.
-    frozen: bool,
+    /// Whether the hold of the spec is protected, if there is one.
+    held: Option<bool>,
     /// When versions may go on again, where that is what they wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     opens: Option<i64>,
@@ -195,7 +195,7 @@ impl Detail {
             step: status.rollout.step,
             clock: clock(config),
             approval,
-            frozen: config.spec.rollout.freeze.is_some(),
+            held: config.spec.rollout.hold.as_ref().map(|hold| hold.protected),
             opens: opens(&status.rollout),
             analyses: analyses(config),
             versions: sealed.chain(invalid).collect(),
@@ -356,11 +356,11 @@ mod tests {
     fn conditions_say_what_they_mean() {
         let shown = detail(
             &json!({}),
-            &json!({"conditions": [{"type": "Ready", "status": "False", "reason": "Paused", "message": "why",
+            &json!({"conditions": [{"type": "Ready", "status": "False", "reason": "OnHold", "message": "why",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}),
         );
         let condition = &shown["conditions"][0];
         assert_eq!((&condition["attention"], &condition["since"]), (&json!("act"), &json!(1_767_225_600)));
-        assert_eq!(condition["meaning"], Reason::Paused.facts().meaning);
+        assert_eq!(condition["meaning"], Reason::OnHold.facts().meaning);
     }
 }

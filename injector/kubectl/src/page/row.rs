@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) phase: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stage: Option<RolloutStage>,
-    pub(crate) paused: bool,
+    pub(crate) held: bool,
     pub(crate) attention: Attention,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
@@ -119,7 +119,7 @@ impl Row {
             config: config.metadata.name.clone().unwrap_or_default(),
             phase: status.phase.as_str(),
             stage: status.rollout.stage,
-            paused: config.spec.rollout.paused,
+            held: config.spec.rollout.hold.is_some(),
             attention: attention(config),
             reason: shown.map(|it| it.reason.clone()),
             message: shown.map(|it| it.message.clone()),
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(of("Current", &[condition("Suspect", "True", "Suspect")]), Attention::Look);
         assert_eq!(of("Current", &[condition("Drifted", "True", "Drifted")]), Attention::Look);
         assert_eq!(of("Progressing", &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
-        assert_eq!(of("Progressing", &[condition("Ready", "False", "Paused")]), Attention::Act);
+        assert_eq!(of("Progressing", &[condition("Ready", "False", "OnHold")]), Attention::Act);
         assert_eq!(of("Current", &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
         assert_eq!(of("Failed", &[]), Attention::Act);
     }

@@ -1,6 +1,8 @@
 //! The state of a rollout as `--wait` shows it, judged from the status of the config.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_protocol::labels::RETRY;
 
 use super::PodCount;
 use crate::output::progress::View;
@@ -25,14 +27,15 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     if let Some(other) = config.spec.current.as_deref().filter(|other| *other != version) {
         return Outcome::Failed(format!("config {name}: spec.current was changed to {other} meanwhile"));
     }
-    if status.observed_generation.unwrap_or_default() < generation {
+    let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
+    let is_retried = failure.is_some_and(|failure| retry(config).is_some_and(|asked| failure.retry != Some(asked)));
+    if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
         return Outcome::Pending(View { done: 0, total: status.pods.total, line, passing: true });
     }
     if status.current.as_deref() == Some(version) && status.phase == Phase::Current {
         return Outcome::Current;
     }
-    let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     if let Some(failure) = failure.filter(|_| status.phase == Phase::Failed) {
         let current = status.current.as_deref().unwrap_or("nothing");
         return Outcome::Failed(format!(
@@ -53,11 +56,16 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     let why = ready.and_then(|ready| match Reason::named(&ready.reason) {
         // The line says the same.
         Reason::Progressing | Reason::Baking | Reason::Publishing | Reason::RollingBack | Reason::Leaving => None,
-        Reason::Paused => Some(format!("{}, or run kubectl nudge resume {name}", ready.message)),
         _ => Some(ready.message.clone()),
     });
     let bake = config.spec.rollout.bake_seconds;
     Outcome::Pending(view(status, version, bake, pods, why.as_deref()))
+}
+
+/// When somebody asked last for another attempt, as the webhook has noted it.
+fn retry(config: &VersionedConfig) -> Option<Time> {
+    let note = config.metadata.annotations.as_ref()?.get(RETRY)?;
+    Some(Time(note.split(' ').next()?.parse().ok()?))
 }
 
 fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
@@ -131,9 +139,24 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_from_before_a_retry_is_none() {
+        let failed = |retry: &Value| {
+            let failure =
+                json!({"version": "2", "digest": "sha256:0", "retry": retry, "reason": "PodNotReady", "message": "m"});
+            let status = json!({"observedGeneration": 3, "phase": "Failed", "current": "1", "rollout": {"revision": 1, "failure": failure}});
+            let mut config = config("2", &status);
+            config.metadata.annotations = Some([(RETRY.to_owned(), "2026-11-26T10:00:00Z x= joe".to_owned())].into());
+            matches!(outcome(&config, "2", 3, None), Outcome::Failed(_))
+        };
+        assert!(
+            !failed(&Value::Null) && !failed(&json!("2026-11-26T09:00:00Z")) && failed(&json!("2026-11-26T10:00:00Z"))
+        );
+    }
+
+    #[test]
     fn a_rollout_fails_once_all_pods_are_back() {
         let failure =
-            json!({"version": "2", "generation": 3, "reason": "PodNotReady", "message": "pod web-1 was Ready"});
+            json!({"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1 was Ready"});
         let of = |phase: &str, stage: Value| {
             seen(&json!({"observedGeneration": 3, "phase": phase, "current": "1", "target": "2",
                         "rollout": {"revision": 1, "failure": failure, "stage": stage}}))
@@ -162,7 +185,7 @@ mod tests {
             json!({
                 "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",
                 "pods": {"total": 40, "updated": 38, "summary": "38/40"},
-                "rollout": {"revision": 1, "stage": stage, "evidence": {"notWaitedFor": 1}, "failure": {"version": "2", "generation": 3, "reason": "x", "message": "it is ill"}},
+                "rollout": {"revision": 1, "stage": stage, "evidence": {"notWaitedFor": 1}, "failure": {"version": "2", "digest": "sha256:0", "reason": "x", "message": "it is ill"}},
                 "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             })
         };
@@ -174,10 +197,7 @@ mod tests {
         let paused = status("Moving", "Paused", "it is paused");
         let held = view(&paused, of(10, 4));
         assert_eq!((held.done, held.total, held.passing), (4, 40, false));
-        assert_eq!(
-            held.line,
-            "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is paused, or run kubectl nudge resume shop"
-        );
+        assert_eq!(held.line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is on hold");
         let moving = status("Moving", "Progressing", "moving to version 2");
         assert_eq!(view(&moving, of(10, 4)).line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for");
         assert!(view(&moving, of(0, 0)).passing && !view(&moving, of(1, 0)).passing);

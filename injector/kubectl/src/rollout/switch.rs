@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::api::Patch;
-use nudge_api::{Consent, Phase, RolloutFailure, VersionedConfig};
+use nudge_api::{Consent, Phase, VersionedConfig};
+use nudge_protocol::labels::RETRY;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -40,25 +42,17 @@ pub(crate) async fn switch(
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
         let consent = status.version(version).and_then(|sealed| sealed.consent);
-        let failure = status.rollout.failure.filter(|failure| failure.version == version);
-        let failure = failure.filter(|_| status.phase == Phase::Failed);
-        let failed = failure.is_some();
-        if failed_for(failure.as_ref(), now) {
-            return Err(Failure::new(format!(
-                "config {name}: version {version} failed when it was assigned to all pods at once for this reason; fix it, give another \
-                 --reason, or leave out --now"
-            )));
-        }
         let anew = named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
-        // A version that failed is tried again only after a change of spec.
-        let before = status.current.as_deref().filter(|_| named && failed && dry == DryRun::None);
         if anew {
-            set(session, name, status.current.as_deref(), None, dry).await?;
+            set(session, name, patch(status.current.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;
-        } else if before.is_some() {
-            set(session, name, before, None, dry).await?;
         }
-        generation = set(session, name, Some(version), now, dry).await?.metadata.generation.unwrap_or(generation);
+        let mut patch = patch(Some(version), now);
+        // A version that failed is tried again only where somebody asks for that.
+        if status.rollout.failure.is_some_and(|failure| failure.version == version) {
+            patch["metadata"]["annotations"] = json!({RETRY: Timestamp::now().to_string()});
+        }
+        generation = set(session, name, patch, dry).await?.metadata.generation.unwrap_or(generation);
     }
     let at_once = if now.is_some() { ", for all pods at once" } else { "" };
     session.out.line(&format!("config {name}: spec.current is {version}{at_once}{}", dry.suffix()))?;
@@ -67,11 +61,6 @@ pub(crate) async fn switch(
         session.out.line(&format!("config {name}: version {version} is current"))?;
     }
     Ok(())
-}
-
-/// Whether the version failed when it was assigned to all pods at once for this reason: it is not tried for that again.
-fn failed_for(failure: Option<&RolloutFailure>, now: Option<&str>) -> bool {
-    now.is_some() && failure.and_then(|failure| failure.overridden.as_deref()) == now
 }
 
 /// Waits until the control plane has seen that `spec.current` does not name the version: only then is naming it consent.
@@ -99,14 +88,7 @@ fn patch(version: Option<&str>, now: Option<&str>) -> Value {
     json!({"spec": {"current": version, "rollout": {"override": now}}})
 }
 
-async fn set(
-    session: &Session,
-    name: &str,
-    version: Option<&str>,
-    now: Option<&str>,
-    dry: DryRun,
-) -> Result<VersionedConfig, Failure> {
-    let patch = patch(version, now);
+async fn set(session: &Session, name: &str, patch: Value, dry: DryRun) -> Result<VersionedConfig, Failure> {
     let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
     patched.map_err(doing(format!("setting spec.current of config {name}")))
 }
@@ -122,20 +104,5 @@ mod tests {
         assert_eq!(patch(Some("2"), Some("the old password is revoked")), now);
         assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "rollout": {"override": null}}}));
         assert_eq!(patch(None, None), json!({"spec": {"current": null, "rollout": {"override": null}}}));
-    }
-
-    #[test]
-    fn a_version_that_failed_at_once_needs_another_reason_or_none() {
-        let failure = |now: Option<&str>| {
-            let known =
-                json!({"version": "2", "generation": 1, "reason": "PodNotReady", "message": "m", "override": now});
-            serde_json::from_value::<RolloutFailure>(known).unwrap()
-        };
-        let at_once = failure(Some("a key leaked"));
-        assert!(failed_for(Some(&at_once), Some("a key leaked")));
-        assert!(!failed_for(Some(&at_once), Some("no, really")));
-        assert!(!failed_for(Some(&at_once), None));
-        assert!(!failed_for(Some(&failure(None)), None), "it failed in steps");
-        assert!(!failed_for(None, Some("a key leaked")));
     }
 }

@@ -211,7 +211,8 @@ mod tests {
         ];
         looks[1].status.rollout.failure = Some(RolloutFailure {
             version: "2".to_owned(),
-            generation: 2,
+            digest: String::new(),
+            retry: None,
             reason: Reason::Failed,
             message: String::new(),
             overridden: None,

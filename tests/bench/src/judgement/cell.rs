@@ -80,7 +80,7 @@ const WEATHERS: [Weather; 17] = [
     Weather::Outage(100),
     Weather::CrashingOutage(30),
     Weather::CrashingOutage(100),
-    Weather::Pause,
+    Weather::Hold,
     Weather::Leaders,
 ];
 
@@ -133,7 +133,7 @@ impl Cell {
 
     /// How long a rollout is followed.
     pub(super) fn longest(&self) -> Millis {
-        if self.weather == Weather::Pause { DAY + 2 * 3600 * SECOND } else { 2 * 3600 * SECOND }
+        if self.weather == Weather::Hold { DAY + 2 * 3600 * SECOND } else { 2 * 3600 * SECOND }
     }
 
     /// How long a leader collects changes before it looks.

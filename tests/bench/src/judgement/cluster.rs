@@ -96,7 +96,7 @@ impl<'a, J: Judge> Cluster<'a, J> {
             changed: Vec::new(),
             nodes_changed: false,
             template: cell.probes.template(),
-            paused: false,
+            held: false,
             bake_seconds: cell.bake_seconds,
         };
         let mut cluster = Self {

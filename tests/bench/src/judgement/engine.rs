@@ -9,7 +9,7 @@ use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus}
 use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, next, to_publish,
+    Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, Withheld, next, to_publish,
 };
 
 use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     rests: bool,
     spec: RolloutSpec,
     generation: i64,
+    /// What keeps the target from going on.
+    withheld: Option<Withheld>,
     published: String,
     subjects: Vec<Subject>,
     /// The pod of each subject, and the subject of each pod that counts.
@@ -56,6 +58,7 @@ impl Engine {
             rests: true,
             spec: RolloutSpec::default(),
             generation: 2,
+            withheld: None,
             published: CURRENT.to_owned(),
             subjects: Vec::new(),
             pods: Vec::new(),
@@ -72,8 +75,8 @@ impl Engine {
             self.probe = slowest_probe(&view.template);
             self.spec.bake_seconds = view.bake_seconds.unwrap_or(self.spec.bake_seconds);
         }
-        if self.spec.paused != view.paused {
-            self.spec.paused = view.paused;
+        if self.withheld.is_some() != view.held {
+            self.withheld = view.held.then(on_hold);
             self.generation += 1;
         }
         for pod in self.positions.len()..view.pods.len() {
@@ -142,7 +145,7 @@ impl Engine {
             (Phase::Current, _) if self.status.current.as_deref() == Some(TARGET) => Progress::Passed,
             _ if inconclusive => Progress::Inconclusive,
             _ => match held {
-                Some(Reason::Paused) | None => Progress::Moving,
+                Some(Reason::OnHold) | None => Progress::Moving,
                 Some(_) => Progress::Held,
             },
         }
@@ -163,6 +166,8 @@ impl Judge for Engine {
                 spec: &self.spec,
                 generation: self.generation,
                 requested: if self.rests { CURRENT } else { TARGET },
+                named: Some(if self.rests { CURRENT } else { TARGET }),
+                digest: "sha256:0",
                 at_once: None,
                 requesters: &Requesters::default(),
                 pods: &self.subjects,
@@ -170,7 +175,7 @@ impl Judge for Engine {
                 background: None,
                 waiting_for: None,
                 approvals: &[],
-                withheld: None,
+                withheld: self.withheld.as_ref(),
                 measured: None,
                 published: Some(&self.published),
                 current_since: None,
@@ -228,6 +233,11 @@ impl Judge for Engine {
     fn hand_over(&mut self) {
         self.evidence = Evidence::default();
     }
+}
+
+/// Somebody holds the config.
+fn on_hold() -> Withheld {
+    Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
 }
 
 fn failure(rollout: &Rollout) -> Option<String> {

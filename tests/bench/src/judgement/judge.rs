@@ -74,7 +74,8 @@ pub(crate) struct View {
     pub(crate) nodes_changed: bool,
     /// The spec of every pod.
     pub(crate) template: PodSpec,
-    pub(crate) paused: bool,
+    /// Somebody holds the config.
+    pub(crate) held: bool,
     pub(crate) bake_seconds: Option<u32>,
 }
 

@@ -68,7 +68,7 @@ impl Tally {
             self.example = Some((number, outcome.message.clone()));
         }
         if outcome.progress != Some(Progress::RolledBack) && !cell.version.is_bad() {
-            let event = if cell.weather == Weather::Pause { DAY } else { 0 };
+            let event = if cell.weather == Weather::Hold { DAY } else { 0 };
             let stall = outcome.duration.saturating_sub(cell.usual() + event + outcome.unwell);
             self.longest_stall = self.longest_stall.max(stall);
         }

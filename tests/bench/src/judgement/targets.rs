@@ -69,9 +69,9 @@ pub(crate) fn target(cell: &Cell, tally: &Tally) -> Option<(String, bool)> {
     })
 }
 
-/// How many rollouts of a cell are made where a few seconds have to be enough: none of large fleets, of slow versions and of a day's pause.
+/// How many rollouts of a cell are made where a few seconds have to be enough: none of large fleets, of slow versions and of a day's hold.
 pub(crate) fn few_runs(cell: &Cell) -> Option<u64> {
-    let is_quick = matches!(cell.fleet, 3..=40) && cell.weather != Weather::Pause && !is_slow(cell.version);
+    let is_quick = matches!(cell.fleet, 3..=40) && cell.weather != Weather::Hold && !is_slow(cell.version);
     (is_quick && demanded(cell).is_some()).then(|| (480 / cell.fleet as u64).min(60))
 }
 

@@ -133,7 +133,7 @@ fn weather_is_seen_by_those_who_look() {
     let states: Vec<bool> = diary.iter().map(|entry| entry.1).collect();
     assert_eq!(states, [true, false, true], "{diary:?}");
     assert_eq!(restarted.nodes[0].boot, 0);
-    for quiet in [Weather::Calm, Weather::Leaders, Weather::Pause] {
+    for quiet in [Weather::Calm, Weather::Leaders, Weather::Hold] {
         assert_eq!(seen(quiet).1.len(), 1, "{quiet}");
     }
 }

@@ -36,8 +36,8 @@ pub(crate) enum Weather {
     Outage(u32),
     /// The same, but pods crash again and again.
     CrashingOutage(u32),
-    /// The rollout is paused for a day.
-    Pause,
+    /// The config is on hold for a day.
+    Hold,
     /// Three times another replica leads.
     Leaders,
 }
@@ -58,7 +58,7 @@ impl fmt::Display for Weather {
             Self::Jobs => "jobs",
             Self::Outage(percent) => return write!(out, "outage-{percent}%"),
             Self::CrashingOutage(percent) => return write!(out, "crashing-outage-{percent}%"),
-            Self::Pause => "pause",
+            Self::Hold => "hold",
             Self::Leaders => "leaders",
         };
         out.write_str(name)
@@ -145,8 +145,8 @@ impl<J: Judge> Cluster<'_, J> {
             }
             Weather::Outage(percent) => self.outage(percent, false),
             Weather::CrashingOutage(percent) => self.outage(percent, true),
-            Weather::Pause => {
-                self.view.paused = true;
+            Weather::Hold => {
+                self.view.held = true;
                 self.look_soon();
                 self.after(DAY, Event::Then(0));
             }
@@ -156,8 +156,8 @@ impl<J: Judge> Cluster<'_, J> {
     /// The next part of what struck.
     pub(super) fn then(&mut self, node: usize) {
         match self.cell.weather {
-            Weather::Pause => {
-                self.view.paused = false;
+            Weather::Hold => {
+                self.view.held = false;
                 self.look_soon();
             }
             Weather::Reboot => self.booted(node),

@@ -36,6 +36,8 @@ pub(crate) enum Property {
     Once,
     /// A step is watched, and all pods are for a while.
     Dwell,
+    /// While a config is on hold no version of it begins or goes on.
+    Hold,
     /// A bad version fails, and never becomes current.
     Bad,
     /// A good version becomes current in time.

@@ -15,9 +15,10 @@ use crate::history::{Event, History, How, Pod, Stored, Time, Values, What};
 type Plant = fn(&History) -> Option<History>;
 
 /// All of them.
-const PLANTS: [(&str, Property, Plant); 14] = [
+const PLANTS: [(&str, Property, Plant); 15] = [
     ("a skipped dwell", Property::Dwell, skipped_dwell),
     ("a skipped bake", Property::Dwell, skipped_bake),
+    ("a step on hold", Property::Hold, step_on_hold),
     ("a lost notification", Property::Notified, lost_notification),
     ("a second notification", Property::Once, second_notification),
     ("a stale assignment", Property::Assigned, stale_assignment),
@@ -132,6 +133,26 @@ fn skipped_bake(history: &History) -> Option<History> {
             }
         }
         None
+    })
+}
+
+fn step_on_hold(history: &History) -> Option<History> {
+    let story = Story::of(history);
+    configs(history).into_iter().find_map(|config| {
+        let states = states(history, config);
+        let pair = states.windows(2).find(|pair| {
+            let ((_, from, Some(before)), (_, at, Some(after))) = (pair[0], pair[1]) else { return false };
+            let (old, new) = (&before.status, &after.status);
+            let moves = old.rollout.stage == Some(RolloutStage::Moving) && old.target == new.target;
+            moves && new.rollout.step > old.rollout.step && before.uid == after.uid && !story.missed(from, at)
+        })?;
+        let mut planted = history.clone();
+        for (index, ..) in pair {
+            if let What::Stored { object: Some(object), .. } = &mut planted.events[*index].what {
+                object.held = true;
+            }
+        }
+        Some(planted)
     })
 }
 

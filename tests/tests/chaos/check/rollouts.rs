@@ -1,6 +1,6 @@
-//! A bad version fails and a good one becomes current, each in its time; every step is watched.
+//! A bad version fails and a good one becomes current, each in its time; every step is watched, and none goes out on hold.
 
-use nudge_api::{Phase, RolloutStage};
+use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
 
 use super::story::Story;
 use super::{Property, Report};
@@ -14,6 +14,7 @@ const BLUR: Time = 1000;
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     for (config, all) in &story.configs {
         dwells(config, all, report);
+        stays(story, config, all, report);
         ends(story, config, all, report);
     }
 }
@@ -33,7 +34,6 @@ fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
             }
             stepped = Some(at);
         }
-        let stage = |status: &nudge_api::VersionedConfigStatus| status.rollout.stage;
         if stage(old) != Some(RolloutStage::Baking) && stage(new) == Some(RolloutStage::Baking) {
             baking = Some(at);
         }
@@ -44,6 +44,33 @@ fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
         {
             report.outcome(Property::Dwell, too_soon(config, "the end of the bake", baking, at, after.bake));
         }
+    }
+}
+
+fn stage(status: &VersionedConfigStatus) -> Option<RolloutStage> {
+    status.rollout.stage
+}
+
+/// What does not go on while the config is on hold. A status is written only to the spec that it was decided from.
+fn stays(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
+    for pair in all.windows(2) {
+        let ((from, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };
+        if !before.held || !after.held || before.uid != after.uid || story.missed(from, at) {
+            continue;
+        }
+        let (old, new) = (&before.status, &after.status);
+        let forward = [RolloutStage::Moving, RolloutStage::Baking];
+        let moves = |status| stage(status).is_some_and(|stage| forward.contains(&stage));
+        let what = if !moves(old) && stage(new) == Some(RolloutStage::Moving) {
+            Some("a rollout began")
+        } else if moves(old) && old.target == new.target && new.rollout.step > old.rollout.step {
+            Some("a step went out")
+        } else if moves(old) && (stage(new) == Some(RolloutStage::Restarting) || new.current == old.target) {
+            Some("a version was published")
+        } else {
+            None
+        };
+        report.outcome(Property::Hold, what.map(|what| (at, format!("{config}: {what} on hold"))));
     }
 }
 
@@ -68,19 +95,26 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
         let over = all.get(until).map_or(story.end, |(at, _)| *at);
         let Some(&bad) = story.bad.get(&(config, version)) else { continue };
         let uid = all[from].1.map_or("", |stored| &stored.uid);
+        // Nobody has seen that another one was asked for meanwhile: it has failed, and is not tried again.
+        let failed = |status: &VersionedConfigStatus| {
+            let failure = status.rollout.failure.as_ref();
+            status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version == version)
+        };
+        if all[from].1.is_some_and(|stored| failed(&stored.status)) {
+            continue;
+        }
         // Once it is gone, nothing becomes of it.
         let of_it = all[from..until].iter().map_while(|(at, stored)| Some((*at, stored.filter(|one| one.uid == uid)?)));
         let began = all[from].0;
         let mut end = None;
         for (at, stored) in of_it {
             let status = &stored.status;
-            let failed = status.rollout.failure.as_ref().is_some_and(|failure| failure.version == version);
             if status.observed_generation < all[from].1.map(|stored| stored.generation) {
                 continue;
             }
             if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
                 end = Some((at, true, String::new()));
-            } else if status.phase == Phase::Failed && failed {
+            } else if failed(status) {
                 let said =
                     status.rollout.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message));
                 end = Some((at, false, said.unwrap_or_default()));

@@ -152,7 +152,7 @@ impl<'a> Story<'a> {
     pub(super) fn troubled(&self, from: Time, until: Time) -> Time {
         let (mut total, mut covered) = (0, from);
         for fault in
-            self.faults.iter().filter(|fault| !fault.name.starts_with("version") || fault.name.contains("Paused"))
+            self.faults.iter().filter(|fault| !fault.name.starts_with("version") || fault.name.contains("Held"))
         {
             let (begin, end) = (fault.from.max(covered), fault.until.min(until));
             if begin < end {

@@ -18,6 +18,7 @@ struct Made {
     events: Vec<Event>,
     revision: u64,
     generation: i64,
+    held: bool,
 }
 
 impl Made {
@@ -38,8 +39,8 @@ impl Made {
             VersionedConfigStatus { phase, observed_generation, rollout, ..VersionedConfigStatus::default() };
         change(&mut status);
         let wanted = Some(wanted.to_owned());
-        let object =
-            Stored { uid: "uid".to_owned(), generation, wanted, paused: false, dwell: 5000, bake: 5000, status };
+        let (uid, held) = ("uid".to_owned(), self.held);
+        let object = Stored { uid, generation, wanted, held, dwell: 5000, bake: 5000, status };
         self.note(at, What::Stored { config: "shop".to_owned(), object: Some(Box::new(object)) });
     }
 
@@ -57,12 +58,16 @@ impl Made {
     }
 
     fn failed(&mut self, at: Time, current: &str, target: &str) {
-        let generation = self.generation;
-        self.state(at, target, Phase::Failed, |status| {
+        self.failed_while(at, target, (current, target));
+    }
+
+    /// The same while another version is asked for.
+    fn failed_while(&mut self, at: Time, wanted: &str, (current, target): (&str, &str)) {
+        self.state(at, wanted, Phase::Failed, |status| {
             status.current = Some(current.to_owned());
-            let (version, message) = (target.to_owned(), "unready".to_owned());
-            let reason = Reason::PodNotReady;
-            status.rollout.failure = Some(RolloutFailure { version, generation, reason, message, overridden: None });
+            let (version, digest, message) = (target.to_owned(), String::new(), "unready".to_owned());
+            let (reason, retry, overridden) = (Reason::PodNotReady, None, None);
+            status.rollout.failure = Some(RolloutFailure { version, digest, retry, reason, message, overridden });
         });
     }
 
@@ -316,6 +321,67 @@ fn a_version_that_is_overtaken_need_not_end() {
     made.note(900_000, What::Healed { name: "time".to_owned() });
     let report = Report::of(&made.done());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
+}
+
+/// What is found where version 2 is assigned at 10 s, its config is on hold from 12 s on, and then this happens.
+fn on_hold(bad: bool, then: impl FnOnce(&mut Made)) -> Vec<Property> {
+    let mut made = Made::default();
+    made.version("1", false);
+    made.version("2", bad);
+    made.at_rest(10, "1");
+    made.generation += 1;
+    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    made.held = true;
+    made.generation += 1;
+    made.step(12_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    then(&mut made);
+    Report::of(&made.done()).violations.into_iter().map(|finding| finding.property).collect()
+}
+
+#[test]
+fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
+    let step = |at, number, stage| move |made: &mut Made| made.step(at, ("1", "2"), number, ALL, stage);
+    assert_eq!(on_hold(true, |made| made.failed(20_000, "1", "2")), []);
+    assert_eq!(on_hold(false, step(20_000, 2, RolloutStage::Moving)), [Property::Hold]);
+    assert_eq!(on_hold(false, step(20_000, 1, RolloutStage::Restarting)), [Property::Hold]);
+    assert_eq!(on_hold(false, |made| made.at_rest(20_000, "2")), [Property::Hold]);
+    assert_eq!(on_hold(false, step(20_000, 1, RolloutStage::Baking)), []);
+    let over = on_hold(false, |made| {
+        made.held = false;
+        made.step(20_000, ("1", "2"), 2, ALL, RolloutStage::Moving);
+    });
+    assert_eq!(over, []);
+    // Another version waits until the hold ends.
+    let another = |held: bool| {
+        on_hold(true, move |made| {
+            made.version("3", false);
+            made.failed(20_000, "1", "2");
+            made.state(30_000, "3", Phase::Waiting, |status| {
+                (status.current, status.target) = (Some("1".to_owned()), Some("3".to_owned()));
+            });
+            made.held = held;
+            made.step(40_000, ("1", "3"), 1, ALL / 2, RolloutStage::Moving);
+        })
+    };
+    assert_eq!((another(true), another(false)), (vec![Property::Hold], vec![]));
+}
+
+#[test]
+fn a_version_that_failed_is_not_tried_again_where_nobody_saw_another_one() {
+    let mut made = Made::default();
+    for (version, bad) in [("1", false), ("2", false), ("3", true)] {
+        made.version(version, bad);
+    }
+    made.at_rest(10, "1");
+    made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
+    made.note(11_000, What::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
+    made.note(12_000, What::Healed { name: "kill: web-1".to_owned() });
+    made.failed(20_000, "1", "2");
+    made.failed_while(30_000, "3", ("1", "2"));
+    made.failed(31_000, "1", "2");
+    made.note(900_000, What::Healed { name: "time".to_owned() });
+    let report = Report::of(&made.done());
+    assert!(report.violations.is_empty() && report.overtaken == 1, "{report}");
 }
 
 #[test]

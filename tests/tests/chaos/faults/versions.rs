@@ -1,4 +1,4 @@
-//! What users do: versions are created, activated, taken back and deleted, rollouts paused, and configs deleted although pods have them.
+//! What users do: versions are created, activated, taken back and deleted, configs held, and configs deleted although pods have them.
 //! They do it as tasks of their own, which try again while the API server is away.
 
 use std::time::Duration;
@@ -20,8 +20,10 @@ enum What {
     Bad,
     /// One that was asked for before.
     Back,
-    /// The newest one in the middle of which everything stands still.
-    Paused,
+    /// A good one in the middle of which the config is on hold.
+    Held,
+    /// The same with a bad one, which goes back meanwhile.
+    HeldBad,
     /// Old versions are deleted.
     Deleted,
     /// The config is deleted, and made again at the end.
@@ -39,7 +41,8 @@ pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
         0..8 => What::Good,
         8..13 => What::Bad,
         13..15 => What::Back,
-        15..17 => What::Paused,
+        15 => What::Held,
+        16 => What::HeldBad,
         17 => What::Deleted,
         _ => What::ForceDeleted,
     };
@@ -73,18 +76,18 @@ impl Fault for Change {
         Box::pin(async move {
             let (user, config, lasts) = (fleet.user.clone(), self.config, self.lasts);
             match self.what {
-                What::Good | What::Bad | What::Paused => {
-                    let (version, bad) = (fleet.next_version(config), self.what == What::Bad);
+                What::Good | What::Bad | What::Held | What::HeldBad => {
+                    let (version, bad) = (fleet.next_version(config), [What::Bad, What::HeldBad].contains(&self.what));
                     fleet.made(config, &version, bad);
                     fleet.asked(config, &version, bad);
-                    let pauses = self.what == What::Paused;
+                    let holds = [What::Held, What::HeldBad].contains(&self.what);
                     fleet.users.spawn(async move {
                         user.makes(config, &version, bad).await?;
                         user.asks(config, &version).await?;
-                        if pauses {
+                        if holds {
                             // The moment is what is tried, nothing is waited for.
                             tokio::time::sleep(lasts / 4).await;
-                            user.sets(config, json!({"rollout": {"paused": true}})).await?;
+                            user.sets(config, json!({"rollout": {"hold": {"reason": "chaos"}}})).await?;
                         }
                         Ok(())
                     });
@@ -116,8 +119,8 @@ impl Fault for Change {
         Box::pin(async move {
             let (user, config) = (fleet.user.clone(), self.config);
             match self.what {
-                What::Paused => {
-                    fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"paused": false}})).await });
+                What::Held | What::HeldBad => {
+                    fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"hold": null}})).await });
                 }
                 What::ForceDeleted => {
                     let version = fleet.next_version(config);

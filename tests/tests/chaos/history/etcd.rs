@@ -160,7 +160,7 @@ fn stored(bytes: &[u8]) -> Result<Stored> {
         uid: config.metadata.uid.unwrap_or_default(),
         generation: config.metadata.generation.unwrap_or_default(),
         wanted: config.spec.current,
-        paused: config.spec.rollout.paused,
+        held: config.spec.rollout.hold.is_some(),
         dwell: millis(config.spec.rollout.min_ready_seconds),
         bake: millis(config.spec.rollout.bake_seconds),
         status,

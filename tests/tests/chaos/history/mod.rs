@@ -104,7 +104,8 @@ pub(crate) struct Stored {
     pub(crate) generation: i64,
     /// What `spec.current` asks for.
     pub(crate) wanted: Option<String>,
-    pub(crate) paused: bool,
+    /// `spec.rollout.hold` lets nothing go on.
+    pub(crate) held: bool,
     /// Of `spec.rollout`, in milliseconds.
     pub(crate) dwell: Time,
     pub(crate) bake: Time,

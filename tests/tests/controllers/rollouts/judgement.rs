@@ -67,9 +67,9 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     rollout.wants("2").await?;
     let status = rollout.step_runs("2").await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
-    // In the middle of a step, and although the move is paused.
+    // In the middle of a step, and although the config is on hold.
     let now = json!({"version": "2", "reason": "it can't wait"});
-    rollout.set(json!({"rollout": {"paused": true}})).await?;
+    rollout.set(json!({"rollout": {"hold": {"reason": "audit"}}})).await?;
     rollout.set(json!({"rollout": {"override": now}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
     let status = rollout.stands("more pods have it", more).await?;
@@ -78,7 +78,6 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
         eventually(LONG, "all are notified", async || member.was_notified("2").then_some(())).await?;
     }
     // It is watched all the same: pods that get worse have all return at once.
-    rollout.set(json!({"rollout": {"paused": false}})).await?;
     rollout
         .stands("it is watched", |status| {
             status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.updated == 8
@@ -106,10 +105,10 @@ async fn other(installation: &Installation<'_>) -> Result<nudge_tests::cluster::
 }
 
 #[tokio::test]
-async fn a_config_that_is_paused_or_held_lets_another_pass() -> Result<()> {
+async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let settings = json!({
-        "steps": steps_of(&["1"]), "minReadySeconds": 3600, "bakeSeconds": 0, "onFailure": "Pause",
+        "steps": steps_of(&["1"]), "minReadySeconds": 3600, "bakeSeconds": 0, "onFailure": "Hold",
     });
     let space = other(installation).await?;
     let rollout = RolloutUnderTest::of(space, replica.hub, 4, ("shop,other", &settings, &Value::Null)).await?;
@@ -125,11 +124,15 @@ async fn a_config_that_is_paused_or_held_lets_another_pass() -> Result<()> {
     rollout.step_runs("2").await?;
     rollout.set_of("other", json!({"current": "2"})).await?;
     rollout.stands_of("other", "the other waits", waits).await?;
-    rollout.set(json!({"rollout": {"paused": true}})).await?;
-    rollout.stands_of("other", "the other passes one that is paused", passed("2")).await?;
-    let status = rollout.status().await?;
-    ensure!(rollout.assigned(&status).len() == 1 && status.rollout.yields, "{status:#?}");
-    rollout.set(json!({"rollout": {"paused": false, "minReadySeconds": 1}})).await?;
+    // Once its step is watched, nothing but the hold keeps it.
+    rollout.set(json!({"rollout": {"hold": {"reason": "audit"}, "minReadySeconds": 1}})).await?;
+    rollout.stands_of("other", "the other passes one that is on hold", passed("2")).await?;
+    let on_hold = |status: &VersionedConfigStatus| {
+        status.rollout.yields && status.conditions.iter().any(|condition| condition.reason == "OnHold")
+    };
+    let status = rollout.stands("it is on hold", on_hold).await?;
+    ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
+    rollout.set(json!({"rollout": {"hold": null}})).await?;
     rollout.is_current("2").await?;
 
     rollout.wants("3").await?;
@@ -137,11 +140,11 @@ async fn a_config_that_is_paused_or_held_lets_another_pass() -> Result<()> {
     let sick = rollout.assigned(&status)[0];
     eventually(LONG, "it is notified", async || sick.was_notified("3").then_some(())).await?;
     rollout.make_ready(&sick.name, false).await?;
-    let held = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.rollout.yields;
-    let status = rollout.stands("it is held", held).await?;
+    let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.rollout.yields;
+    let status = rollout.stands("it has failed and stands still", failed).await?;
     ensure!(status.rollout.stage == Some(RolloutStage::Moving) && rollout.assigned(&status).len() == 1, "{status:#?}");
     rollout.set_of("other", json!({"current": "3"})).await?;
-    rollout.stands_of("other", "the other passes one that is held", passed("3")).await?;
+    rollout.stands_of("other", "the other passes one that stands still", passed("3")).await?;
     rollout.wants("2").await?;
     rollout.is_current("2").await?;
     rollout.all_end_with("2").await

@@ -5,9 +5,9 @@
 mod blame;
 mod checks;
 mod handwritten;
+mod holding;
 mod judgement;
 mod leader;
-mod pausing;
 mod phases;
 mod plain;
 mod rollout_under_test;

@@ -1,5 +1,5 @@
 //! Two configs with guards and everything else at its default, each with four pods of the shell example. One needs an approval, by another user
-//! than those who made the version and asked for it; the other has windows, in a namespace that a RolloutPolicy freezes. Until the guards let
+//! than those who made the version and asked for it; the other has windows, in a namespace that a RolloutPolicy holds. Until the guards let
 //! them, no pod has the version; then it is moved to all of them. Who activates can't take the guards away; while the control plane is away,
 //! that is tried by the scenario [`away`](super::away).
 //! Beside that, a third config is judged by numbers ([`judged`]).
@@ -70,9 +70,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     for (what, took) in [
         ("approved: the first pod runs the version", shop_took[0]),
         ("approved: it is current", shop_took[1]),
-        ("no longer frozen: the first pod runs the version", hours_took[0]),
-        ("no longer frozen: it is current", hours_took[1]),
-        ("frozen: kubectl nudge rollback, and all pods run the version before", back),
+        ("no longer on hold: the first pod runs the version", hours_took[0]),
+        ("no longer on hold: it is current", hours_took[1]),
+        ("on hold: kubectl nudge rollback, and all pods run the version before", back),
     ] {
         suite.report.row(TITLE, &[what.to_owned(), seconds(took)]);
     }
@@ -113,7 +113,7 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
     Ok(())
 }
 
-/// Outside of its windows, and then frozen by a policy, which stands when the windows are gone.
+/// Outside of its windows, and then held by a policy, which stands when the windows are gone.
 async fn waits_for_its_time(hours: &Shop<'_>) -> Result<()> {
     let opens = Timestamp::now() + SignedDuration::from_hours(72);
     let date = opens.to_zoned(TimeZone::UTC).date();
@@ -121,25 +121,25 @@ async fn waits_for_its_time(hours: &Shop<'_>) -> Result<()> {
     hours.guard(&json!({"windows": [{"days": [day], "from": "09:00", "to": "17:00", "timeZone": "UTC"}]}))?;
     nudge(&hours.home, &["use", "shop", "1.0.1"])?;
     hours.waits(Reason::OutsideWindow, &format!("the next window opens at {date} 09:00 UTC")).await?;
-    freeze(hours, "1.0.1").await?;
+    hold(hours, "1.0.1").await?;
     hours.guard(&json!({"windows": null}))?;
-    hours.waits(Reason::Frozen, "").await
+    hours.waits(Reason::OnHold, "").await
 }
 
-/// Freezes the namespace by a policy, and waits until its config, which something else holds as well, is held by that.
-async fn freeze(hours: &Shop<'_>, version: &str) -> Result<()> {
+/// Holds the namespace by a policy, and waits until its config, which something else holds as well, is held by that.
+async fn hold(hours: &Shop<'_>, version: &str) -> Result<()> {
     let namespace = &hours.home.space.name;
     hours.home.kubectl(&["label", "--overwrite", "namespace", namespace, "team=guarded"])?;
     let policy = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": POLICY},
-        "spec": {"namespaceSelector": {"matchLabels": {"team": "guarded"}}, "freeze": {"reason": "the audit runs"}},
+        "spec": {"namespaceSelector": {"matchLabels": {"team": "guarded"}}, "hold": {"reason": "the audit runs"}},
     });
     hours.home.apply(&policy.to_string())?;
     nudge(&hours.home, &["use", "shop", version])?;
-    hours.waits(Reason::Frozen, &format!("RolloutPolicy {POLICY} freezes")).await
+    hours.waits(Reason::OnHold, &format!("RolloutPolicy {POLICY} holds")).await
 }
 
-/// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy freezes, and who tries it.
+/// What the scenario [`away`](super::away) looks at: a config that awaits an approval, one that a policy holds, and who tries it.
 pub(super) struct Guarded<'a> {
     shop: Shop<'a>,
     hours: Shop<'a>,
@@ -149,15 +149,15 @@ pub(super) struct Guarded<'a> {
 impl<'a> Guarded<'a> {
     /// Each with so many pods.
     pub(super) async fn new(suite: &'a Suite, purpose: &str, pods: usize) -> Result<Self> {
-        let frozen = format!("{purpose}-frozen");
-        let (shop, hours) = tokio::try_join!(Shop::new(suite, purpose, pods), Shop::new(suite, &frozen, pods))?;
+        let held = format!("{purpose}-held");
+        let (shop, hours) = tokio::try_join!(Shop::new(suite, purpose, pods), Shop::new(suite, &held, pods))?;
         let eve = eve(&shop).await?;
         shop.guard(&json!({"approval": {"required": 1}}))?;
         nudge(&shop.home, &["use", "shop", "1.0.1"])?;
         // Until the policy is seen.
-        hours.guard(&json!({"freeze": {"reason": "the audit runs"}}))?;
-        freeze(&hours, "1.0.1").await?;
-        hours.guard(&json!({"freeze": null}))?;
+        hours.guard(&json!({"hold": {"reason": "the audit runs"}}))?;
+        hold(&hours, "1.0.1").await?;
+        hours.guard(&json!({"hold": null}))?;
         let guarded = Self { shop, hours, eve };
         guarded.waits().await?;
         Ok(guarded)
@@ -165,7 +165,7 @@ impl<'a> Guarded<'a> {
 
     async fn waits(&self) -> Result<()> {
         self.shop.waits(Reason::AwaitingApproval, "version 1.0.1 has 0 of 1 approval").await?;
-        self.hours.waits(Reason::Frozen, POLICY).await
+        self.hours.waits(Reason::OnHold, POLICY).await
     }
 
     /// While nobody watches.
@@ -197,13 +197,13 @@ fn is_recorded(shop: &Shop<'_>, requester: &Person<'_>, approver: &Person<'_>) -
     Ok(())
 }
 
-/// While another version is held by the freeze, the way back is not: it is the version before for all pods, at once.
+/// While another version is on hold, the way back is not: it is the version before for all pods, at once.
 async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
     nudge(&hours.home, &["create", "shop", "1.0.3", "--from-literal=greeting=late", "--from-literal=lives=1"])?;
     stands(&hours.home, "shop", "it is sealed", |status| status.version("1.0.3").is_some()).await?;
-    // Two freezes without an end: the policy's is named as soon as it is seen.
-    hours.guard(&json!({"freeze": {"reason": "the audit runs"}}))?;
-    freeze(hours, "1.0.3").await?;
+    // Two holds without an end: the policy's is named as soon as it is seen.
+    hours.guard(&json!({"hold": {"reason": "the audit runs"}}))?;
+    hold(hours, "1.0.3").await?;
     // From what is held to what is current, and from there to what was before.
     nudge(&hours.home, &["rollback", "shop"])?;
     hours.home.is_current("shop", "1.0.1").await?;
@@ -214,7 +214,7 @@ async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
         last = last.max(log.line(asked, SOON, "shop=1.0.0 ").await?.at);
     }
     hours.home.is_current("shop", "1.0.0").await?;
-    ensure!(hours.logs.iter().all(|log| has_not(log, "1.0.3")), "a pod had what was frozen");
+    ensure!(hours.logs.iter().all(|log| has_not(log, "1.0.3")), "a pod had what was on hold");
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
     Ok(Duration::try_from(last - asked)?)
 }

@@ -8,7 +8,7 @@ use nudge_api::{RolloutPolicy, VersionedConfig};
 use nudge_tests::Installation;
 use serde_json::{Value, json};
 
-use crate::approval::scene::Shop;
+use crate::approval::scene::{Shop, User};
 
 /// The policies that a test has made; the namespaces of others never match.
 struct Policies {
@@ -42,6 +42,19 @@ impl Policies {
     }
 }
 
+/// Asks for version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold for a moment.
+async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
+    user.change(json!({"current": "2", "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
+    let waits = |config: &VersionedConfig| {
+        let mut conditions = config.status.iter().flat_map(|status| &status.conditions);
+        // What needs approval says that first.
+        conditions.any(|one| ["OnHold", "AwaitingApproval"].contains(&one.reason.as_str()))
+    };
+    shop.stands("it waits", waits).await?;
+    user.change(json!({"rollout": {"hold": null}})).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
@@ -57,14 +70,7 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     }
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({"required": 2})).await?;
-    // The policies, the labels of namespaces and configs are observed apart.
-    let paused = |paused: bool| json!({"current": "2", "rollout": {"paused": paused}});
-    alice.change(paused(true)).await?;
-    let is_paused = |config: &VersionedConfig| {
-        config.status.as_ref().is_some_and(|it| it.conditions.iter().any(|one| one.reason == "Paused"))
-    };
-    shop.stands("it is paused", is_paused).await?;
-    alice.change(paused(false)).await?;
+    asks_on_hold(&shop, &alice).await?;
     let asks = format!("has 0 of 2 approvals that RolloutPolicy {policy} asks for");
     shop.awaits(&asks).await?;
 
@@ -99,12 +105,7 @@ async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
     shop.makes(&alice, "2", "two").await?;
     let policies = Policies::new(installation, &shop).await?;
     let policy = policies.make("prod", json!({})).await?;
-    alice.change(json!({"current": "2", "rollout": {"paused": true}})).await?;
-    let is_paused = |config: &VersionedConfig| {
-        config.status.as_ref().is_some_and(|it| it.conditions.iter().any(|one| one.reason == "Paused"))
-    };
-    shop.stands("it is paused", is_paused).await?;
-    alice.change(json!({"rollout": {"paused": false}})).await?;
+    asks_on_hold(&shop, &alice).await?;
     shop.awaits(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
     policies.remove(&policy).await?;
     shop.is_current("2").await?;

@@ -2,7 +2,7 @@
 
 mod namespaces;
 mod rights;
-mod scene;
+pub(crate) mod scene;
 mod terminal;
 mod versions;
 mod waiting;

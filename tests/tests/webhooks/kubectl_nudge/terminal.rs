@@ -156,9 +156,14 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     ensure!(!styled, "{raw:?}");
 
     // Long lines are wrapped and cleared completely. Ctrl-C ends the wait, and the rollout continues.
-    works(installation, &space, &["pause", "game"]).await?;
+    works(installation, &space, &["hold", "game", "--reason=audit"]).await?;
     let terminal = on_terminal(installation, &space, 40, &["use", "game", "3", "--wait"], &[])?;
-    let said = terminal.shows("it is paused", |screen| screen.concat().contains("resume game")).await?;
+    // A warning says the same before the bar is there.
+    let is_held = |screen: &[String]| {
+        let bar: Vec<&str> = screen.iter().map(String::as_str).skip_while(|line| !line.starts_with('[')).collect();
+        bar.concat().contains("unhold")
+    };
+    let said = terminal.shows("it is on hold", is_held).await?;
     ensure!(said.iter().all(|line| line.chars().count() <= 40) && said.len() > 3, "{said:#?}");
     terminal.process.signal(nix::sys::signal::Signal::SIGINT)?;
     let (status, screens, _) = terminal.ends().await?;
@@ -168,7 +173,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     assert!(last.concat().contains("version 3; the rollout continues"), "{last:#?}");
 
     // A terminal that can't move its cursor gets lines.
-    works(installation, &space, &["resume", "game"]).await?;
+    works(installation, &space, &["unhold", "game"]).await?;
     works(installation, &space, &["rollback", "game", "--wait"]).await?;
     let terminal = on_terminal(installation, &space, 80, &["use", "game", "3", "--wait"], &[("TERM", "dumb")])?;
     let (status, screens, raw) = terminal.ends().await?;

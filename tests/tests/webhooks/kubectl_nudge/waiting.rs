@@ -14,19 +14,17 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     let _pod = pod(installation, replica, &space).await?;
     works(installation, &space, &["create", "game", "2", "--from-literal=lives=5"]).await?;
 
-    // A paused rollout: the timeout ends, and the rollout stays.
+    // A config on hold: the timeout ends, and the rollout stays.
     set_rollout(&space, json!({"minReadySeconds": 0, "bakeSeconds": 0})).await?;
-    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game paused\n");
-    assert_eq!(works(installation, &space, &["pause", "game"]).await?, "config game is already paused\n");
+    for _ in 0..2 {
+        let held = works(installation, &space, &["hold", "game", "--reason=audit"]).await?;
+        assert_eq!(held, "config game on hold until kubectl nudge unhold\n");
+    }
     let late = ends(installation, &space, 124, &["use", "game", "2", "--wait", "--timeout=2s"]).await?;
-    assert!(late.stderr.contains("the move to version 2 is paused"), "{}", late.stderr);
-    assert!(
-        late.stderr.contains("or run kubectl nudge resume game\n") && !late.stderr.contains('\u{1b}'),
-        "{}",
-        late.stderr
-    );
+    let why = "the config is on hold until spec.rollout.hold is removed (kubectl nudge unhold): audit";
+    assert!(late.stderr.lines().any(|line| line == why) && !late.stderr.contains('\u{1b}'), "{}", late.stderr);
     assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);
-    assert_eq!(works(installation, &space, &["resume", "game"]).await?, "config game resumed\n");
+    assert_eq!(works(installation, &space, &["unhold", "game"]).await?, "config game not on hold any more\n");
     becomes_current(&space, "game", "2").await?;
 
     let report = works(installation, &space, &["status", "game", "-o", "json"]).await?;
@@ -70,9 +68,10 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
         "{failed}"
     );
 
-    // The version is tried again when it is used again; a rollback returns to the current one.
+    // The version is tried again when it is used again, and its first attempt does not end the wait. A rollback returns to the current one.
     set_ready(&space, true).await?;
-    works(installation, &space, &["use", "game", "3"]).await?;
+    let late = ends(installation, &space, 124, &["use", "game", "3", "--wait", "--timeout=2s"]).await?;
+    assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);
     status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
     let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
     assert!(back.ends_with("config game: version 2 is current\n"), "{back}");

@@ -3,8 +3,10 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
+use kube::api::{Patch, PatchParams};
 use nudge_api::{Phase, VersionedConfig};
 use nudge_tests::{Finished, binary};
+use serde_json::json;
 
 use crate::ui::scene::{opened, shop, shows, stage, until};
 use crate::ui::tab::Tab;
@@ -73,36 +75,37 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     ensure!(now.as_ref().is_some_and(|now| now.reason == reason && now.version == "1.0.1"), "{now:?}");
     until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
 
-    asks(&tab, "[data-act=pause]", None).await?;
+    let command = asks(&tab, "[data-act=hold]", Some("audit")).await?;
+    ensure!(command == format!("kubectl nudge hold shop --reason=audit {flags}"), "{command}");
     tab.click("#go").await?;
-    tab.says("#said", "config shop paused").await?;
-    ensure!(spec().await?.rollout.paused);
-    tab.until("document.querySelector('[data-act=resume]') && !document.querySelector('[data-act=pause]')").await?;
+    tab.says("#said", "config shop on hold until kubectl nudge unhold").await?;
+    let hold = spec().await?.rollout.hold;
+    ensure!(hold.is_some_and(|hold| hold.reason == "audit" && hold.until_time.is_none() && !hold.protected));
+    tab.until("document.querySelector('[data-act=unhold]') && !document.querySelector('[data-act=hold]')").await?;
 
     // The command, typed into a shell, is the act.
-    let command = asks(&tab, "[data-act=resume]", None).await?;
+    let command = asks(&tab, "[data-act=unhold]", None).await?;
     let program = binary::kubectl_nudge()?.display().to_string();
     let finished = tokio::task::spawn_blocking(move || {
         let script = format!("kubectl() {{ shift; '{program}' \"$@\"; }}\n{command}");
         Finished::of(Command::new("sh").args(["-c", &script]))
     })
     .await??;
-    ensure!(finished.stdout == "config shop resumed\n", "{finished:?}");
-    ensure!(!spec().await?.rollout.paused);
+    ensure!(finished.stdout == "config shop not on hold any more\n", "{finished:?}");
+    ensure!(spec().await?.rollout.hold.is_none());
     tab.click("#go").await?;
-    tab.says("#said", "config shop is not paused").await?;
-    tab.until("document.querySelector('[data-act=pause]') && !document.querySelector('[data-act=resume]')").await?;
+    tab.says("#said", "config shop is not on hold by its spec").await?;
+    tab.until("document.querySelector('[data-act=hold]') && !document.querySelector('[data-act=unhold]')").await?;
 
-    let command = asks(&tab, "[data-act=freeze]", Some("audit")).await?;
-    ensure!(command == format!("kubectl nudge freeze shop --reason=audit {flags}"), "{command}");
+    let protected = json!({"spec": {"rollout": {"hold": {"reason": "audit", "protected": true}}}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(protected)).await?;
+    tab.until("document.querySelector('[data-act=unhold-protected]') && !document.querySelector('[data-act=hold]')")
+        .await?;
+    let command = asks(&tab, "[data-act=unhold-protected]", None).await?;
+    ensure!(command == format!("kubectl nudge unhold shop {flags}"), "{command}");
     tab.click("#go").await?;
-    tab.says("#said", "config shop frozen until kubectl nudge unfreeze").await?;
-    ensure!(spec().await?.rollout.freeze.is_some_and(|freeze| freeze.reason == "audit" && freeze.until.is_none()));
-    tab.until("document.querySelector('[data-act=unfreeze]') && !document.querySelector('[data-act=freeze]')").await?;
-    asks(&tab, "[data-act=unfreeze]", None).await?;
-    tab.click("#go").await?;
-    tab.says("#said", "config shop unfrozen").await?;
-    ensure!(spec().await?.rollout.freeze.is_none());
+    tab.says("#said", "config shop not on hold any more").await?;
+    ensure!(spec().await?.rollout.hold.is_none());
     // Who had all pods get it at once, and why, stands in the past as history says it.
     let history = crate::ui::scene::nudge(installation, &space, &["history", "shop"]).await?;
     ensure!(history.contains("at once for admin: it's \"urgent\""), "{history}");
@@ -117,7 +120,7 @@ async fn a_refusal_stands_in_the_confirmation() -> Result<()> {
     let space = shop(installation).await?;
     let (_page, tab) = opened(installation, browser).await?;
     shows(&tab, &space, "shop").await?;
-    asks(&tab, "[data-act=pause]", None).await?;
+    asks(&tab, "[data-act=hold]", Some("audit")).await?;
     // The config goes while the user thinks about it.
     space.api::<VersionedConfig>().delete("shop", &kube::api::DeleteParams::default()).await?;
     tab.says(".head", "There is no such config, or it was deleted.").await?;

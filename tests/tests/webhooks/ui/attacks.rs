@@ -106,8 +106,8 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
         doing.to_string()
     };
     for (more, status) in [
-        (json!({"act": "pause"}), 409),
-        (json!({"act": "pause", "command": "kubectl nudge resume shop"}), 409),
+        (json!({"act": "hold", "reason": "audit"}), 409),
+        (json!({"act": "hold", "reason": "audit", "command": "kubectl nudge unhold shop"}), 409),
         (json!({"act": "delete", "command": ""}), 400),
         (json!({"act": "use", "version": "--now", "command": ""}), 400),
         (json!({"act": "use", "command": ""}), 422),
@@ -116,7 +116,7 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
         let answer = page.post("/api/act", &session, &asked(&more)).await?;
         ensure!(answer.status == status, "{more}: {answer:?}");
     }
-    ensure!(!space.api::<nudge_api::VersionedConfig>().get("shop").await?.spec.rollout.paused);
+    ensure!(space.api::<nudge_api::VersionedConfig>().get("shop").await?.spec.rollout.hold.is_none());
     Ok(())
 }
 

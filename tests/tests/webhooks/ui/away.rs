@@ -95,9 +95,9 @@ async fn a_command_that_stands_or_ends_is_said() -> Result<()> {
     // Half a minute of silence is a second for the page, from the next line on.
     tab.run("const real = setTimeout; window.setTimeout = (run, time) => real(run, time === 30000 ? 1000 : time)")
         .await?;
-    let paused = json!({"spec": {"rollout": {"paused": true}}});
-    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(paused)).await?;
-    tab.says(".head", "paused").await?;
+    let held = json!({"spec": {"rollout": {"hold": {"reason": "audit"}}}});
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(held)).await?;
+    tab.says(".head", "on hold").await?;
     page.process.signal(Signal::SIGSTOP)?;
     tab.says("#link", "no connection, trying again").await?;
     page.process.signal(Signal::SIGCONT)?;

@@ -27,7 +27,7 @@ async fn harmless(tab: &Tab) -> Result<()> {
 async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
     let at = "2026-01-01T00:00:00Z";
-    let conditions: Vec<Value> = [("Ready", "False", "Paused"), ("Suspect", "True", "Suspect")]
+    let conditions: Vec<Value> = [("Ready", "False", "OnHold"), ("Suspect", "True", "Suspect")]
         .map(|(kind, is, reason)| json!({"type": kind, "status": is, "reason": reason, "message": EVIL, "lastTransitionTime": at}))
         .into();
     let numbers = json!({"name": EVIL, "verdict": "Bad", "target": EVIL, "control": EVIL});

@@ -226,9 +226,16 @@ async fn others(space: &Space) -> Result<()> {
     )
     .await?;
     guarded(space).await?;
-    let paused =
-        [condition("Ready", false, "Paused", "spec.rollout.paused holds the rollout; run kubectl nudge resume", 4000)];
-    paint(space, "edge", json!({"current": "12", "rollout": {"paused": true}}), json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": paused})).await
+    let why = "the config is on hold until spec.rollout.hold is removed (kubectl nudge unhold): the tournament runs";
+    let held = [condition("Ready", false, "OnHold", why, 4000)];
+    let hold = json!({"reason": "the tournament runs"});
+    paint(
+        space,
+        "edge",
+        json!({"current": "12", "rollout": {"hold": hold}}),
+        json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": held}),
+    )
+    .await
 }
 
 /// A version as it stands in the status, without its objects.

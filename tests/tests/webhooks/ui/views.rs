@@ -162,7 +162,7 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     tab.says("#versions", "Where versions come from, and whether some are not complete, is not known: ").await?;
     // What has no button is refused by the API server all the same.
     let session: String = tab.value("JSON.parse(sessionStorage.getItem('nudge-session')).session").await?;
-    let mut doing = json!({"namespace": space.name, "config": "shop", "act": "pause"});
+    let mut doing = json!({"namespace": space.name, "config": "shop", "act": "hold", "reason": "audit"});
     let shown = page.post("/api/preview", &session, &doing.to_string()).await?.json()?;
     doing["command"] = shown["command"].clone();
     let answer = page.post("/api/act", &session, &doing.to_string()).await?;

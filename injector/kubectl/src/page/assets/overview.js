@@ -16,11 +16,11 @@ function reached({ reached: it }) {
 
 function cells(row) {
   const cell = (label, ...children) => element("td", { "data-label": label }, ...children);
-  const paused = row.paused ? ", paused" : "";
+  const held = row.held ? ", on hold" : "";
   return [
     element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `),
       link(address(row.namespace, row.config), row.config, { "data-key": key(row.namespace, row.config) })),
-    cell("Phase", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.phase}${paused}`)),
+    cell("Phase", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.phase}${held}`)),
     cell("Version", moves(row), reached(row)),
     cell("Pods", `${row.updated}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
     cell("Since", row.since ? age(row.since, "", "") : "unknown"),

@@ -4,7 +4,7 @@ import { SHAPES, age, many, moment, period } from "./format.js";
 // Each outcome has a mark, since colour alone says nothing to many.
 const MARKS = {
   Open: ["▶", "moving"], Current: ["●", "none"], Returned: ["●", "none"],
-  Left: ["▲", "look"], Paused: ["■", "act"], RolledBack: ["■", "act"],
+  Left: ["▲", "look"], Held: ["■", "act"], RolledBack: ["■", "act"],
 };
 
 const cell = (label, ...children) => element("td", { "data-label": label }, ...children);

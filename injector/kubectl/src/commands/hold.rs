@@ -1,4 +1,4 @@
-//! `kubectl nudge freeze`: no version of a config goes on for a while.
+//! `kubectl nudge hold` and `unhold`: no version of a config begins or goes on for a while.
 
 use std::time::Duration;
 
@@ -16,23 +16,38 @@ use crate::session::{Session, patching};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  kubectl nudge freeze game --reason='the tournament runs' --for=48h
-  kubectl nudge freeze game --reason='audit' --until=2026-12-24T18:00:00Z
+  kubectl nudge hold game --reason='the tournament runs' --for=48h
+  kubectl nudge hold game --reason='audit' --until=2026-12-24T18:00:00Z --protected
 
 Nothing begins, no step goes out, and nothing is published. What pods run already is watched, and goes back if it is bad. Roll-backs and \
 kubectl nudge use --now do not wait.")]
-pub(crate) struct Freeze {
+pub(crate) struct Hold {
     /// The config
     pub(crate) config: ConfigName,
     /// Why; who waits reads it
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub(crate) reason: String,
-    /// When it ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unfreeze
+    /// When the hold ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unhold
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "period")]
     pub(crate) until: Option<Timestamp>,
     /// For how long, such as 48h
     #[arg(long = "for", id = "period", value_name = "PERIOD", value_parser = period::parse)]
     pub(crate) period: Option<Duration>,
+    /// Let nobody end the hold who may not override the config; you need that right, too
+    #[arg(long)]
+    pub(crate) protected: bool,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Example:
+  kubectl nudge unhold game
+
+A hold by a RolloutPolicy is not the config's own: an administrator of the cluster ends it.")]
+pub(crate) struct Unhold {
+    /// The config
+    pub(crate) config: ConfigName,
     #[command(flatten)]
     pub(crate) dry: Dry,
 }
@@ -40,7 +55,7 @@ pub(crate) struct Freeze {
 /// The most characters of a reason.
 const LONGEST_REASON: usize = 256;
 
-/// A reason as `spec.rollout.freeze` can hold it.
+/// A reason as `spec.rollout.hold` can hold it.
 fn reason(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("say why".to_owned()),
@@ -54,7 +69,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
         .map_err(|_| format!("{text:?} is not a time; write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00"))
 }
 
-/// When the freeze ends, in whole seconds.
+/// When the hold ends, in whole seconds.
 fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Result<Option<Timestamp>, Failure> {
     let until = match period {
         Some(period) => Some(now.checked_add(period).map_err(|_| Failure::usage("--for: the time is too long"))?),
@@ -62,35 +77,42 @@ fn end(until: Option<Timestamp>, period: Option<Duration>, now: Timestamp) -> Re
     };
     let Some(until) = until else { return Ok(None) };
     if until <= now {
-        return Err(Failure::usage(format!(
-            "the freeze would have ended already: it is {now} now; choose a later time"
-        )));
+        return Err(Failure::usage(format!("the hold would have ended already: it is {now} now; choose a later time")));
     }
     Ok(Timestamp::from_second(until.as_second()).ok())
 }
 
-pub(crate) async fn run(session: &Session, command: &Freeze) -> Result<(), Failure> {
+pub(crate) async fn hold(session: &Session, command: &Hold) -> Result<(), Failure> {
     let until = end(command.until, command.period, Timestamp::now())?;
-    let freeze = json!({"reason": command.reason, "until": until.map(|until| until.to_string())});
+    let mut hold =
+        json!({"reason": command.reason, "untilTime": until.map(|until| until.to_string()), "protected": null});
+    if command.protected {
+        hold["protected"] = true.into();
+    }
     let name = command.config.as_str();
-    let ends = until.map_or_else(|| "until kubectl nudge unfreeze".to_owned(), |until| format!("until {until}"));
+    let ends = until.map_or_else(|| "until kubectl nudge unhold".to_owned(), |until| format!("until {until}"));
     let config = session.config(name).await?;
-    set(session, &config, freeze, command.dry.dry_run).await?;
-    session.out.line(&format!("config {name} frozen {ends}{}", command.dry.dry_run.suffix()))
+    set(session, &config, hold, command.dry.dry_run).await?;
+    session.out.line(&format!("config {name} on hold {ends}{}", command.dry.dry_run.suffix()))
 }
 
-/// Sets `spec.rollout.freeze`, or removes it.
-pub(crate) async fn set(
-    session: &Session,
-    config: &VersionedConfig,
-    freeze: Value,
-    dry: DryRun,
-) -> Result<(), Failure> {
+pub(crate) async fn unhold(session: &Session, command: &Unhold) -> Result<(), Failure> {
+    let (name, dry) = (command.config.as_str(), command.dry.dry_run);
+    let config = session.config(name).await?;
+    if config.spec.rollout.hold.is_none() {
+        return session.out.line(&format!("config {name} is not on hold by its spec"));
+    }
+    set(session, &config, Value::Null, dry).await?;
+    session.out.line(&format!("config {name} not on hold any more{}", dry.suffix()))
+}
+
+/// Sets `spec.rollout.hold`, or removes it.
+async fn set(session: &Session, config: &VersionedConfig, hold: Value, dry: DryRun) -> Result<(), Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if dry != DryRun::Client {
-        let patch = json!({"spec": {"rollout": {"freeze": freeze}}});
+        let patch = json!({"spec": {"rollout": {"hold": hold}}});
         let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
-        patched.map_err(doing(format!("setting spec.rollout.freeze of config {name}")))?;
+        patched.map_err(doing(format!("setting spec.rollout.hold of config {name}")))?;
     }
     Ok(())
 }
@@ -103,9 +125,9 @@ mod tests {
     use crate::commands::arguments::Arguments;
 
     #[test]
-    fn a_freeze_has_a_reason_and_at_most_one_end() {
+    fn a_hold_has_a_reason_and_at_most_one_end() {
         let parsed = |flags: &[&str]| {
-            let arguments = ["kubectl-nudge", "freeze", "game"].into_iter().chain(flags.iter().copied());
+            let arguments = ["kubectl-nudge", "hold", "game"].into_iter().chain(flags.iter().copied());
             Arguments::try_parse_from(arguments).is_ok()
         };
         assert!(parsed(&["--reason=x"]) && parsed(&["--reason=x", "--for=48h"]));
