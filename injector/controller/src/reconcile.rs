@@ -408,7 +408,7 @@ impl Controller {
         let refused = locked(&self.refused).get(key).filter(|(at, _)| at.elapsed() < REFUSED).cloned();
         let cause = match refused {
             Some((_, cause)) => cause,
-            None => match self.replace_status(key, next).await {
+            None => match Box::pin(self.replace_status(key, next)).await {
                 Ok(written) => {
                     locked(&self.refused).remove(key);
                     return Ok(written);
@@ -429,7 +429,8 @@ impl Controller {
         if stored.status.as_ref() == Some(&status) {
             return Ok((*stored).clone());
         }
-        self.replace_status(key, &VersionedConfig { status: Some(status), ..next.clone() }).await
+        let next = VersionedConfig { status: Some(status), ..next.clone() };
+        Box::pin(self.replace_status(key, &next)).await
     }
 
     /// Writes the status. The index has it at once.

@@ -23,7 +23,8 @@ use crate::watch_health::WatchHealth;
 pub type Labels = BTreeMap<String, String>;
 
 /// The annotations of a config that are read: what Nudge has written, with an HMAC, and that it is being imported.
-const NOTICES: [&str; 4] = [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY, labels::IMPORTING];
+const NOTICES: [&str; 5] =
+    [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY, labels::RETRY, labels::IMPORTING];
 /// Most bytes of one.
 const NOTICE_BYTES: usize = REQUESTER_BYTES;
 

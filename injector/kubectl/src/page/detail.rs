@@ -33,7 +33,7 @@ pub(crate) struct Detail {
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalDetail>,
     /// Whether the hold of the spec is protected, if there is one.
-    held: Option<bool>,
+    hold_protected: Option<bool>,
     /// When versions may go on again, where that is what they wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     opens: Option<i64>,
@@ -195,7 +195,7 @@ impl Detail {
             step: status.rollout.step,
             clock: clock(config),
             approval,
-            held: config.spec.rollout.hold.as_ref().map(|hold| hold.protected),
+            hold_protected: config.spec.rollout.hold.as_ref().map(|hold| hold.protected),
             opens: opens(&status.rollout),
             analyses: analyses(config),
             versions: sealed.chain(invalid).collect(),

@@ -194,8 +194,8 @@ mod tests {
             Outcome::Pending(view) => view,
             ended => panic!("{ended:?}"),
         };
-        let paused = status("Moving", "Paused", "it is paused");
-        let held = view(&paused, of(10, 4));
+        let held = status("Moving", "OnHold", "it is on hold");
+        let held = view(&held, of(10, 4));
         assert_eq!((held.done, held.total, held.passing), (4, 40, false));
         assert_eq!(held.line, "moving to version 2: assigned to 10 of 40 pods, 1 not waited for; it is on hold");
         let moving = status("Moving", "Progressing", "moving to version 2");

@@ -30,9 +30,9 @@ async fn all_can_be_reached_by_the_keyboard() -> Result<()> {
     tab.says("#summary", "1 of").await?;
     reach(&tab, "tbody a").await?;
     tab.press("Enter").await?;
-    tab.until("document.querySelector('[data-act=pause]')").await?;
+    tab.until("document.querySelector('[data-act=hold]')").await?;
     ensure!(tab.value::<bool>("document.activeElement.id === 'main'").await?);
-    reach(&tab, "[data-act=pause]").await?;
+    reach(&tab, "[data-act=hold]").await?;
     tab.press("Enter").await?;
     tab.until("document.querySelector('dialog[open]')?.contains(document.activeElement)").await?;
     // The focus stays in the dialog, or goes to the browser's own bar.
@@ -41,7 +41,7 @@ async fn all_can_be_reached_by_the_keyboard() -> Result<()> {
         ensure!(tab.value::<bool>("document.activeElement === document.body || document.querySelector('dialog').contains(document.activeElement)").await?);
     }
     tab.press("Escape").await?;
-    tab.until("!document.querySelector('dialog') && document.activeElement.matches('[data-act=pause]')").await?;
+    tab.until("!document.querySelector('dialog') && document.activeElement.matches('[data-act=hold]')").await?;
     reach(&tab, "#old").await?;
     reach(&tab, "#versions a").await?;
     tab.press("Enter").await?;

@@ -74,7 +74,7 @@ export function actions(into, deciding, said, of) {
     show(shown) {
       const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? it.version : "";
       if (waits !== awaits) { awaits = waits; doing.decide(); doing.changed(); }
-      const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.held, Boolean(it), is.versions.length]);
+      const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.held, is.holdProtected, Boolean(it), is.versions.length]);
       if (now === asked) return;
       asked = now;
       ask("/api/acts", { namespace: of.namespace, config: of.name }).then((answer) => {
