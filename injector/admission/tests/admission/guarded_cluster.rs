@@ -250,7 +250,7 @@ pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
 pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     [
         (json!({"spec": {"current": "2"}}), "change its spec"),
-        (json!({"spec": {"rollout": {"paused": true}}}), "change its spec"),
+        (json!({"spec": {"rollout": {"bakeSeconds": 1}}}), "change its spec"),
         (
             json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
             "set its annotation nudge.dev/force-delete",
@@ -294,12 +294,19 @@ pub(crate) fn all_guards() -> Value {
             {"days": ["Mon", "Tue"], "from": "09:00", "to": "17:00", "timeZone": "UTC"},
             {"days": ["Sat"], "from": "22:00", "to": "04:00", "timeZone": "Europe/Berlin"},
         ],
-        "freeze": {"reason": "the sale"},
+        "hold": {"reason": "the sale", "protected": true},
         "analysis": [{
             "name": "errors", "max": "0.01", "interval": "30s", "failures": 2,
             "prometheus": {"address": "http://prometheus:9090", "query": "errors{pod=~\"{{pods}}\"}"}
         }],
     }})
+}
+
+/// The same without the one that takes the right to override.
+pub(crate) fn open_guards() -> Value {
+    let mut guards = all_guards();
+    guards["rollout"]["hold"]["protected"] = false.into();
+    guards
 }
 
 /// Changes of a config with [`all_guards`] that weaken them, with what a refusal says of each.
@@ -325,8 +332,12 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
             window(json!(["Mon"]), "09:00", "08:00"),
             "that has a window that is within none of before (Mon 09:00-08:00 UTC)",
         ),
-        (json!({"freeze": null}), "that removes spec.rollout.freeze"),
-        (json!({"freeze": {"until": "2099-01-01T00:00:00Z"}}), "that ends spec.rollout.freeze earlier"),
+        (json!({"hold": null}), "that removes spec.rollout.hold, which is protected"),
+        (json!({"hold": {"protected": false}}), "that ends the protection of spec.rollout.hold"),
+        (
+            json!({"hold": {"untilTime": "2099-01-01T00:00:00Z"}}),
+            "that ends spec.rollout.hold, which is protected, earlier",
+        ),
         (json!({"analysis": null}), "that removes errors from spec.rollout.analysis"),
         (analysis(json!({"max": "0.02"})), changed),
         (analysis(json!({"failures": 3})), changed),
@@ -334,8 +345,8 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         (analysis(json!({"prometheus": {"query": "up{pod=~\"{{pods}}\"}"}})), changed),
         (analysis(json!({"max": null, "maxRatio": "2"})), changed),
         (
-            json!({"approval": {"required": 1}, "freeze": null}),
-            "that requires 1 approval instead of 2 and removes spec.rollout.freeze",
+            json!({"approval": {"required": 1}, "hold": null}),
+            "that requires 1 approval instead of 2 and removes spec.rollout.hold, which is protected",
         ),
     ]
 }
@@ -345,8 +356,8 @@ pub(crate) fn strict_changes() -> Vec<Value> {
     let mut analysis = all_guards()["rollout"]["analysis"].clone();
     analysis[0]["max"] = json!("0.005");
     vec![
-        json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "paused": true}),
-        json!({"approval": {"required": 3}, "freeze": {"reason": "still the sale"}}),
+        json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0}),
+        json!({"approval": {"required": 3}, "hold": {"reason": "still the sale"}}),
         json!({"windows": [{"days": ["Sat"], "from": "23:00", "to": "03:00", "timeZone": "Europe/Berlin"}]}),
         json!({"analysis": analysis}),
     ]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
-    GuardedCluster, SOON, all_guards, config, may_not_override, message, strict_changes, weakening_changes,
+    GuardedCluster, SOON, all_guards, config, may_not_override, message, open_guards, strict_changes, weakening_changes,
 };
 
 const GUARD: &str = "configs.nudge.dev";
@@ -39,9 +39,18 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     };
     let made = config(&space, "shop", json!({"current": "1"}), json!({"phase": "Current"})).await?;
     assert_eq!(made.metadata.labels, None);
-    let made = change(all_guards()).await.context("anybody adds guards")?;
+    let made = change(open_guards()).await.context("anybody adds guards")?;
     assert_eq!(made.metadata.labels.unwrap_or_default()[LABEL], "true");
     let refused = |what, because| may_not_override(&space, "shop", what, because);
+    let protects = "that protects spec.rollout.hold";
+    assert_eq!(message(GUARD, change(all_guards()).await), refused("change its spec", protects));
+    let held = VersionedConfig::new("held", serde_json::from_value(json!({"rollout": all_guards()["rollout"]}))?);
+    assert_eq!(
+        message(GUARD, configs.create(&PostParams::default(), &held).await),
+        may_not_override(&space, "held", "create it", protects)
+    );
+    let by_admin = Patch::Merge(json!({"spec": all_guards()}));
+    space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &by_admin).await?;
     for (rollout, because) in weakening_changes() {
         for current in ["1", "2"] {
             let spec = json!({"current": current, "rollout": rollout});

@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
     MISNUMBERED, SOON, all_guards, config, create, decisive_changes, deleting_changes, install_crd, may_not_delete,
-    may_not_override, number, part, sealed, strict_changes, weakening_changes, with_secret,
+    may_not_override, number, open_guards, part, sealed, strict_changes, weakening_changes, with_secret,
 };
 use crate::guards::all_but_override;
 
@@ -462,25 +462,28 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
         configs.patch("guarded", &PatchParams::default(), &patch).await
     };
     config(space, "guarded", json!({"current": "1"}), json!({"phase": "Current"})).await?;
-    eventually(SOON, "the role holds", async || change(all_guards()).await.ok()).await?;
+    eventually(SOON, "the role holds", async || change(open_guards()).await.ok()).await?;
     let refused = |what, because| may_not_override(space, "guarded", what, because);
+    let protects = refused("change its spec", "that protects spec.rollout.hold");
+    assert_eq!(message(POLICY, change(all_guards()).await), protects);
+    let admin = space.api::<VersionedConfig>();
+    let by_admin =
+        async |spec: Value| admin.patch("guarded", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
+    by_admin(all_guards()).await?;
     for (rollout, because) in weakening_changes() {
         let spec = json!({"current": "2", "rollout": rollout});
         assert_eq!(message(POLICY, change(spec).await), refused("change its spec", because), "{rollout}");
     }
     // Only the webhook knows what time it is.
-    let freeze = |until: Value| json!({"rollout": {"freeze": {"reason": "the sale", "until": until}}});
-    let admin = space.api::<VersionedConfig>();
-    let by_admin =
-        async |spec: Value| admin.patch("guarded", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
-    by_admin(freeze(json!("2099-01-01T00:00:00Z"))).await?;
-    change(freeze(json!("2020-01-01T00:00:00Z"))).await?;
-    change(freeze(Value::Null)).await?;
+    let until = |until: Value| json!({"rollout": {"hold": {"reason": "the sale", "untilTime": until}}});
+    by_admin(until(json!("2099-01-01T00:00:00Z"))).await?;
+    change(until(json!("2020-01-01T00:00:00Z"))).await?;
+    change(until(Value::Null)).await?;
     let deleted = async || configs.delete("guarded", &DeleteParams::default()).await.map(drop);
-    let because = "its guards are gone then (approval, windows, freeze, analysis)";
+    let because = "its guards are gone then (approval, windows, hold, analysis)";
     assert_eq!(message(POLICY, deleted().await), refused("delete it", because));
     let at_once = |reason: &str| json!({"override": {"version": "2", "reason": reason}});
-    let because = "that version waits for no step, approval, window or freeze then";
+    let because = "that version waits for no step, approval, window or hold then";
     let spec = json!({"current": "2", "rollout": at_once("mine")});
     assert_eq!(message(POLICY, change(spec).await), refused("set spec.rollout.override", because));
     by_admin(json!({"current": "3", "rollout": at_once("an outage")})).await?;
