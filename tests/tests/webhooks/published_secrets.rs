@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{Consent, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{ACCOUNT, NAMESPACE, bind};
 use nudge_tests::cluster::space::{account, group};
@@ -343,6 +343,11 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
     space.grant("publishers", rules, group("devs")).await?;
     eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"current": "1"})).await.ok()).await?;
+    // To name it again is consent once it was seen not to be named.
+    let is_unnamed = |status: &VersionedConfigStatus| {
+        status.version("2").is_some_and(|version| version.consent == Some(Consent::Needed))
+    };
+    space.config_status("shop", "another version is named", is_unnamed).await?;
     change(&jane, "shop", json!({"current": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
     Ok(())
