@@ -16,6 +16,7 @@ mod failure;
 mod output;
 mod page;
 mod period;
+mod reason;
 mod rollout;
 mod session;
 mod version;

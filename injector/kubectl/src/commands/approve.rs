@@ -10,6 +10,7 @@ use nudge_protocol::{ConfigName, VersionName};
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
+use crate::reason;
 use crate::session::{Session, creating, deleting};
 use crate::version::stored::sealed;
 
@@ -48,25 +49,13 @@ pub(crate) struct Decide {
     /// The version, which must be complete
     pub(crate) version: VersionName,
     /// Why
-    #[arg(long, value_name = "TEXT", value_parser = reason, required_unless_present = "undo")]
+    #[arg(long, value_name = "TEXT", value_parser = reason::parse, required_unless_present = "undo")]
     pub(crate) reason: Option<String>,
     /// Withdraw what you have decided
     #[arg(long, conflicts_with = "reason")]
     pub(crate) undo: bool,
     #[command(flatten)]
     pub(crate) dry: Dry,
-}
-
-/// The most characters of a reason.
-const LONGEST_REASON: usize = 256;
-
-/// A reason as a `VersionApproval` can hold it.
-fn reason(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("say why".to_owned()),
-        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
-        text => Ok(text.to_owned()),
-    }
 }
 
 pub(crate) async fn approve(session: &Session, command: &Approve) -> Result<(), Failure> {
@@ -200,7 +189,7 @@ mod tests {
             assert!(parsed(&[act, "game", "2", "--undo"]).unwrap().undo);
             assert_eq!(parsed(&[act, "game", "2"]).unwrap_err(), MissingRequiredArgument);
             assert_eq!(parsed(&[act, "game", "2", "--undo", "--reason=x"]).unwrap_err(), ArgumentConflict);
-            for bad in [" ", &"x".repeat(LONGEST_REASON + 1)] {
+            for bad in [" ", &"x".repeat(reason::MAX_CHARACTERS + 1)] {
                 assert_eq!(parsed(&[act, "game", "2", "--reason", bad]).unwrap_err(), ValueValidation);
             }
             assert_eq!(parsed(&[act, "game", "current", "--reason=x"]).unwrap_err(), ValueValidation);

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
-use crate::period;
 use crate::session::{Session, patching};
+use crate::{period, reason};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -25,7 +25,7 @@ pub(crate) struct Hold {
     /// The config
     pub(crate) config: ConfigName,
     /// Why; who waits reads it
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
+    #[arg(long, value_name = "TEXT", value_parser = reason::parse)]
     pub(crate) reason: String,
     /// When the hold ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unhold
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "period")]
@@ -50,18 +50,6 @@ pub(crate) struct Unhold {
     pub(crate) config: ConfigName,
     #[command(flatten)]
     pub(crate) dry: Dry,
-}
-
-/// The most characters of a reason.
-const LONGEST_REASON: usize = 256;
-
-/// A reason as `spec.rollout.hold` can hold it.
-fn reason(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("say why".to_owned()),
-        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
-        text => Ok(text.to_owned()),
-    }
 }
 
 fn time(text: &str) -> Result<Timestamp, String> {

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::dry_run::Dry;
 use crate::failure::Failure;
+use crate::reason;
 use crate::rollout::switch::{CONTROL_PLANE_LIMIT, switch};
 use crate::rollout::wait::Wait;
 use crate::session::Session;
@@ -35,24 +36,12 @@ pub(crate) struct Use {
     #[arg(long, requires = "reason")]
     pub(crate) now: bool,
     /// Why nobody can wait for steps; it is kept in spec.rollout.override (with --now)
-    #[arg(long, requires = "now", value_name = "TEXT", value_parser = reason)]
+    #[arg(long, requires = "now", value_name = "TEXT", value_parser = reason::parse)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) wait: Wait,
     #[command(flatten)]
     pub(crate) dry: Dry,
-}
-
-/// The most characters of a reason.
-const LONGEST_REASON: usize = 256;
-
-/// A reason as `spec.rollout.override` can hold it.
-fn reason(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("say why nobody can wait for steps".to_owned()),
-        text if text.chars().count() > LONGEST_REASON => Err(format!("use {LONGEST_REASON} characters at most")),
-        text => Ok(text.to_owned()),
-    }
 }
 
 pub(crate) async fn run(session: &Session, command: &Use) -> Result<(), Failure> {
@@ -105,7 +94,7 @@ mod tests {
         for alone in [&["--now"][..], &["--reason=x"]] {
             assert_eq!(parsed(alone), Err(MissingRequiredArgument), "{alone:?}");
         }
-        let longest = "é".repeat(LONGEST_REASON);
+        let longest = "é".repeat(reason::MAX_CHARACTERS);
         assert_eq!(parsed(&["--now", "--reason", &longest]), Ok(Some(longest.clone())));
         for bad in [" ", &format!("{longest}x")] {
             assert_eq!(parsed(&["--now", "--reason", bad]), Err(ValueValidation), "{bad:?}");

@@ -1,0 +1,13 @@
+//! The reasons that users give, in flags.
+
+/// The longest reason, in characters, as the fields of the API have it.
+pub(crate) const MAX_CHARACTERS: usize = 256;
+
+/// A reason without the space around it.
+pub(crate) fn parse(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why".to_owned()),
+        text if text.chars().count() > MAX_CHARACTERS => Err(format!("use {MAX_CHARACTERS} characters at most")),
+        text => Ok(text.to_owned()),
+    }
+}
