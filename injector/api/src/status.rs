@@ -428,7 +428,7 @@ pub struct BackgroundStatus {
 pub struct RolloutFailure {
     /// The version.
     pub version: String,
-    /// Stands for its content, which alone failed: 48 hex digits.
+    /// Stands for its content, which alone failed: `sha256:` and 48 hex digits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// The last request to retry it before it failed. It is tried again after a later one, or after spec.current had another value.
