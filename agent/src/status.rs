@@ -244,7 +244,7 @@ impl Row {
 fn acknowledged(notify: Notify, ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     let fetched = fetched == Some(etag);
-    if notify == Notify::Restart {
+    if notify == Notify::InPlace {
         return delivered && (fetched || ack == Ack::Delivered);
     }
     fetched || (ack == Ack::Delivered && delivered)
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_the_process_before_a_restart_fetches_is_no_acknowledgement() {
-        let of = |outcome, ack, fetched| acknowledged(Notify::Restart, ack, &notified(outcome), fetched, "new");
+        let of = |outcome, ack, fetched| acknowledged(Notify::InPlace, ack, &notified(outcome), fetched, "new");
         for (outcome, ack, fetched, expected) in [
             (Outcome::Pending, Ack::Delivered, Some("new"), false),
             (Outcome::Pending, Ack::Fetched, Some("new"), false),

@@ -205,7 +205,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
 /// Those rights of its user that policies ask for.
 async fn rights(request: &Value, admin: &Client) -> Result<Vec<String>> {
     let object = if request["object"]["metadata"].is_null() { &request["oldObject"] } else { &request["object"] };
-    let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"], &object["spec"]["config"]];
+    let names = [&request["name"], &object["metadata"]["labels"]["nudge.dev/config"], &object["spec"]["configName"]];
     let names = names.into_iter().filter_map(Value::as_str);
     let asked = names.flat_map(|name| {
         [

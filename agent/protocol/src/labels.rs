@@ -23,8 +23,6 @@ pub const PRUNE: &str = "nudge.dev/prune";
 pub const AGENT: &str = "nudge.dev/agent";
 /// Label or annotation of a pod that opts in: `"true"`.
 pub const INJECT: &str = "nudge.dev/inject";
-/// Annotation of a pod (template): `"true"` has its processes take another version by a restart alone.
-pub const CONFIG_RESTARTS: &str = "nudge.dev/config-restarts";
 /// Annotation of an injected pod: what injection warned of, a line for each.
 pub const WARNINGS: &str = "nudge.dev/warnings";
 /// Annotation of a pod: the labels that it was created with, as JSON. Injection writes it where a step of a rollout has a selector.
@@ -35,11 +33,11 @@ pub const PUBLISHED: &str = "nudge.dev/published";
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
-/// Annotation of a `VersionedConfig`, set by the webhook with an HMAC: when and by whom `spec.current` was set.
+/// Annotation of a `VersionedConfig`, set by the webhook with an HMAC: when and by whom `spec.version` was set.
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// The same of `spec.rollout.override`.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
-/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.current` names, if it has failed. The webhook
+/// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version` names, if it has failed. The webhook
 /// replaces it by when and by whom that was asked, with an HMAC.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
@@ -49,7 +47,7 @@ pub const GUARDED: &str = "nudge.dev/guarded";
 pub const IMPORTING: &str = "nudge.dev/importing";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
-/// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetention`. Older
+/// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetentionSeconds`. Older
 /// Secret versions of sources are deleted where nobody uses them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as `prometheus.monitoring.svc:9090`, apart by commas or

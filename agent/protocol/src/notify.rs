@@ -59,18 +59,18 @@ pub enum Notify {
     /// By an HTTP POST to a URL of its own.
     Webhook,
     /// By a restart of all containers of the pod, in place: for what reads its configuration at its start alone.
-    Restart,
+    InPlace,
 }
 
 impl Notify {
     /// What users may write.
-    pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none";
+    pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none";
 
     /// The signal, where it is one.
     pub fn signal(self) -> Option<NotifySignal> {
         match self {
             Self::Signal(signal) => Some(signal),
-            Self::None | Self::Webhook | Self::Restart => None,
+            Self::None | Self::Webhook | Self::InPlace => None,
         }
     }
 
@@ -80,7 +80,7 @@ impl Notify {
             Self::None => "none",
             Self::Signal(signal) => signal.as_str(),
             Self::Webhook => "webhook",
-            Self::Restart => "restart",
+            Self::InPlace => "in-place",
         }
     }
 }
@@ -91,7 +91,7 @@ impl FromStr for Notify {
         match text {
             "none" => Ok(Self::None),
             "webhook" => Ok(Self::Webhook),
-            "restart" => Ok(Self::Restart),
+            "in-place" => Ok(Self::InPlace),
             "SIGUSR1" => Ok(Self::Signal(NotifySignal::Usr1)),
             "SIGUSR2" => Ok(Self::Signal(NotifySignal::Usr2)),
             "SIGHUP" => Ok(Self::Signal(NotifySignal::Hup)),
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn every_setting_reads_back_as_written_and_others_are_refused_with_the_list() {
-        for text in ["none", "webhook", "restart", "SIGUSR1", "SIGUSR2", "SIGHUP"] {
+        for text in ["none", "webhook", "in-place", "SIGUSR1", "SIGUSR2", "SIGHUP"] {
             assert_eq!(text.parse::<Notify>().unwrap().to_string(), text);
         }
-        for bad in ["", "sigusr1", "SIGKILL", "SIGTERM", "10"] {
+        for bad in ["", "sigusr1", "SIGKILL", "SIGTERM", "10", "rollout"] {
             let refusal = bad.parse::<Notify>().unwrap_err().to_string();
-            assert!(refusal.contains("SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"), "{refusal}");
+            assert!(refusal.contains("SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none"), "{refusal}");
         }
     }
 }

@@ -97,9 +97,9 @@ pub(super) fn run(args: Args) -> ExitCode {
 }
 
 async fn run_child(args: Args) -> Result<u8, Failure> {
-    if args.notify == Notify::Restart {
+    if args.notify == Notify::InPlace {
         let reason =
-            "--notify restart is for pods, where the kubelet restarts containers; choose another way".to_owned();
+            "--notify in-place is for pods, where the kubelet restarts containers; choose another way".to_owned();
         return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
     }
     let now = OffsetDateTime::now_utc();

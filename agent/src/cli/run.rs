@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::CONFIGS, value_name = "NAMES", value_delimiter = ',', required = true)]
     configs: Vec<ConfigName>,
 
-    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook, restart or none
+    /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place or none
     #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
 
@@ -175,7 +175,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let listener = listen(args.listen, args.port)?;
     let containers: Vec<Container> =
         args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
-    let restarted = containers.iter().filter(|container| container.notify == Notify::Restart);
+    let restarted = containers.iter().filter(|container| container.notify == Notify::InPlace);
     let in_place = InPlaceSettings {
         containers: restarted.map(|container| container.name.clone()).collect(),
         variables: args.variables,

@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn shown(in_place: &InPlace) -> Outcome {
-        let container = Container { name: app(), notify: Notify::Restart, ack: Ack::Delivered };
+        let container = Container { name: app(), notify: Notify::InPlace, ack: Ack::Delivered };
         let status = StatusPage::new("hub", vec![container], std::time::Instant::now());
         in_place.show(ETAG, &status);
         status.outcome(&app()).unwrap().outcome

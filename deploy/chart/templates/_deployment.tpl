@@ -12,6 +12,7 @@
 {{- $_ := set $env "NUDGE_AGENT_IMAGE" (include "nudge.image" (dict "name" "nudge-agent" "top" .top)) -}}
 {{- $_ := set $env "NUDGE_AGENT_KILL_IMAGE" (include "nudge.image" (dict "name" "nudge-agent-kill" "top" .top)) -}}
 {{- $_ := set $env "NUDGE_IMAGE_PULL_SECRETS" (join "," $values.images.agentPullSecrets) -}}
+{{- if ne $values.unknownKeys "refuse" }}{{ $_ := set $env "NUDGE_UNKNOWN_KEYS" $values.unknownKeys }}{{ end -}}
 {{- end -}}
 {{- if has .object.metadata.name (list "nudge-injector" "nudge-hub") -}}
 {{- if $values.allNamespaces }}{{ $_ := set $env "NUDGE_ALL_NAMESPACES" "true" }}{{ end -}}

@@ -31,7 +31,7 @@ impl ValidateAnalyses {
     }
 
     fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "nudge.dev" || request.kind.kind != "RolloutAnalysis" {
+        if request.kind.group != "internal.nudge.dev" || request.kind.kind != "RolloutAnalysis" {
             return Err(ReviewError::Request("it is not about a RolloutAnalysis").into());
         }
         if !matches!(request.operation, Operation::Create | Operation::Update) {
@@ -83,7 +83,7 @@ mod tests {
 
     fn object(round: &str, target: &str) -> Value {
         json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop", "namespace": "team"},
+            "apiVersion": "internal.nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop", "namespace": "team"},
             "spec": {"round": round}, "status": {"round": target}
         })
     }

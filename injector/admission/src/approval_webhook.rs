@@ -127,7 +127,7 @@ impl<L: Lookups> ValidateApprovals<L> {
     async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
         let new = object(request.object.as_ref())?;
         let approval = approval(new)?;
-        let VersionApprovalSpec { config, version, decision, approver, reason, .. } = &approval.spec;
+        let VersionApprovalSpec { config_name: config, version, decision, approver, reason, .. } = &approval.spec;
         let (title, namespace) = (title(&approval, request), namespace(request)?);
         let user = request.user_info.username.as_deref().unwrap_or_default();
         if user != approver {
@@ -200,7 +200,7 @@ impl<L: Lookups> ValidateApprovals<L> {
             return Ok(Verdict::allow());
         }
         let approval = approval(old)?;
-        let VersionApprovalSpec { config, version, decision, approver, .. } = &approval.spec;
+        let VersionApprovalSpec { config_name: config, version, decision, approver, .. } = &approval.spec;
         let namespace = namespace(request)?;
         let right = Right::Override(config);
         if user == approver || self.lookups.may(request, namespace, right).await? {
@@ -256,7 +256,7 @@ mod tests {
 
     fn approval(approver: Option<&str>) -> Value {
         let mut spec = json!({
-            "config": "shop", "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Approve", "reason": "read it"
+            "configName": "shop", "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Approve", "reason": "read it"
         });
         if let Some(approver) = approver {
             spec["approver"] = json!(approver);
@@ -343,7 +343,7 @@ mod tests {
         let stored = mutated("CREATE", None, &approval(None)).await;
         let made = |number: usize, config: &str| {
             let mut one: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
-            (one.metadata.name, one.spec.config) = (Some(format!("one-{number:02}")), config.to_owned());
+            (one.metadata.name, one.spec.config_name) = (Some(format!("one-{number:02}")), config.to_owned());
             one
         };
         let full = |config: &str| FakeLookups { approvals: (0..16).map(|at| made(at, config)).collect(), ..may() };

@@ -31,16 +31,16 @@ pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(
     }
 }
 
-/// A user chooses another version in `spec.current`.
+/// A user chooses another version in `spec.version`.
 pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
     let [from, to] = [from, to].map(|version| version.map(|version| one_line(version, TEXT_BYTES)));
     audit!(request, "version chosen", config, from, to,);
 }
 
 /// A user assigns a version to all pods at once.
-pub(super) fn at_once(request: &Request, config: &str, Override { version, reason }: &Override) {
+pub(super) fn at_once(request: &Request, config: &str, Override { version, reason, until_time }: &Override) {
     let [version, reason] = [version, reason].map(|text| one_line(text, TEXT_BYTES));
-    audit!(request, "version chosen for all pods at once", config, version, reason,);
+    audit!(request, "version chosen for all pods at once", config, version, reason, until = %until_time.0,);
 }
 
 /// A user who may override a config takes something away from its guards.

@@ -90,8 +90,9 @@ impl<L: Lookups> ValidateConfigs<L> {
         // The API server may still have to generate the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
         let named = if name.is_empty() { Ok(()) } else { configs::name_and_version(name, old_spec, &new.spec) };
-        let selected = named.and_then(|()| configs::selectors(name, old_spec, &new.spec));
-        if let Err(denial) = selected.and_then(|()| configs::windows(name, old_spec, &new.spec)) {
+        let selected = named.and_then(|()| configs::steps(name, old_spec, &new.spec));
+        let open = selected.and_then(|()| configs::windows(name, old_spec, &new.spec));
+        if let Err(denial) = open.and_then(|()| configs::at_once_ends(name, old_spec, &new.spec, Timestamp::now())) {
             return Ok(Verdict::Deny(denial));
         }
         let namespace = namespace(request)?;
@@ -143,7 +144,7 @@ impl<L: Lookups> ValidateConfigs<L> {
             audit::at_once(request, name, now);
         }
         let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::warn(warnings)) };
-        audit::activated(request, name, old_spec.and_then(|spec| spec.current.as_deref()), chosen);
+        audit::activated(request, name, old_spec.and_then(|spec| spec.version.as_deref()), chosen);
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
         let waits = configs::waits(&new, status, &self.lookups.policies(namespace), Timestamp::now());

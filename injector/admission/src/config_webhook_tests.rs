@@ -10,16 +10,16 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
-use super::fixtures::{FakeLookups, request, sealed};
+use super::fixtures::{FakeLookups, ahead, request, sealed};
 use super::lookups::LookupError;
 use super::review::Request;
 use super::verdict::Verdict;
 use super::webhook::{Webhook as _, WebhookError};
 
-fn config(current: &str) -> Value {
+fn config(version: &str) -> Value {
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team"},
-        "spec": {"current": current}, "status": {}
+        "spec": {"version": version}, "status": {}
     })
 }
 
@@ -105,16 +105,17 @@ async fn who_may_not_import_neither_sets_nor_removes_the_annotation() {
 
 #[tokio::test]
 async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
-    let with = |address: &str, interval: &str| {
-        let prometheus = json!({"address": address, "query": "up{pod=~\"{{pods}}\"}", "authRef": {"name": "metrics"}});
+    let with = |address: &str, period: u32| {
+        let prometheus =
+            json!({"address": address, "query": "up{pod=~\"{{pods}}\"}", "secretRef": {"name": "metrics"}});
         let mut config = config("1");
         config["spec"]["rollout"] =
-            json!({"analysis": [{"name": "errors", "max": "1", "interval": interval, "prometheus": prometheus}]});
+            json!({"analysis": [{"name": "errors", "max": "1", "periodSeconds": period, "prometheus": prometheus}]});
         config
     };
     let may = |may_read| FakeLookups { may_update: true, may_override: true, may_read, ..FakeLookups::default() };
-    let one = with("http://prometheus:9090", "5s");
-    for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", "5s"))] {
+    let one = with("http://prometheus:9090", 5);
+    for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", 5))] {
         let changed = request("VersionedConfig", "UPDATE", Some(old), Some(new));
         let (verdict, asked) = reviewed(may(vec![]), &changed).await;
         let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
@@ -127,7 +128,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     paused["spec"]["rollout"]["bakeSeconds"] = json!(1);
     let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&paused));
     assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
-    let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", "2h")));
+    let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", 7200)));
     assert!(reviewed(may(vec!["metrics"]), &odd).await.0.is_denied());
 }
 
@@ -135,7 +136,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
 async fn a_change_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
     let mut both = [config("1"), config("2")];
     for config in &mut both {
-        config["spec"]["publish"] = json!(["ConfigMap", "Secret"]);
+        config["spec"]["objects"] = json!(["ConfigMap", "Secret"]);
     }
     let may = |may_update_secret| FakeLookups { may_update: true, may_update_secret, ..FakeLookups::default() };
     for (old, new) in [(&both[0], &both[1]), (&config("1"), &both[0]), (&both[0], &config("1"))] {
@@ -167,9 +168,10 @@ async fn steps_that_no_pod_can_match_are_refused_whatever_the_user_may() {
 
 #[tokio::test]
 async fn who_assigns_a_version_to_all_pods_at_once_and_why_is_in_the_audit_trail() {
+    let until = ahead(3);
     let now = |reason: &str| {
         let mut config = config("1");
-        config["spec"]["rollout"]["override"] = json!({"version": "1", "reason": reason});
+        config["spec"]["rollout"]["override"] = json!({"version": "1", "reason": reason, "untilTime": until});
         config
     };
     for (old, new, lines) in [
@@ -189,8 +191,8 @@ async fn who_assigns_a_version_to_all_pods_at_once_and_why_is_in_the_audit_trail
     }
 }
 
-fn guarded(current: &str, rollout: Value) -> Value {
-    let mut config = config(current);
+fn guarded(version: &str, rollout: Value) -> Value {
+    let mut config = config(version);
     config["spec"]["rollout"] = rollout;
     config
 }
@@ -198,7 +200,7 @@ fn guarded(current: &str, rollout: Value) -> Value {
 #[tokio::test]
 async fn what_weakens_guards_needs_the_right_to_override_them() {
     let two = || json!({"approval": {"required": 2}});
-    let at_once = json!({"override": {"version": "1", "reason": "a key leaked"}});
+    let at_once = json!({"override": {"version": "1", "reason": "a key leaked", "untilTime": ahead(3)}});
     let refused = |old: Option<&Value>, new: &Value| {
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
         let change = request("VersionedConfig", operation, old, Some(new));
@@ -213,8 +215,8 @@ async fn what_weakens_guards_needs_the_right_to_override_them() {
         }
     };
     // In the same patch that activates, and alone.
-    for current in ["1", "2"] {
-        let (denied, _) = refused(Some(&guarded("1", two())), &config(current)).await;
+    for version in ["1", "2"] {
+        let (denied, _) = refused(Some(&guarded("1", two())), &config(version)).await;
         assert_eq!(
             denied.unwrap(),
             "VersionedConfig shop: user \"eve\" may not change its spec, because that removes spec.rollout.approval; this needs the \

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::ObjectMeta;
 use nudge_api::{
     PartKind, PartStatus, VersionApproval, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus,
@@ -72,12 +73,12 @@ pub(super) fn sealed(version: &str, names: &[&str]) -> VersionStatus {
     VersionStatus {
         version: version.to_owned(),
         state: VersionState::Available,
+        digest: String::new(),
         parts: names.iter().map(part).collect(),
         keys: 1,
         bytes: 1,
-        sealed_at: None,
+        seal_time: None,
         consent: None,
-        origin: None,
     }
 }
 
@@ -89,6 +90,11 @@ pub(super) fn shop(status: VersionedConfigStatus) -> VersionedConfig {
     shop
 }
 
+/// A time that many hours ahead, as objects have it.
+pub(super) fn ahead(hours: i64) -> String {
+    (Timestamp::now() + SignedDuration::from_hours(hours)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// A client that has shown no certificate.
 pub(super) fn caller() -> Caller {
     Caller::unauthenticated([10, 0, 0, 1])
@@ -96,8 +102,11 @@ pub(super) fn caller() -> Caller {
 
 /// A request as the API server sends it.
 pub(super) fn request(kind: &str, operation: &str, old: Option<&Value>, new: Option<&Value>) -> Request {
-    let ours = ["VersionedConfig", "VersionApproval", "ConfigSource", "RolloutAnalysis"];
-    let group = if ours.contains(&kind) { "nudge.dev" } else { "" };
+    let group = match kind {
+        "VersionedConfig" | "VersionApproval" | "ConfigSource" | "RolloutPolicy" => "nudge.dev",
+        "RolloutAnalysis" => "internal.nudge.dev",
+        _ => "",
+    };
     let name = &new.or(old).unwrap()["metadata"]["name"];
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -183,7 +192,7 @@ impl Lookups for FakeLookups {
 
     fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
         let _ = self.note(format!("approvals {namespace}/{config}"), ());
-        self.approvals.iter().filter(|one| one.spec.config == config).cloned().map(Arc::new).collect()
+        self.approvals.iter().filter(|one| one.spec.config_name == config).cloned().map(Arc::new).collect()
     }
 
     async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {

@@ -1,4 +1,4 @@
-//! The webhooks of versions, configs, approvals and sources.
+//! The webhooks of versions, configs, approvals, sources and policies.
 
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use super::approval_webhook::{MutateApprovals, ValidateApprovals};
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::lookups::Lookups;
 use super::only_enabled::OnlyEnabled;
+use super::policy_webhook::ValidatePolicies;
 use super::server::Webhooks;
 use super::source_webhook::ValidateSources;
 use super::version_webhooks::{MutateVersions, ValidateVersions};
 
-/// The webhooks that guard versions, configs and approvals in enabled namespaces, and sources in all. `key` marks the parts whose creators may update the ConfigMap,
+/// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key` marks the parts whose creators may update the ConfigMap,
 /// and signs who made a version, who asked for it and who approved it.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
     vec![
@@ -23,5 +24,6 @@ pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
         Arc::new(OnlyEnabled::new(ValidateVersions::new(Arc::clone(lookups)), lookups)),
         Arc::new(OnlyEnabled::new(ValidateConfigs::new(Arc::clone(lookups)), lookups)),
         Arc::new(ValidateSources::new(Arc::clone(lookups))),
+        Arc::new(ValidatePolicies),
     ]
 }

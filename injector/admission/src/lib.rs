@@ -18,6 +18,7 @@ mod object;
 mod only_enabled;
 mod outline;
 pub mod pods;
+mod policy_webhook;
 mod requester;
 pub mod review;
 pub mod server;

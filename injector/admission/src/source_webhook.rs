@@ -42,7 +42,7 @@ impl<L: Lookups> ValidateSources<L> {
         let source = source(request)?;
         let name = source.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
         // The config has the name of the source where the spec names none, and that may still have to be generated.
-        let config = source.spec.config.as_deref().unwrap_or(name);
+        let config = source.spec.config_name.as_deref().unwrap_or(name);
         // It is asked about every namespace: a source of one that is enabled later must have been authorised, too.
         if !self.lookups.is_enabled(request, namespace).await? {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
@@ -61,7 +61,7 @@ impl<L: Lookups> ValidateSources<L> {
             if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
                 return Ok(Verdict::Deny(Denial::invalid(format!(
                     "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
-                     spec.from, or another config in spec.config"
+                     spec.from, or another config in spec.configName"
                 ))));
             }
             known = namesake.filter(|_| object == config);
@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_source_of_a_config_that_publishes_a_secret_needs_the_right_to_update_that_too() {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
-        config.spec.publish.push(PartKind::Secret);
+        config.spec.objects.push(PartKind::Secret);
         let made = request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": "live"}}))));
         let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
         let (denied, asked) = reviewed(lookups, &made).await;
@@ -227,7 +227,7 @@ mod tests {
         let lookups = || FakeLookups { config: config(), ..all() };
         assert_eq!(reviewed(lookups(), &own).await.0, None);
         let mut publishing = lookups();
-        publishing.config.as_mut().unwrap().spec.publish.push(PartKind::Secret);
+        publishing.config.as_mut().unwrap().spec.objects.push(PartKind::Secret);
         let denied = reviewed(publishing, &own).await.0.unwrap();
         assert!(denied.contains("Secret live is what Nudge publishes"), "{denied}");
         assert_eq!(reviewed(all(), &of("live")).await.0, None);

@@ -100,7 +100,8 @@ impl Judge {
         let status = config.status.as_ref();
         // What was sealed once is not judged again.
         let was_sealed = status.is_some_and(|status| {
-            status.version(version).is_some() || status.retired.iter().any(|retired| retired.version == version)
+            status.version(version).is_some()
+                || status.internal.retired.iter().any(|retired| retired.version == version)
         });
         let rules = config.spec.validation.clone();
         if rules.is_empty() || was_sealed {
@@ -166,18 +167,18 @@ mod tests {
 
     #[tokio::test]
     async fn rules_that_can_not_be_used_are_refused() {
-        let good = json!([{"key": "a", "format": "json"}, {"rule": "data.a != ''"}]);
+        let good = json!([{"name": "a", "key": "a", "format": "json"}, {"name": "b", "rule": "data.a != ''"}]);
         assert_eq!(message(changed(lookups(), good).await), "allowed []");
-        let typo = message(changed(lookups(), json!([{"rule": "dat.a != ''"}])).await);
+        let typo = message(changed(lookups(), json!([{"name": "a", "rule": "dat.a != ''"}])).await);
         assert_eq!(
             typo,
-            "VersionedConfig shop can't have this spec.validation: rule 1 can't be used: there is no variable dat; use data or parsed"
+            "VersionedConfig shop can't have this spec.validation: rule a can't be used: there is no variable dat; use data or parsed"
         );
-        let away = json!([{"key": "a", "schema": {"inline": {"$ref": "https://example.com/a.json"}}}]);
+        let away = json!([{"name": "a", "key": "a", "schema": {"inline": {"$ref": "https://example.com/a.json"}}}]);
         let away = message(changed(lookups(), away).await);
         assert!(away.contains("it refers to https://example.com/a.json, and only references within"), "{away}");
         // Rules that are there stay.
-        let bad = json!([{"rule": "dat.a"}]);
+        let bad = json!([{"name": "a", "rule": "dat.a"}]);
         let (old, mut new) = (config(&bad), config(&bad));
         new["spec"]["historyLimit"] = json!(20);
         let change = request("VersionedConfig", "UPDATE", Some(&old), Some(&new));
@@ -187,7 +188,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_schema_of_a_config_map_is_there_and_immutable_or_comes_later() {
-        let rules = json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "schema", "key": "k"}}}, {"key": "b", "format": "int"}]);
+        let rules = json!([
+            {"name": "a", "key": "a", "schema": {"configMapKeyRef": {"name": "schema", "key": "k"}}},
+            {"name": "b", "key": "b", "format": "int"}
+        ]);
         let with = |map: Value| FakeLookups { config_map: serde_json::from_value(map).unwrap(), ..lookups() };
         let later = message(changed(lookups(), rules.clone()).await);
         assert!(
@@ -212,7 +216,7 @@ mod tests {
     async fn rules_are_made_by_who_may_read_what_they_are_about() {
         use PartKind::{ConfigMap, Secret};
 
-        let rules = json!([{"rule": "data.pin.startsWith('1')"}]);
+        let rules = json!([{"name": "pin", "rule": "data.pin.startsWith('1')"}]);
         let may = |kinds: &[PartKind], secrets| FakeLookups { may_get: kinds.to_vec(), secrets, ..lookups() };
         let refused = message(changed(may(&[ConfigMap], true), rules.clone()).await);
         assert_eq!(
@@ -229,7 +233,7 @@ mod tests {
     #[tokio::test]
     async fn a_version_of_one_object_is_judged_at_once() {
         let stored = |status: Value| -> VersionedConfig {
-            let mut config = config(&json!([{"key": "a.json", "format": "json"}]));
+            let mut config = config(&json!([{"name": "a", "key": "a.json", "format": "json"}]));
             config["status"] = status;
             serde_json::from_value(config).unwrap()
         };
@@ -250,7 +254,7 @@ mod tests {
         );
         assert_eq!(created(stored(json!({})), "{}", None).await, "allowed []");
         assert_eq!(created(stored(json!({})), "{", Some("2")).await, "allowed []", "the other part may have more");
-        let retired = json!({"retired": ["2 =d"]});
+        let retired = json!({"internal": {"retired": [{"version": "2", "digests": ["sha256:d"]}]}});
         assert_eq!(created(stored(retired), "{", None).await, "allowed []", "it was sealed before");
     }
 }

@@ -224,7 +224,7 @@ mod tests {
 
     fn current() -> FakeLookups {
         let versions = vec![sealed("1.0.1", &["a"])];
-        let status = VersionedConfigStatus { current: Some("1.0.1".into()), versions, ..Default::default() };
+        let status = VersionedConfigStatus { current_version: Some("1.0.1".into()), versions, ..Default::default() };
         FakeLookups { config: Some(shop(status)), ..FakeLookups::default() }
     }
 
@@ -296,9 +296,9 @@ mod tests {
         let part = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": object()["metadata"], "immutable": true, "data": {"password": "eA=="}
         });
-        let stored = |publish: Value| {
+        let stored = |objects: Value| {
             let mut config = shop(VersionedConfigStatus::default());
-            config.spec.publish = serde_json::from_value(publish).unwrap();
+            config.spec.objects = serde_json::from_value(objects).unwrap();
             Some(config)
         };
         let (map, both) = (json!(["ConfigMap"]), json!(["ConfigMap", "Secret"]));

@@ -8,7 +8,8 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use nudge_api::PartKind;
 use nudge_core::injection::{
-    Facts, Features, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig, inject, read,
+    AgentDefaults, Facts, Features, InjectionSettings, MountedPart, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
+    inject, read,
 };
 use nudge_protocol::ConfigName;
 use nudge_tests::cluster::{Space, Version};
@@ -26,6 +27,8 @@ fn settings() -> InjectionSettings {
         hub: "https://nudge-hub.nudge-system.svc".to_owned(),
         foreign_containers: Vec::new(),
         foreign_containers_allowed: false,
+        agent_defaults: AgentDefaults::default(),
+        unknown_keys: UnknownKeys::Refuse,
     }
 }
 
@@ -124,10 +127,10 @@ fn sorts() -> Vec<Value> {
         ),
         pod(
             "burstable",
-            &json!({"cpu": "0.1", "memory": "65536Ki"}),
+            &json!({"agent-cpu": "0.1", "agent-memory": "65536Ki"}),
             &json!({"containers": [{"name": "app", "image": "app", "resources": cpu}]}),
         ),
-        pod("files", &json!({"mount-path": "/etc/shop", "start-timeout": "2m"}), &json!({})),
+        pod("files", &json!({"mount-path": "/etc/shop", "agent-start-timeout": "2m"}), &json!({})),
         pod(
             "hooks",
             &json!({"webhook.app": "http://127.0.0.1:8080/changed?$(x)", "webhook.web": "http://10.0.0.9:80/", "webhook-allow": "10.0.0.9:80, [fd00::9]:80"}),
@@ -135,7 +138,7 @@ fn sorts() -> Vec<Value> {
         ),
         pod(
             "on-node",
-            &json!({"port": "9400", "notify": "SIGHUP", "run-as-user": "1000"}),
+            &json!({"agent-port": "9400", "notify": "SIGHUP", "agent-run-as-user": "1000"}),
             &json!({"hostNetwork": true, "hostPID": true, "dnsPolicy": "ClusterFirstWithHostNet"}),
         ),
         pod(
@@ -242,7 +245,7 @@ async fn pod_security_takes_what_it_should() -> Result<()> {
         json!({"securityContext": pod, "containers": [{"name": "app", "image": "app", "securityContext": context}]})
     };
     let signal = json!({"notify": "SIGHUP", "mount-path": "/etc/shop"});
-    let own = json!({"notify": "SIGHUP", "run-as-user": "1000"});
+    let own = json!({"notify": "SIGHUP", "agent-run-as-user": "1000"});
     for (name, annotations, spec) in [
         ("not-notified", &json!({}), strict(None)),
         ("same-user", &signal, strict(Some(1000))),

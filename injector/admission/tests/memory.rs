@@ -16,7 +16,9 @@ use nudge_admission::{
 };
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
-use nudge_core::injection::{Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig};
+use nudge_core::injection::{
+    AgentDefaults, Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
+};
 
 /// Counts what is allocated.
 struct Counting;
@@ -122,6 +124,8 @@ fn webhooks() -> Webhooks {
         hub: String::new(),
         foreign_containers: Vec::new(),
         foreign_containers_allowed: false,
+        agent_defaults: AgentDefaults::default(),
+        unknown_keys: UnknownKeys::Refuse,
     };
     let key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key"));
     let mut webhooks = guards(&lookups, key);

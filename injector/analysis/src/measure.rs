@@ -55,7 +55,7 @@ async fn measured(
     let prometheus = &analysis.prometheus;
     let address = Address::parse(&prometheus.address)?;
     let reach = Reach::Outside(analyses.guard.now().await?);
-    let credentials = match &prometheus.auth_ref {
+    let credentials = match &prometheus.secret_ref {
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
         None => Credentials::default(),
     };

@@ -40,14 +40,20 @@ impl Series {
     }
 
     /// Notes an answer to what was asked at this time.
-    pub(crate) fn note(&mut self, analysis: &Analysis, asked: Instant, at: Time, numbers: Result<Numbers, String>) {
+    pub(crate) fn note(
+        &mut self,
+        analysis: &Analysis,
+        asked: Instant,
+        answer_time: Time,
+        numbers: Result<Numbers, String>,
+    ) {
         let new = || Query { answers: Vec::new(), last: asked };
         let query = self.queries.entry(analysis.name.clone()).or_insert_with(new);
         query.last = asked;
         let number = query.answers.last().map_or(1, |last| last.number + 1);
         let answer = match numbers {
-            Ok((target, control)) => Answer { number, at, target: Some(target), control, error: None },
-            Err(error) => Answer { number, at, target: None, control: None, error: Some(error) },
+            Ok((target, control)) => Answer { number, answer_time, target: Some(target), control, error: None },
+            Err(error) => Answer { number, answer_time, target: None, control: None, error: Some(error) },
         };
         query.answers.push(answer);
         let surplus = query.answers.len().saturating_sub(QueryAnswers::MOST);

@@ -93,7 +93,7 @@ impl Task {
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
         let question = &object.spec;
         Ok(config
-            .filter(|config| moves(config, question.generation, &question.target))
+            .filter(|config| moves(config, question.generation, &question.target_version))
             .map(|config| config.spec.rollout.analysis))
     }
 
@@ -115,6 +115,6 @@ fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
         && config.status.as_ref().is_some_and(|status| {
             let stage = matches!(status.rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking));
             let failed = status.rollout.failure.as_ref().is_some_and(|failure| failure.version == target);
-            stage && !failed && status.target.as_deref() == Some(target)
+            stage && !failed && status.target_version.as_deref() == Some(target)
         })
 }

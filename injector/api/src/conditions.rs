@@ -5,10 +5,10 @@ use nudge_protocol::bounded_text;
 
 use super::Reason;
 
-/// The conditions of a `VersionedConfig` or `ConfigSource`.
+/// The conditions of a `VersionedConfig`, `ConfigSource`, `RolloutPolicy` or `VersionApproval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
-    /// Pods run what the spec says, as far as Nudge is concerned.
+    /// Pods run what the spec says, as far as Nudge is concerned. Of a policy: all of it can be used.
     Ready,
     /// Work is under way.
     Reconciling,
@@ -34,6 +34,8 @@ pub enum ConditionType {
     Fetched,
     /// The content of a source follows the rules of the config.
     Valid,
+    /// The approval counts.
+    Counted,
 }
 
 impl ConditionType {
@@ -53,6 +55,7 @@ impl ConditionType {
             Self::Suspect => "Suspect",
             Self::Fetched => "Fetched",
             Self::Valid => "Valid",
+            Self::Counted => "Counted",
         }
     }
 }

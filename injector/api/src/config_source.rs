@@ -34,16 +34,15 @@ pub struct ConfigSourceSpec {
         length(min = 1, max = 63),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
-    pub config: Option<String>,
+    pub config_name: Option<String>,
 
     /// Where the content is.
     pub from: SourceFrom,
 
-    /// How often git, a registry or Vault is asked, such as 1m; up to a tenth is added by chance. At least 10s, at most 24h. A ConfigMap or
-    /// Secret is watched.
-    #[serde(default = "default_interval")]
-    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    pub interval: String,
+    /// How often git, a registry or Vault is asked, in seconds; up to a tenth is added by chance. A ConfigMap or Secret is watched.
+    #[serde(default = "default_period")]
+    #[schemars(range(min = 10, max = 86400))]
+    pub period_seconds: u32,
 
     /// The keys that are taken, by their names in the object; of a file, its path with . for each /. * stands for any characters.
     #[serde(default = "all_keys")]
@@ -64,27 +63,26 @@ pub struct ConfigSourceSpec {
     #[serde(default)]
     pub activate: Activate,
 
-    /// How long the data must stay as it is before it becomes a version, such as 2s. Data that does not stay becomes one after ten times
-    /// this time. At most 1h.
+    /// How long the data must stay as it is before it becomes a version, in seconds. Data that does not stay becomes one after ten times
+    /// this time.
     #[serde(default = "default_debounce")]
-    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    pub debounce: String,
+    #[schemars(range(min = 0, max = 3600))]
+    pub debounce_seconds: u32,
 
-    /// The shortest time between two versions, such as 1m. At most 24h.
-    #[serde(default = "default_min_interval")]
-    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    pub min_interval: String,
+    /// The shortest time between two versions, in seconds.
+    #[serde(default = "default_period")]
+    #[schemars(range(min = 0, max = 86400))]
+    pub min_period_seconds: u32,
 
     /// How many versions of sources are kept beside those in use.
     #[serde(default = "default_history_limit")]
-    #[schemars(range(min = 0, max = 500))]
+    #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// How long older Secret versions of sources are kept after the Secret of this source is gone, such as 24h. The last one stays. At most
-    /// 8760h.
+    /// How long older Secret versions of sources are kept after the Secret of this source is gone, in seconds. The last one stays.
     #[serde(default = "default_secret_retention")]
-    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    pub secret_retention: String,
+    #[schemars(range(min = 0, max = 31_536_000))]
+    pub secret_retention_seconds: u32,
 
     /// Stops the source. Its versions stay as they are.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -95,20 +93,16 @@ fn all_keys() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
-fn default_interval() -> String {
-    "1m".to_owned()
+fn default_period() -> u32 {
+    60
 }
 
-fn default_debounce() -> String {
-    "2s".to_owned()
+fn default_debounce() -> u32 {
+    2
 }
 
-fn default_min_interval() -> String {
-    "1m".to_owned()
-}
-
-fn default_secret_retention() -> String {
-    "24h".to_owned()
+fn default_secret_retention() -> u32 {
+    86_400
 }
 
 fn default_history_limit() -> u32 {
@@ -134,22 +128,22 @@ pub struct ConfigSourceStatus {
     pub observed_generation: Option<i64>,
     /// The version that the content of the object is, or would be.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed: Option<String>,
+    pub observed_version: Option<String>,
     /// The version that the source made or chose last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// When it did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub made_at: Option<Time>,
+    pub make_time: Option<Time>,
     /// Since when the object does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gone_since: Option<Time>,
+    pub gone_time: Option<Time>,
     /// The newest content, while it has to wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingContent>,
     /// Versions of the source that failed, the newest last. They are not tried again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub failed: Vec<String>,
+    pub failed_versions: Vec<String>,
     /// The last request of `kubectl nudge source sync` that was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synced: Option<String>,
@@ -166,7 +160,7 @@ pub struct WaitingContent {
     /// The version that it is, or will be.
     pub version: String,
     /// Since when content waits.
-    pub since: Time,
+    pub start_time: Time,
     /// What it waits for.
     pub reason: Reason,
 }
@@ -175,7 +169,7 @@ impl ConfigSource {
     /// The name of its config.
     pub fn config(&self) -> &str {
         let own = self.metadata.name.as_deref().unwrap_or_default();
-        self.spec.config.as_deref().unwrap_or(own)
+        self.spec.config_name.as_deref().unwrap_or(own)
     }
 }
 
@@ -194,12 +188,12 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((source.config(), source.spec.activate), ("shop", Activate::Automatic));
-        assert_eq!((source.spec.debounce.as_str(), source.spec.min_interval.as_str()), ("2s", "1m"));
-        assert_eq!(source.spec.secret_retention, "24h");
+        assert_eq!((source.spec.debounce_seconds, source.spec.min_period_seconds), (2, 60));
+        assert_eq!(source.spec.secret_retention_seconds, 86_400);
         assert_eq!((source.spec.include.as_slice(), source.spec.history_limit), (&["*".to_owned()][..], 3));
         assert_eq!(
-            (source.spec.from.only(), source.spec.interval.as_str()),
-            (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), "1m")
+            (source.spec.from.only(), source.spec.period_seconds),
+            (Some(FromOne::Object(PartKind::ConfigMap, "shop-live")), 60)
         );
     }
 }

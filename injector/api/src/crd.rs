@@ -39,7 +39,7 @@ fn finished(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let schemas =
         crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
     for schema in schemas {
-        with_known_formats(schema);
+        by_convention(schema);
         let status = schema.properties.as_mut().and_then(|properties| properties.get_mut("status"));
         status.into_iter().for_each(without_defaults);
     }
@@ -55,12 +55,21 @@ fn without_defaults(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Formats of unsigned numbers are Rust's own, and servers warn of what they don't know; `minimum` says the same.
-fn with_known_formats(schema: &mut JSONSchemaProps) {
-    schema.format.take_if(|format| format.starts_with("uint"));
-    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(with_known_formats);
+/// Integers are signed, as the conventions of the Kubernetes API want them, and `minimum` says that they have no sign. A field without a value is
+/// left out and never null. A list that names no type is replaced as a whole, and says so.
+fn by_convention(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if schema.type_.as_deref() == Some("array") {
+        schema.x_kubernetes_list_type.get_or_insert_with(|| "atomic".to_owned());
+    }
+    for (unsigned, signed) in [("uint8", "int32"), ("uint16", "int32"), ("uint32", "int32"), ("uint64", "int64")] {
+        if schema.format.as_deref() == Some(unsigned) {
+            schema.format = Some(signed.to_owned());
+        }
+    }
+    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(by_convention);
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        with_known_formats(items);
+        by_convention(items);
     }
 }
 
@@ -96,6 +105,8 @@ fn yaml(command: &str, crd: &CustomResourceDefinition) -> Result<String, serde_s
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -116,23 +127,61 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_field_is_described() {
-        fn check(path: &str, schema: &serde_json::Value, bare: &mut Vec<String>) {
-            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-                let path = format!("{path}.{name}");
-                if property["description"].as_str().unwrap_or_default().is_empty() {
-                    bare.push(path.clone());
-                }
-                check(&path, property, bare);
-                check(&path, &property["items"], bare);
+    /// What the conventions of the Kubernetes API ask of a schema (sig-architecture/api-conventions.md), as far as it can be seen.
+    fn faults(path: &str, schema: &Value, faults: &mut Vec<String>) {
+        let mut fault = |what: &str| faults.push(format!("{path}: {what}"));
+        let name = path.rsplit('.').next().unwrap_or_default();
+        let (kind, format) =
+            (schema["type"].as_str().unwrap_or_default(), schema["format"].as_str().unwrap_or_default());
+        if schema["description"].as_str().unwrap_or_default().is_empty() && !path.ends_with(']') {
+            fault("has no description");
+        }
+        if !schema["nullable"].is_null() {
+            fault("may be null");
+        }
+        if kind == "integer" && !matches!(format, "int32" | "int64") {
+            fault("is neither int32 nor int64");
+        }
+        if (format == "date-time") != name.ends_with("Time") {
+            fault("a time is called so, and nothing else");
+        }
+        let duration = schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms|s|m|h"));
+        if duration || ["Interval", "Duration", "Timeout", "At", "Since", "Until"].iter().any(|end| name.ends_with(end))
+        {
+            fault("a duration is a number of seconds and called so, and a time ends with Time");
+        }
+        if kind == "array" && (schema["maxItems"].is_null() || schema["x-kubernetes-list-type"].is_null()) {
+            fault("a list has a type and a bound");
+        }
+        let bounded = ["maxLength", "enum", "x-kubernetes-int-or-string"].iter().any(|bound| !schema[bound].is_null());
+        if kind == "string" && path.starts_with(".spec") && !bounded && format.is_empty() {
+            fault("a text has a bound");
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            // The type of a condition is Kubernetes' own.
+            if name != "conditions" {
+                self::faults(&format!("{path}.{name}"), property, faults);
             }
         }
+        if schema["items"].is_object() {
+            self::faults(&format!("{path}[]"), &schema["items"], faults);
+        }
+    }
+
+    #[test]
+    fn schemas_follow_the_conventions() {
+        let mut all = Vec::new();
         for crd in [crd(), approval_crd(), policy_crd(), source_crd(), analysis_crd()] {
             let crd = serde_json::to_value(crd).unwrap();
-            let mut bare = Vec::new();
-            check("", &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], &mut bare);
-            assert!(bare.is_empty(), "{bare:?}");
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+            for part in ["spec", "status"].into_iter().filter(|part| schema[*part].is_object()) {
+                let before = all.len();
+                faults(&format!(".{part}"), &schema[part], &mut all);
+                for fault in &mut all[before..] {
+                    *fault = format!("{} {fault}", crd["spec"]["names"]["kind"].as_str().unwrap());
+                }
+            }
         }
+        assert!(all.is_empty(), "{}", all.join("\n"));
     }
 }

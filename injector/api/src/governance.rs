@@ -26,6 +26,9 @@ impl Default for Approval {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
+    /// Its name, for messages.
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
     /// The days on which it begins.
     #[schemars(length(min = 1, max = 7), extend("x-kubernetes-list-type" = "set"))]
     pub days: Vec<Day>,
@@ -105,10 +108,10 @@ pub struct Analysis {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// How often it is asked for, such as 30s; at least 5s, at most 1h, and not more often than the longest range of the query.
-    #[serde(default = "default_interval")]
-    #[schemars(length(max = 16), regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
-    pub interval: String,
+    /// How often it is asked for, in seconds; not more often than the longest range of the query.
+    #[serde(default = "default_period")]
+    #[schemars(range(min = 5, max = 3600))]
+    pub period_seconds: u32,
     /// So many answers in a row that are too high make the version bad; twice as many where no other pods are left to compare with. In the
     /// first step as many good ones must come before the next.
     #[serde(default = "default_failures")]
@@ -123,8 +126,8 @@ impl Analysis {
     pub const MOST_FAILURES: u32 = 10;
 }
 
-fn default_interval() -> String {
-    "30s".to_owned()
+fn default_period() -> u32 {
+    30
 }
 
 fn default_failures() -> u32 {
@@ -146,7 +149,7 @@ pub struct Prometheus {
     /// A Secret of the namespace with the key `token`, or `username` and `password`, and perhaps `ca.crt`. Its annotation
     /// nudge.dev/allowed-hosts names the hosts that get it. Who sets this must be allowed to get the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth_ref: Option<SecretRef>,
+    pub secret_ref: Option<SecretRef>,
 }
 
 /// A Secret of the namespace.

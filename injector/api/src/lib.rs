@@ -1,7 +1,6 @@
 //! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the `RolloutAnalysis` through which
 //! Nudge's parts work together; their status and conditions, and the CRDs generated from the types.
 
-mod archive;
 mod conditions;
 mod config_source;
 mod crd;
@@ -18,7 +17,6 @@ mod validation;
 mod version_approval;
 mod versioned_config;
 
-pub use archive::{StoredBytes, retired_bytes};
 pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
 pub use crd::{
@@ -30,20 +28,22 @@ pub use origin::{Origin, OriginKind};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
 pub use release::{Release, ReleaseApproval, ReleaseOutcome, ReleaseOverride, ReleaseStep};
 pub use rollout_analysis::{Answer, QueryAnswers, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus};
-pub use rollout_policy::{LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec};
+pub use rollout_policy::{
+    LabelOperator, LabelRequirement, NamespaceSelector, RolloutPolicy, RolloutPolicySpec, RolloutPolicyStatus,
+};
 pub use source_from::{
-    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceAuth, SourceFrom, SourceObject, VaultAuth,
-    VaultKubernetes, VaultKv, VaultSource,
+    FromOne, GitReference, GitSource, GitVerification, OciSource, SourceFrom, SourceObject, VaultAuth, VaultKubernetes,
+    VaultKv, VaultSource,
 };
 pub use status::{
-    AnalysisStatus, AnalysisVerdict, BackgroundStatus, Consent, EvidenceStatus, HarmedPod, InvalidVersion, PartKind,
-    PartStatus, Phase, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold,
-    VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
+    AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, EvidenceStatus, HarmedPod, InternalStatus,
+    InvalidVersion, PartKind, PartStatus, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus,
+    SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
 pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
-pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec};
+pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionApprovalStatus};
 pub use versioned_config::{
-    OnFailure, Override, Pods, RolloutSpec, Step, StepSelector, Tolerance, VersionedConfig, VersionedConfigSpec,
-    WithoutAgent,
+    AgentlessPolicy, MaxHarmed, OnFailure, Override, Pods, RolloutSpec, Step, StepSelector, VersionedConfig,
+    VersionedConfigSpec,
 };

@@ -16,7 +16,7 @@ pub enum Component {
     Agent,
     /// The hub, on pods.
     Hub,
-    /// The controllers, on configs and in Events.
+    /// The controllers, on configs, policies and approvals, and in Events.
     Controller,
     /// The sources, on a `ConfigSource`.
     Source,
@@ -86,11 +86,11 @@ reasons! {
     NoProcess Agent false "The container has no process."
     PermissionDenied Agent true "The agent may not signal the processes of the container."
     // Versions: why a version can't become current.
-    VersionMissing Controller true "The version that spec.current names does not exist."
+    VersionMissing Controller true "The version that spec.version names does not exist."
     VersionIncomplete Controller true "Objects of the version are missing."
     VersionInvalid Controller true "The version breaks a rule; create it again, or create another one."
     Invalid Controller true "The version breaks a rule of spec.validation; create another version, or change the rules."
-    VersionNotAuthorized Controller true "The creator of the version may not activate it; set spec.current to it."
+    VersionNotAuthorized Controller true "The creator of the version may not activate it; set spec.version to it."
     WaitingFor Controller false "Another config that shares pods with this one is being moved."
     Conflict Controller true "Objects have the labels of a version that they do not belong to."
     Sealed Controller false "A version is complete."
@@ -152,21 +152,36 @@ reasons! {
     NotEvicted Controller true "A PodDisruptionBudget kept a pod from being evicted."
     Stale Controller true "Pods that nothing restarts have the old content."
     Several Controller true "Several reasons; the message names them."
-    NotRefreshed Controller true "Pods can't be annotated, so their volumes are refreshed later."
     // Pods.
     AgentMissing Controller true "A pod opts in and has no agent."
     AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
     InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
+    // Policies.
+    Valid Controller false "All of the policy can be used."
+    UnknownTimeZone Controller true "A window has a time zone that this release does not know, so it is never open."
+    InvalidWindow Controller true "A window can't be used, so it is never open; or two have the same name."
+    // Approvals.
+    Counted Controller false "The approval counts."
+    Denied Controller true "The user denies the version, which holds it."
+    NoConfig Controller true "The config that was decided about does not exist."
+    NoVersion Controller true "The version that was decided about does not exist, or is not complete."
+    OtherContent Controller true "The version has other content than what was decided about."
+    NotSigned Controller true "Admission has not signed the groups of the user for this decision."
+    NotAwaited Controller false "The version does not wait for approvals."
+    NoRight Controller true "The user may not approve or deny versions of the config any more."
+    IsAuthor Controller true "The user has created a part of the version, or asked for it."
+    AuthorUnknown Controller true "Who created the version, or asked for it, is not known."
+    NotCounted Controller true "Approvals of the version can't be counted."
     // Sources.
     Fetched Source false "The content of the source was read."
     SourceGone Source true "The object of the source does not exist; the last version stays."
     FetchFailed Source true "The server of the source did not give its content; the last version stays."
     SourceRefused Source true "The object of the source can't become a version."
     Settling Source false "The data of the object changes; it has to stay as it is for a while."
-    TooSoon Source false "The last version is younger than spec.minInterval."
+    TooSoon Source false "The last version is younger than spec.minPeriodSeconds."
     Made Source false "The version is made; somebody has to make it current."
     Activated Source false "The config asks for the version of the newest content."
-    HeldBy Source true "Somebody else sets spec.current of the config."
+    HeldBy Source true "Somebody else sets spec.version of the config."
     ConfigTaken Source true "An older source makes the versions of the config."
     HistoryFull Source true "The config has almost as many versions as it can have."
     Suspended Source false "The source is suspended."

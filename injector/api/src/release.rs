@@ -14,18 +14,18 @@ pub struct Release {
     pub version: String,
     /// The version that was current before; absent for the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// Who set spec.current to it, as admission saw it; absent where that is not known.
+    pub from_version: Option<String>,
+    /// Who set spec.version to it, as admission saw it; absent where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
     /// When that was; absent where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested_at: Option<Time>,
+    pub request_time: Option<Time>,
     /// When it began.
-    pub began_at: Time,
+    pub start_time: Time,
     /// When it ended; absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<Time>,
+    pub end_time: Option<Time>,
     /// The steps that went out; absent where older releases had to make room.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 34))]
@@ -60,14 +60,14 @@ impl Release {
     pub const MOST_STEPS: usize = 34;
 
     /// A release that begins.
-    pub fn new(version: impl Into<String>, from: Option<String>, began_at: Time) -> Self {
+    pub fn new(version: impl Into<String>, from_version: Option<String>, start_time: Time) -> Self {
         Self {
             version: version.into(),
-            from,
+            from_version,
             requested_by: None,
-            requested_at: None,
-            began_at,
-            ended_at: None,
+            request_time: None,
+            start_time,
+            end_time: None,
             steps: Vec::new(),
             overridden: None,
             approvals: Vec::new(),
@@ -80,15 +80,17 @@ impl Release {
 
     /// Whether both are about the same release.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.version, &self.from, &self.began_at) == (&other.version, &other.from, &other.began_at)
+        (&self.version, &self.from_version, &self.start_time)
+            == (&other.version, &other.from_version, &other.start_time)
     }
 }
 
 /// More pods were assigned the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ReleaseStep {
     /// When the step began.
-    pub at: Time,
+    pub start_time: Time,
     /// How many pods were assigned the version after it.
     pub pods: u32,
 }
@@ -104,16 +106,17 @@ pub struct ReleaseOverride {
     pub requested_by: Option<String>,
     /// When that was; absent where it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requested_at: Option<Time>,
+    pub request_time: Option<Time>,
 }
 
 /// A user had approved the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ReleaseApproval {
     /// The user.
     pub user: String,
     /// When.
-    pub at: Time,
+    pub approval_time: Time,
 }
 
 /// What became of a release.

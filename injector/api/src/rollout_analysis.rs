@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Whose numbers are asked for, while a config of this name is being moved.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
-    group = "nudge.dev",
+    group = "internal.nudge.dev",
     version = "v1alpha1",
     kind = "RolloutAnalysis",
     plural = "rolloutanalyses",
@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
     status = "RolloutAnalysisStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".spec.target","description":"The version that is judged."}"#,
+    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".spec.targetVersion","description":"The version that is judged."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutAnalysisSpec {
     /// The version that is judged.
     #[schemars(length(max = 63))]
-    pub target: String,
+    pub target_version: String,
     /// The generation of the config whose queries are asked.
     pub generation: i64,
     /// Another text where the answers begin anew: after each step, and whenever pods had to prove the version again.
@@ -73,7 +73,7 @@ pub struct Answer {
     /// The how manieth of its round it is.
     pub number: u64,
     /// When it came.
-    pub at: Time,
+    pub answer_time: Time,
     /// The number of the pods with the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,

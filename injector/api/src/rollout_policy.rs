@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,11 +18,13 @@ use super::governance::{Approval, PolicyHold, Window};
     kind = "RolloutPolicy",
     shortname = "rpol",
     doc = "When versions of the configs of some namespaces may go on, and who must agree; beside what the configs say themselves.",
+    status = "RolloutPolicyStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
     printcolumn = r#"{"name":"Hold","type":"string","jsonPath":".spec.hold.reason","description":"Why no version goes on."}"#,
     printcolumn = r#"{"name":"Until","type":"string","jsonPath":".spec.hold.untilTime","description":"When the hold ends."}"#,
-    printcolumn = r#"{"name":"Approvals","type":"integer","jsonPath":".spec.requireApproval.required","description":"How many users must approve a version."}"#,
+    printcolumn = r#"{"name":"Approvals","type":"integer","jsonPath":".spec.approval.required","description":"How many users must approve a version."}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"All of the policy can be used."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -33,11 +36,29 @@ pub struct RolloutPolicySpec {
     pub hold: Option<PolicyHold>,
     /// When versions may go on. When empty, at any time that the configs allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub windows: Vec<Window>,
     /// Who must agree before a version is assigned to any pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub require_approval: Option<Approval>,
+    pub approval: Option<Approval>,
+}
+
+/// Whether all of the policy can be used, and what it is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutPolicyStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many of the enabled namespaces the policy selects.
+    pub namespaces: u32,
+    /// How many configs these namespaces have.
+    pub configs: u32,
+    /// Ready: True where all of the policy can be used, and else False with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16))]
+    pub conditions: Vec<Condition>,
 }
 
 /// Namespaces with all of these labels that meet all of these requirements.

@@ -8,7 +8,6 @@ use super::PartKind;
 /// Where the content is: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub struct SourceFrom {
     /// A ConfigMap of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,12 +68,12 @@ impl<'a> FromOne<'a> {
 
     /// The Secret of the namespace with the credentials that are sent to the server.
     pub fn credentials(self) -> Option<&'a str> {
-        let auth = match self {
-            Self::Git(git) => git.auth.as_ref(),
-            Self::Oci(oci) => oci.auth.as_ref(),
+        let secret = match self {
+            Self::Git(git) => git.secret_ref.as_ref(),
+            Self::Oci(oci) => oci.secret_ref.as_ref(),
             Self::Object(..) | Self::Vault(_) => None,
         };
-        auth.map(|auth| auth.secret_ref.name.as_str())
+        secret.map(|secret| secret.name.as_str())
     }
 }
 
@@ -87,14 +86,6 @@ pub struct SourceObject {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
     pub name: String,
-}
-
-/// The credentials that are sent to a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SourceAuth {
-    /// A Secret of the namespace. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to.
-    pub secret_ref: SourceObject,
 }
 
 /// Files of a git repository.
@@ -116,10 +107,11 @@ pub struct GitSource {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// Credentials. Keys of the Secret: `ssh-privatekey` and `known_hosts`; or `token`, with `username` where the server asks for one; or
+    /// A Secret of the namespace with credentials. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to. Its keys:
+    /// `ssh-privatekey` and `known_hosts`; or `token`, with `username` where the server asks for one; or
     /// `username` and `password`; or `github-app-id`, `github-installation-id` and `github-private-key`. The first of these counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<SourceAuth>,
+    pub secret_ref: Option<SourceObject>,
     /// Reads files that Git LFS keeps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lfs: bool,
@@ -134,7 +126,6 @@ pub struct GitSource {
 
 /// Which commit of a repository: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
 pub struct GitReference {
     /// The newest of a branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,9 +181,10 @@ pub struct OciSource {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// Credentials. Keys of the Secret: `.dockerconfigjson`, or `username` and `password`.
+    /// A Secret of the namespace with credentials. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to. Its keys:
+    /// `.dockerconfigjson`, or `username` and `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth: Option<SourceAuth>,
+    pub secret_ref: Option<SourceObject>,
     /// Certificates (PEM) of the authorities that the registry is checked by, in place of those of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
@@ -282,7 +274,7 @@ mod tests {
         assert_eq!(from(json!({"secret": one})).only(), Some(FromOne::Object(PartKind::Secret, "a")));
         assert_eq!(from(json!({"secret": one, "configMap": one})).only(), None);
         assert_eq!(from(json!({})).only(), None);
-        let git = json!({"url": "https://git.example.com/shop", "auth": {"secretRef": {"name": "deploy-key"}}});
+        let git = json!({"url": "https://git.example.com/shop", "secretRef": {"name": "deploy-key"}});
         let source = from(json!({"git": git}));
         let only = source.only().unwrap();
         assert_eq!((only.part_kind(), only.credentials()), (PartKind::ConfigMap, Some("deploy-key")));

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Origin, Reason, Release, StepSelector};
+use crate::{ConditionType, Reason, Release, StepSelector, find_condition};
 
 /// The state of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -13,61 +13,93 @@ pub struct VersionedConfigStatus {
     /// The generation of the spec that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// 32 hex digits that Nudge gives the config with its first status and never changes. Pods are ordered by it, and the keys that seal
-    /// Secrets depend on it, so restore it with the rest of the status.
+    /// The version that is asked for: what spec.version says, or without it the first complete version.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
-    pub identity: Option<String>,
-    /// The version that is proven; pods run it unless a rollout has moved them.
+    pub desired_version: Option<String>,
+    /// The version that has passed its steps and its bake. Pods run it unless a rollout has moved them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub current: Option<String>,
+    pub current_version: Option<String>,
+    /// The version that a rollout moves pods to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_version: Option<String>,
     /// The version that was current before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub previous: Option<String>,
+    pub previous_version: Option<String>,
     /// The version that the published ConfigMap holds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub published: Option<String>,
-    /// Since when it holds that version.
+    pub published_version: Option<String>,
+    /// When the ConfigMap was written with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub published_at: Option<Time>,
+    pub publish_time: Option<Time>,
     /// The version that the published Secret holds.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub published_secret: Option<String>,
-    /// Since when it holds that version.
+    pub published_secret_version: Option<String>,
+    /// When the Secret was written with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub published_secret_at: Option<Time>,
-    /// The version that a rollout moves to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// The phase of the config.
-    pub phase: Phase,
+    pub secret_publish_time: Option<Time>,
     /// The pods that subscribe.
     pub pods: PodCounts,
     /// The complete versions, in the order in which they were sealed.
-    #[serde(flatten, with = "crate::archive")]
-    #[schemars(with = "crate::archive::Stored")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<VersionStatus>,
-    /// Versions that were deleted, a line each with the digests of its parts in base64url. Each may be created again with the same content only.
-    #[serde(skip_serializing_if = "Vec::is_empty", with = "crate::archive::retired")]
-    #[schemars(with = "Vec<String>")]
-    pub retired: Vec<RetiredVersion>,
     /// Versions that are not sealed because they break a rule of spec.validation; at most 2, the newest last. Each is judged again when the
     /// rules change, or it is created again with other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
     pub invalid: Vec<InvalidVersion>,
     /// How far pods have been moved.
     pub rollout: RolloutStatus,
-    /// How often pods are harmed without a new version; absent until the first hour was watched.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub background: Option<BackgroundStatus>,
-    /// The last 20 releases, the newest last; fewer where hundreds of versions leave little room. kubectl nudge history shows them.
+    /// The last 20 releases, the newest last; the older ones without details where all have more than 16 KiB. kubectl nudge history shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
     /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect; StatusComplete where it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
+    /// What only Nudge reads. It is restored with the rest of the status.
+    pub internal: InternalStatus,
+}
+
+/// What only Nudge reads: how pods are assigned, and what it remembers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InternalStatus {
+    /// 32 hex digits that Nudge gives the config with its first status and never changes. Pods are ordered by it, and the keys that seal
+    /// Secrets depend on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
+    pub identity: Option<String>,
+    /// Grows with every change of what any pod is assigned.
+    pub revision: u64,
+    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them. Workloads that are listed have their own
+    /// threshold instead.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(range(min = 0, max = 4_294_967_296_u64))]
+    pub threshold: u64,
+    /// Thresholds of workloads with 20 pods or more; of the largest 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub workloads: Vec<WorkloadThreshold>,
+    /// Thresholds of pods that selectors match, beside the one that they have anyway.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub selectors: Vec<SelectorThreshold>,
+    /// On the way back: since when workloads were restarted with the target; absent if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workloads_restart_time: Option<Time>,
+    /// The move stands still until somebody acts or another config was moved: pods that it shares with other configs may be moved by these.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub yields: bool,
+    /// How often pods are harmed without a new version; absent until the first hour was watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background: Option<BackgroundStatus>,
+    /// Versions that were deleted, the newest last; of those whose names are no digests. Each may be created again with the same content only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50))]
+    pub retired: Vec<RetiredVersion>,
 }
 
 impl VersionedConfigStatus {
@@ -76,16 +108,33 @@ impl VersionedConfigStatus {
         self.versions.iter().find(|version| version.version == name)
     }
 
+    /// Where the config stands.
+    pub fn state(&self) -> ConfigState {
+        let ready = find_condition(&self.conditions, ConditionType::Ready);
+        match (self.rollout.stage, ready) {
+            (Some(RolloutStage::RollingBack | RolloutStage::Returning), _) => ConfigState::RollingBack,
+            (Some(_), _) => ConfigState::Progressing,
+            (None, Some(ready)) if ready.status == "True" => ConfigState::Current,
+            (None, Some(ready)) if ready.reason == Reason::Failed.as_str() && self.rollout.failure.is_some() => {
+                ConfigState::Failed
+            }
+            (None, _) => ConfigState::Waiting,
+        }
+    }
+
     /// Whether the version is current, a target, or what a rollout would return to.
     pub fn holds(&self, version: &str) -> bool {
-        [&self.current, &self.target, &self.previous].into_iter().flatten().any(|held| held == version)
+        [&self.current_version, &self.target_version, &self.previous_version]
+            .into_iter()
+            .flatten()
+            .any(|held| held == version)
     }
 }
 
-/// The phase of a config.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
-    /// What spec.current names can't be moved to yet; the condition Ready says why.
+/// Where a config stands, in one word for commands, metrics and the page. The object has conditions instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ConfigState {
+    /// Nothing moves, and what is asked for is not current; the condition Ready says why.
     #[default]
     Waiting,
     /// All is as the spec says.
@@ -98,8 +147,8 @@ pub enum Phase {
     Failed,
 }
 
-impl Phase {
-    /// The phase as the object holds it.
+impl ConfigState {
+    /// Its name, as commands and metrics have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
@@ -117,13 +166,14 @@ impl Phase {
 pub struct PodCounts {
     /// Pods that subscribe.
     pub total: u32,
-    /// Pods that have reported the version assigned to them; pods that take one by a restart alone, started with it.
-    pub updated: u32,
-    /// Updated pods that are Ready.
+    /// Pods that run the target, or the current version where nothing moves. A pod has reported it; one that takes it by a restart alone has
+    /// started with it.
+    pub on_target: u32,
+    /// Pods that run what is assigned to them and are Ready.
     pub ready: u32,
     /// Pods that reported a failure.
     pub failed: u32,
-    /// Updated of total, such as `10/40`.
+    /// On target of total, such as `10/40`.
     pub summary: String,
 }
 
@@ -135,7 +185,11 @@ pub struct VersionStatus {
     pub version: String,
     /// What it is at the moment.
     pub state: VersionState,
+    /// Stands for its content: the first 32 hex digits of the digest that an approval names.
+    #[serde(default)]
+    pub digest: String,
     /// Its objects, by part number.
+    #[schemars(length(max = 16))]
     pub parts: Vec<PartStatus>,
     /// How many keys it has.
     pub keys: u32,
@@ -143,14 +197,11 @@ pub struct VersionStatus {
     pub bytes: u64,
     /// When it was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sealed_at: Option<Time>,
+    pub seal_time: Option<Time>,
     /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a version never
     /// becomes current by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<Consent>,
-    /// Where its content came from, as those say who made it. Left out of versions in short.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<Origin>,
 }
 
 /// A version that breaks a rule of spec.validation.
@@ -177,9 +228,9 @@ impl InvalidVersion {
 /// What makes a version current that never becomes current by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Consent {
-    /// spec.current must be set to it.
+    /// spec.version must be set to it.
     Needed,
-    /// spec.current must be set to another version, or removed, and then to it: it named the version before the version was complete.
+    /// spec.version must be set to another version, or removed, and then to it: it named the version before the version was complete.
     NeededAnew,
 }
 
@@ -188,7 +239,7 @@ pub enum Consent {
 pub enum VersionState {
     /// Complete and not in use.
     Available,
-    /// What spec.current names, or a rollout moves to.
+    /// What spec.version names, or a rollout moves to.
     Target,
     /// Proven.
     Current,
@@ -239,58 +290,44 @@ impl std::fmt::Display for PartKind {
 }
 
 /// A version that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct RetiredVersion {
     /// Its name.
     pub version: String,
     /// Digests and seals of its parts, by part number.
+    #[schemars(length(max = 16))]
     pub digests: Vec<String>,
 }
 
-/// How far pods have been moved. Every replica of the hub computes a pod's version from this alone.
+/// How far pods have been moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutStatus {
-    /// Grows with every change of what any pod is assigned.
-    pub revision: u64,
-    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them. Workloads that are listed have their own
-    /// threshold instead.
-    #[serde(skip_serializing_if = "is_zero")]
-    #[schemars(range(min = 0, max = 4_294_967_296_u64))]
-    pub threshold: u64,
-    /// Thresholds of workloads with 20 pods or more; of the largest 100.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub workloads: Vec<WorkloadThreshold>,
-    /// Thresholds of pods that selectors match, beside the one that they have anyway.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub selectors: Vec<SelectorThreshold>,
     /// How many steps went out.
     #[serde(skip_serializing_if = "is_zero")]
     pub step: u32,
+    /// The name of the last of them, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_name: Option<String>,
     /// When the last of them did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stepped_at: Option<Time>,
+    pub step_time: Option<Time>,
     /// What the rollout does; absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<RolloutStage>,
     /// When the rollout began.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub began_at: Option<Time>,
-    /// On the way back: since when workloads were restarted with the target; absent if they were not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workloads_restarted_at: Option<Time>,
+    pub start_time: Option<Time>,
     /// When the rollout last made progress.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub progressed_at: Option<MicroTime>,
+    pub progress_time: Option<MicroTime>,
     /// How long a step is watched before the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
     /// What is known for and against the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// The move stands still until somebody acts or another config was moved: pods that it shares with other configs may be moved by these.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub yields: bool,
     /// What keeps the version from going on although nothing is wrong with it; absent where nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldStatus>,
@@ -307,7 +344,7 @@ pub struct WithheldStatus {
     pub reason: Reason,
     /// When that ends, if it ends by itself: when the next window opens, or the hold ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Time>,
+    pub until_time: Option<Time>,
 }
 
 /// What a rollout is doing.
@@ -321,6 +358,8 @@ pub enum RolloutStage {
     Restarting,
     /// Pods leave a target that is not requested any more.
     Leaving,
+    /// Pods return to the previous version, which is requested.
+    Returning,
     /// Pods leave a target that failed.
     RollingBack,
 }
@@ -360,6 +399,7 @@ pub struct EvidenceStatus {
     pub first: Option<HarmedPod>,
     /// What spec.rollout.analysis says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
     pub analysis: Vec<AnalysisStatus>,
 }
 
@@ -379,7 +419,7 @@ pub struct AnalysisStatus {
     pub control: Option<String>,
     /// When it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Time>,
+    pub measure_time: Option<Time>,
 }
 
 /// What the answers of an analysis say of the target.
@@ -415,7 +455,7 @@ pub struct HarmedPod {
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundStatus {
     /// Since when they are counted, or since when they would be had they not been halved.
-    pub since: Time,
+    pub start_time: Time,
     /// Seconds for which healthy pods were watched, added up over pods.
     pub pod_seconds: u64,
     /// How many pods were harmed in them.
@@ -431,9 +471,9 @@ pub struct RolloutFailure {
     /// Stands for its content, which alone failed: `sha256:` and 48 hex digits.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// The last request to retry it before it failed. It is tried again after a later one, or after spec.current had another value.
+    /// The last request to retry it before it failed. It is tried again after a later one, or after spec.version had another value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Time>,
+    pub retry_time: Option<Time>,
     /// Why: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
     pub reason: Reason,
     /// A message that names the pod.

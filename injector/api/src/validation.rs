@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 /// One rule: about values (`key` with `format` or `schema`), about keys (`required`), or about all of it (`rule`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-#[schemars(extend("oneOf" = [{"required": ["key"]}, {"required": ["required"]}, {"required": ["rule"]}]))]
+#[serde(rename_all = "camelCase")]
 pub struct ValidationRule {
+    /// Its name, for messages.
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
     /// The key whose value must have the format and follow the schema. In it, `*` stands for any characters. A key that the version does
     /// not have breaks no such rule.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +102,6 @@ impl ValueFormat {
 /// Where a JSON Schema is: one of both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("oneOf" = [{"required": ["inline"]}, {"required": ["configMapKeyRef"]}]))]
 pub struct SchemaSource {
     /// The schema itself.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,6 @@
 //! `VersionApproval`: what one user has decided about one version.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,12 +15,14 @@ use serde::{Deserialize, Serialize};
     shortname = "vappr",
     category = "nudge",
     doc = "What one user has decided about one version of a config. kubectl nudge approve makes it.",
+    status = "VersionApprovalStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Config","type":"string","jsonPath":".spec.config","description":"The config."}"#,
+    printcolumn = r#"{"name":"Config","type":"string","jsonPath":".spec.configName","description":"The config."}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version","description":"The version."}"#,
     printcolumn = r#"{"name":"Decision","type":"string","jsonPath":".spec.decision","description":"What the user has decided."}"#,
     printcolumn = r#"{"name":"Approver","type":"string","jsonPath":".spec.approver","description":"The user."}"#,
+    printcolumn = r#"{"name":"Counted","type":"string","jsonPath":".status.conditions[?(@.type=='Counted')].status","description":"The approval counts, or did when the version last went on."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +32,7 @@ pub struct VersionApprovalSpec {
         length(min = 1, max = 63),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
-    pub config: String,
+    pub config_name: String,
 
     /// The version.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
@@ -49,6 +52,20 @@ pub struct VersionApprovalSpec {
     /// The user, who is the one that creates the object. Where it is empty or missing, admission fills it in.
     #[schemars(length(min = 1, max = 512))]
     pub approver: String,
+}
+
+/// What became of the decision. It is for people: nothing is decided by it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VersionApprovalStatus {
+    /// The generation of the object that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Counted: True where the approval counts, or did when the version last went on, and else False with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16))]
+    pub conditions: Vec<Condition>,
 }
 
 /// What a user has decided about a version.

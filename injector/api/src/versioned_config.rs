@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,11 +27,13 @@ use super::validation::ValidationRule;
     derive = "Default",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.current","description":"The version that is proven and runs."}"#,
-    printcolumn = r#"{"name":"Target","type":"string","jsonPath":".status.target","description":"The version that a rollout moves to."}"#,
-    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase","description":"Where the config stands."}"#,
-    printcolumn = r#"{"name":"Updated","type":"string","jsonPath":".status.pods.summary","description":"Pods that run what they are to run, of all that subscribe."}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Desired","type":"string","jsonPath":".status.desiredVersion","description":"The version that is asked for."}"#,
+    printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentVersion","description":"The version that has passed its steps and its bake."}"#,
+    printcolumn = r#"{"name":"On-Target","type":"string","jsonPath":".status.pods.summary","description":"Pods that run the target, or the current version at rest, of all that subscribe."}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The desired version is current."}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why, or why not."}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type=='Ready')].message","description":"The reason in words."}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VersionedConfigSpec {
@@ -37,7 +41,7 @@ pub struct VersionedConfigSpec {
     /// absent, the first complete version becomes current and stays it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
-    pub current: Option<String>,
+    pub version: Option<String>,
 
     /// How pods are moved to another version.
     #[serde(default)]
@@ -45,13 +49,13 @@ pub struct VersionedConfigSpec {
 
     /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's name, if it is there.
     /// `Secret`: the Secret of the config's name, which Nudge creates, with the type of the version's Secrets.
-    #[serde(default = "default_publish")]
+    #[serde(default = "default_objects")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
-    pub publish: Vec<PartKind>,
+    pub objects: Vec<PartKind>,
 
     /// What happens to workloads that use the published ConfigMap or Secret of this name without an agent.
     #[serde(default)]
-    pub without_agent: WithoutAgent,
+    pub agentless_policy: AgentlessPolicy,
 
     /// The service accounts whose pods may get this config, by their names in this namespace. When absent, every pod of the namespace may.
     /// The config is not secret from users who may read the ConfigMaps of the namespace.
@@ -61,17 +65,17 @@ pub struct VersionedConfigSpec {
         inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")),
         extend("x-kubernetes-list-type" = "set")
     )]
-    pub subscribers: Option<Vec<String>>,
+    pub allowed_service_accounts: Option<Vec<String>>,
 
     /// How many versions made by kubectl nudge are kept beside those in use. Objects made otherwise are never pruned.
     #[serde(default = "default_history_limit")]
-    #[schemars(range(min = 0, max = 500))]
+    #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
     /// What the content of a version must be. A version that breaks a rule is never sealed, so no pod gets it. Sealed versions are not judged
     /// again when the rules change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub validation: Vec<ValidationRule>,
 }
 
@@ -79,16 +83,16 @@ impl VersionedConfigSpec {
     /// Whether pods of this service account may get the config. A pod that names none has the account `default`.
     pub fn admits(&self, service_account: &str) -> bool {
         let name = if service_account.is_empty() { "default" } else { service_account };
-        self.subscribers.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
+        self.allowed_service_accounts.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
     }
 
     /// Whether an object of this kind and the config's name is kept at the current version.
     pub fn publishes(&self, kind: PartKind) -> bool {
-        self.publish.contains(&kind)
+        self.objects.contains(&kind)
     }
 }
 
-fn default_publish() -> Vec<PartKind> {
+fn default_objects() -> Vec<PartKind> {
     vec![PartKind::ConfigMap]
 }
 
@@ -100,11 +104,11 @@ impl Default for VersionedConfigSpec {
     /// What the API server makes of an empty spec. (A derived default would keep no history at all.)
     fn default() -> Self {
         Self {
-            current: None,
+            version: None,
             rollout: RolloutSpec::default(),
-            publish: default_publish(),
-            without_agent: WithoutAgent::default(),
-            subscribers: None,
+            objects: default_objects(),
+            agentless_policy: AgentlessPolicy::default(),
+            allowed_service_accounts: None,
             history_limit: default_history_limit(),
             validation: Vec::new(),
         }
@@ -121,6 +125,18 @@ pub struct Override {
     /// Why nobody can wait.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
+    /// When it ends: at most a day after it was set. From then on it means nothing, and what runs stays as it is.
+    pub until_time: Time,
+}
+
+impl Override {
+    /// How far ahead the end may be when it is set.
+    pub const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+
+    /// Whether it assigns this version at this time.
+    pub fn assigns(&self, version: &str, now: Timestamp) -> bool {
+        self.version == version && now < self.until_time.0
+    }
 }
 
 /// How pods are moved to another version.
@@ -147,7 +163,7 @@ pub struct RolloutSpec {
     /// How many of the pods that the new version is assigned to may be harmed: a number, or a share that is rounded down. When absent, Nudge
     /// weighs harmed pods against those that do not have the version, and against how often pods of the config are harmed without cause.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tolerance: Option<Tolerance>,
+    pub max_harmed: Option<MaxHarmed>,
     /// What a failure leads to.
     pub on_failure: OnFailure,
     /// Within how many seconds Ready pods are notified of the way back. Others are notified at once. When absent, 0, and for pods that restart
@@ -155,8 +171,8 @@ pub struct RolloutSpec {
     #[schemars(range(min = 0, max = 600))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_spread_seconds: Option<u32>,
-    /// Assigns a version to all pods at once, without steps, approval or a window. It counts while `version` is what spec.current says. To set
-    /// it, a user needs the verb `override` on the config.
+    /// Assigns a version to all pods at once, without steps, approval or a window. It counts until its end, while `version` is what spec.version
+    /// says. To set it, a user needs the verb `override` on the config.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<Override>,
     /// Who must agree before a version is assigned to any pod. When absent, nobody.
@@ -164,7 +180,7 @@ pub struct RolloutSpec {
     pub approval: Option<Approval>,
     /// When versions may go on. Outside of all windows no step goes out, and nothing is published; a version that is bad goes back all the
     /// same. When empty, at any time.
-    #[schemars(length(max = 16))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
     /// No version begins or goes on, whatever the windows say.
@@ -184,7 +200,7 @@ impl Default for RolloutSpec {
             bake_seconds: 60,
             ack_timeout_seconds: 30,
             progress_deadline_seconds: 600,
-            tolerance: None,
+            max_harmed: None,
             on_failure: OnFailure::default(),
             rollback_spread_seconds: None,
             overridden: None,
@@ -200,6 +216,10 @@ impl Default for RolloutSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
+    /// Its name, unique among the steps. A step that went out is found by it where others are added or taken away before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: Option<String>,
     /// How many pods have the new version after the step: a number from 1, or a share from 1% to 100%. They are pods of the config, or where
     /// there is a selector, those that it matches.
     pub pods: Pods,
@@ -209,13 +229,13 @@ pub struct Step {
     /// How long the next step waits in addition to the time for which this one is watched, in seconds. Without effect before the bake.
     #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
-    pub hold_seconds: u32,
+    pub pause_seconds: u32,
 }
 
 impl Step {
     /// A step of so many pods of the config.
     pub fn of(pods: Pods) -> Self {
-        Self { pods, selector: None, hold_seconds: 0 }
+        Self { name: None, pods, selector: None, pause_seconds: 0 }
     }
 }
 
@@ -277,14 +297,14 @@ impl JsonSchema for Pods {
 /// How many harmed pods are no reason to go back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Tolerance {
+pub enum MaxHarmed {
     /// So many pods.
     Count(u32),
     /// Such as `5%` of the pods that the new version is assigned to.
     Share(String),
 }
 
-impl Tolerance {
+impl MaxHarmed {
     /// How many of so many pods that are.
     pub fn of(&self, assigned: u64) -> u64 {
         match self {
@@ -294,9 +314,9 @@ impl Tolerance {
     }
 }
 
-impl JsonSchema for Tolerance {
+impl JsonSchema for MaxHarmed {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Tolerance".into()
+        "MaxHarmed".into()
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -326,7 +346,7 @@ pub enum OnFailure {
 
 /// What happens to workloads that use the published ConfigMap or Secret without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum WithoutAgent {
+pub enum AgentlessPolicy {
     /// They are restarted, one after another, by their own rolling update.
     #[default]
     Restart,
@@ -352,21 +372,24 @@ mod tests {
         let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().of(all);
         assert_eq!([pods("\"25%\"", 8), pods("\"25%\"", 9), pods("\"1%\"", 8), pods("\"100%\"", 8)], [2, 3, 1, 8]);
         assert_eq!([pods("3", 8), pods("3", 2), pods("3", 0), pods("\"25%\"", 0)], [3, 2, 0, 0]);
-        let harmed = |text: &str, all| serde_json::from_str::<Tolerance>(text).unwrap().of(all);
+        let harmed = |text: &str, all| serde_json::from_str::<MaxHarmed>(text).unwrap().of(all);
         assert_eq!([harmed("0", 8), harmed("2", 8), harmed("\"5%\"", 39), harmed("\"5%\"", 40)], [0, 2, 1, 2]);
     }
 
     #[test]
-    fn subscribers_are_all_service_accounts_or_those_that_are_listed() {
+    fn all_service_accounts_are_allowed_or_those_that_are_listed() {
         let admits =
             |spec: &str, account: &str| serde_json::from_str::<VersionedConfigSpec>(spec).unwrap().admits(account);
         assert!(admits("{}", "any"));
-        let some = r#"{"subscribers":["shop","worker"]}"#;
+        let some = r#"{"allowedServiceAccounts":["shop","worker"]}"#;
         assert!(admits(some, "worker"));
         for other in ["default", "work", "workers", ""] {
             assert!(!admits(some, other), "{other}");
         }
-        assert!(admits(r#"{"subscribers":["default"]}"#, ""), "a pod that names none has the default account");
-        assert!(!admits(r#"{"subscribers":[]}"#, "shop"), "an empty list admits nobody");
+        assert!(
+            admits(r#"{"allowedServiceAccounts":["default"]}"#, ""),
+            "a pod that names none has the default account"
+        );
+        assert!(!admits(r#"{"allowedServiceAccounts":[]}"#, "shop"), "an empty list admits nobody");
     }
 }

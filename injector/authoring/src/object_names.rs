@@ -44,7 +44,7 @@ fn unhashed(config: &str, version: &str, number: usize, count: usize) -> String 
 pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
     configs.iter().any(|other| {
         let other_name = other.metadata.name.as_deref().unwrap_or_default();
-        let retired = other.status.iter().flat_map(|status| &status.retired);
+        let retired = other.status.iter().flat_map(|status| &status.internal.retired);
         retired.filter(|retired| other_name != config.as_str() || retired.version != version.as_str()).any(|retired| {
             let count = retired.digests.len().max(1);
             (1..=count).any(|number| unhashed(other_name, &retired.version, number, count) == name)
@@ -54,7 +54,7 @@ pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs:
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{RetiredVersion, VersionedConfigSpec, VersionedConfigStatus};
+    use nudge_api::{InternalStatus, RetiredVersion, VersionedConfigSpec, VersionedConfigStatus};
     use proptest::prelude::*;
 
     use super::*;
@@ -78,7 +78,8 @@ mod tests {
     fn the_name_of_a_deleted_version_is_taken() {
         let mut other = VersionedConfig::new("shop-1", VersionedConfigSpec::default());
         let retired = RetiredVersion { version: "2".into(), digests: vec!["sha256:x".into()] };
-        other.status = Some(VersionedConfigStatus { retired: vec![retired], ..VersionedConfigStatus::default() });
+        let internal = InternalStatus { retired: vec![retired], ..InternalStatus::default() };
+        other.status = Some(VersionedConfigStatus { internal, ..VersionedConfigStatus::default() });
         let was = |config: &str, version: &str, name: &str| {
             was_used(
                 name,

@@ -188,15 +188,14 @@ mod tests {
         };
         let failure = (stage == "RollingBack")
             .then(|| json!({"version": "3", "generation": 1, "reason": "PodNotReady", "message": "m"}));
-        let phase = if failure.is_some() { "RollingBack" } else { "Progressing" };
         let prometheus = json!({"address": "http://prometheus:9090", "query": "errors{pod=~\"{{pods}}\"}"});
         json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
             "metadata": {"name": "shop", "namespace": "ns", "uid": "uid", "resourceVersion": "1", "generation": 1},
-            "spec": {"current": "3", "rollout": {"analysis": [{"name": "errors", "prometheus": prometheus, "max": "1"}]}},
+            "spec": {"version": "3", "rollout": {"analysis": [{"name": "errors", "prometheus": prometheus, "max": "1"}]}},
             "status": {
-                "current": "2", "target": "3", "phase": phase, "versions": [version("2"), version("3")],
-                "rollout": {"revision": 5, "stage": stage, "step": 1, "failure": failure},
+                "currentVersion": "2", "targetVersion": "3", "versions": [version("2"), version("3")],
+                "rollout": {"stage": stage, "step": 1, "failure": failure}, "internal": {"revision": 5},
             },
         })
     }
@@ -250,7 +249,7 @@ mod tests {
         let known = |round: &str, numbers: &[u64]| -> RolloutAnalysisStatus {
             let answer = |number: &u64| {
                 let error = number.is_multiple_of(2).then_some("away");
-                json!({"number": number, "at": "2026-01-01T00:00:00Z", "error": error})
+                json!({"number": number, "answerTime": "2026-01-01T00:00:00Z", "error": error})
             };
             let answers: Vec<_> = numbers.iter().map(answer).collect();
             serde_json::from_value(json!({"round": round, "queries": [{"name": "errors", "answers": answers}]}))

@@ -17,7 +17,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels::APPROVER_GROUPS;
 use tokio::time::{sleep, timeout};
 
-use super::approvers::Approver;
+use super::approvers::{Approver, Approvers};
 use super::controller::Controller;
 use super::locked::locked;
 
@@ -61,8 +61,8 @@ impl Controller {
 
     /// Whether approvals decide about what the config does next.
     fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
-        let current = config.status.as_ref().and_then(|status| status.current.as_ref());
-        let rests = current.is_some() && config.spec.current.as_ref().is_none_or(|asked| Some(asked) == current);
+        let current = config.status.as_ref().and_then(|status| status.current_version.as_ref());
+        let rests = current.is_some() && config.spec.version.as_ref().is_none_or(|asked| Some(asked) == current);
         !rests && self.needs_approval(key, config)
     }
 
@@ -81,33 +81,37 @@ impl Controller {
             Err(why) => return Approvals { incomplete: Some(why), ..Approvals::default() },
         };
         let approvers = locked(&self.approvers);
-        let given = |Seen { approval, approver }: Seen| {
-            let spec = &approval.spec;
-            Some(Given {
-                version: spec.version.clone(),
-                digest: spec.digest.clone(),
-                user: spec.approver.clone(),
-                decision: spec.decision,
-                reason: spec.reason.clone(),
-                at: approval.metadata.creation_timestamp.clone()?,
-                may: approvers.may(&approver),
-                could: approvers.could(&approver),
-            })
-        };
+        let given =
+            seen.iter().filter_map(|Seen { approval, approver }| given(approval, approver, &approvers)).collect();
         let left = approvers.awaited(key, Instant::now()).filter(|_| goes_on(config));
         let awaited = left.map(|left| self.steady() + i64::try_from(left.as_millis()).unwrap_or(0));
-        Approvals { given: seen.into_iter().filter_map(given).collect(), incomplete: None, awaited }
+        Approvals { given, incomplete: None, awaited }
+    }
+
+    /// The user who has decided, with the groups that admission has signed for this decision.
+    fn approver(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Approver> {
+        let annotation = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
+        let groups = groups_of(&self.content_key, &key.namespace, &approval.spec, annotation)?;
+        Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
+    }
+
+    /// One decision that admission has signed, with what is in memory of the user's right.
+    pub(super) fn decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Given> {
+        given(approval, &self.approver(key, approval)?, &locked(&self.approvers))
+    }
+
+    /// Why what users have decided about the version that is asked for can't be counted, if so.
+    pub(super) fn uncounted(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<String> {
+        self.seen_approvals(key, config).err()
     }
 
     /// What admission has seen users decide about the version that is asked for; about all of them where none is.
     fn seen_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Vec<Seen>, String> {
         let all = self.index.approvals(key)?;
-        let version = config.spec.current.as_deref().or_else(|| config.status.as_ref()?.current.as_deref());
+        let version = config.spec.version.as_deref().or_else(|| config.status.as_ref()?.current_version.as_deref());
         let about = all.into_iter().filter(|one| version.is_none_or(|version| one.spec.version == version));
         let seen = about.filter_map(|approval| {
-            let annotation = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
-            let groups = groups_of(&self.content_key, &key.namespace, &approval.spec, annotation)?;
-            let approver = Approver { config: key.clone(), user: approval.spec.approver.clone(), groups };
+            let approver = self.approver(key, &approval)?;
             Some(Seen { approval, approver })
         });
         let seen: Vec<Seen> = seen.collect();
@@ -169,6 +173,21 @@ impl Controller {
     }
 }
 
+/// The decision of this user, with what is known of the user's right.
+fn given(approval: &VersionApproval, approver: &Approver, approvers: &Approvers) -> Option<Given> {
+    let spec = &approval.spec;
+    Some(Given {
+        version: spec.version.clone(),
+        digest: spec.digest.clone(),
+        user: spec.approver.clone(),
+        decision: spec.decision,
+        reason: spec.reason.clone(),
+        at: approval.metadata.creation_timestamp.clone()?,
+        may: approvers.may(approver),
+        could: approvers.could(approver),
+    })
+}
+
 /// Whether the config is moved, and does not say that it awaits approval.
 fn goes_on(config: &VersionedConfig) -> bool {
     let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else { return false };
@@ -226,7 +245,7 @@ mod tests {
             }
         });
         let hmac_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-        let spec = json!({"config": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
+        let spec = json!({"configName": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
         let note = approver_groups(&hmac_key, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[]);
         let approval = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
@@ -240,8 +259,8 @@ mod tests {
         let controller = Arc::new(Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default()));
         let config: Value = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "ns"},
-            "spec": {"current": "3", "rollout": {"approval": {}}},
-            "status": {"current": "2", "target": "3", "phase": "Progressing", "rollout": {"revision": 1, "stage": "Moving"}},
+            "spec": {"version": "3", "rollout": {"approval": {}}},
+            "status": {"currentVersion": "2", "targetVersion": "3", "rollout": {"stage": "Moving"}, "internal": {"revision": 1}},
         });
         let (key, config) = (ConfigKey::parse("ns", "shop").unwrap(), serde_json::from_value(config).unwrap());
         for _ in 0..100 {

@@ -7,33 +7,33 @@ use nudge_core::rollout::{began, ended};
 /// One line for each release that begins or ends with this change of the status.
 pub(super) fn changed(key: &ConfigKey, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
     for release in began(&before.releases, &after.releases) {
-        let Release { version, from, requested_by, requested_at, .. } = release;
+        let Release { version, from_version, requested_by, request_time, .. } = release;
         tracing::info!(
             target: "audit",
             namespace = key.namespace,
             config = %key.name,
             version,
-            from = from.as_deref(),
+            from = from_version.as_deref(),
             requested_by = requested_by.as_deref(),
-            requested_at = requested_at.as_ref().map(|at| at.0.to_string()),
+            requested_at = request_time.as_ref().map(|at| at.0.to_string()),
             "release began"
         );
     }
     for release in ended(&before.releases, &after.releases) {
-        let Release { version, from, requested_by, outcome, reason, began_at, overridden, .. } = release;
+        let Release { version, from_version, requested_by, outcome, reason, start_time, overridden, .. } = release;
         let overridden = overridden.as_ref();
         tracing::info!(
             target: "audit",
             namespace = key.namespace,
             config = %key.name,
             version,
-            from = from.as_deref(),
+            from = from_version.as_deref(),
             requested_by = requested_by.as_deref(),
             overridden_by = overridden.and_then(|it| it.requested_by.as_deref()),
             override_reason = overridden.map(|it| it.reason.as_str()),
             outcome = outcome.map(ReleaseOutcome::as_str),
             reason = reason.map(Reason::as_str),
-            began_at = %began_at.0,
+            began_at = %start_time.0,
             "release ended"
         );
     }

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hyper::http::{Method, Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::client::Body;
 use nudge_cluster::index::Index;
@@ -21,28 +23,26 @@ use super::Controller;
 use super::metrics::RolloutMetrics;
 
 /// A config with three versions: 2 is current, 1 was, and pods are moved to 3 where there is a stage.
-fn config(stage: Option<&str>, current: &str, now: bool) -> Value {
+fn config(stage: Option<&str>, requested: &str, now: bool) -> Value {
     let version = |name: &str| {
         let part = json!({"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": "seal:00"});
         json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
     };
-    let now = now.then(|| json!({"version": current, "reason": "it is urgent"}));
+    let until = Time(Timestamp::now() + SignedDuration::from_hours(3));
+    let now = now.then(|| json!({"version": requested, "reason": "it is urgent", "untilTime": until}));
     let moved = stage.map(|_| "3");
     let failure = (stage == Some("RollingBack"))
         .then(|| json!({"version": "3", "generation": 1, "reason": "PodNotReady", "message": "m"}));
-    let phase = match stage {
-        None => "Current",
-        Some("RollingBack") => "RollingBack",
-        Some(_) => "Progressing",
-    };
+    let ready = json!({"type": "Ready", "status": if stage.is_none() { "True" } else { "False" },
+        "reason": stage.map_or("Current", |_| "Progressing"), "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
         "metadata": {"name": "shop", "namespace": "ns", "uid": "uid", "resourceVersion": "1", "generation": 1},
-        "spec": {"current": current, "rollout": {"override": now}},
+        "spec": {"version": requested, "rollout": {"override": now}},
         "status": {
-            "current": "2", "previous": "1", "target": moved, "phase": phase,
+            "currentVersion": "2", "previousVersion": "1", "targetVersion": moved, "conditions": [ready],
             "versions": [version("1"), version("2"), version("3")],
-            "rollout": {"revision": 5, "stage": stage, "step": u32::from(stage.is_some()), "failure": failure},
+            "rollout": {"stage": stage, "step": u32::from(stage.is_some()), "failure": failure}, "internal": {"revision": 5},
         },
     })
 }
@@ -96,24 +96,24 @@ async fn a_brake_needs_nothing_but_the_config() {
         (Some("Moving"), "2", false, ("Leaving", "2")),
         (Some("Baking"), "2", false, ("Leaving", "2")),
         (Some("Restarting"), "2", false, ("Leaving", "2")),
-        (Some("Moving"), "1", false, ("Leaving", "1")),
-        (Some("RollingBack"), "1", false, ("Leaving", "1")),
-        (Some("Leaving"), "1", false, ("Leaving", "1")),
-        (None, "1", false, ("Leaving", "1")),
+        (Some("Moving"), "1", false, ("Returning", "1")),
+        (Some("RollingBack"), "1", false, ("Returning", "1")),
+        (Some("Leaving"), "1", false, ("Returning", "1")),
+        (None, "1", false, ("Returning", "1")),
         (None, "3", true, ("Moving", "2")),
         (Some("Moving"), "3", true, ("Moving", "2")),
     ] {
         let case = format!("{stage:?} {requested} {now}");
         let status =
             written(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
-        let rollout = &status["rollout"];
+        let internal = &status["internal"];
         assert_eq!(
-            (rollout["stage"].as_str(), status["current"].as_str()),
+            (status["rollout"]["stage"].as_str(), status["currentVersion"].as_str()),
             (Some(expected.0), Some(expected.1)),
             "{case}"
         );
-        assert!(rollout["revision"].as_u64() > Some(5), "{case}");
-        assert_eq!(rollout["threshold"].as_u64().unwrap_or(0), if now { ALL } else { 0 }, "{case}");
+        assert!(internal["revision"].as_u64() > Some(5), "{case}");
+        assert_eq!(internal["threshold"].as_u64().unwrap_or(0), if now { ALL } else { 0 }, "{case}");
     }
 }
 

@@ -19,7 +19,6 @@ use nudge_core::rollout::{Evidence, Millis, Subjects};
 use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 
 use super::approvers::Approvers;
 use super::asked::Asked;
@@ -34,9 +33,6 @@ use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
-
-/// Refreshes of volumes at the same time.
-const REFRESHES: usize = 2;
 
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
@@ -90,12 +86,10 @@ pub struct Controller {
     pub(super) counting: Mutex<Counting>,
     /// Who may approve versions.
     pub(super) approvers: Mutex<Approvers>,
+    /// The configs whose approvals may have another status.
+    pub(super) approval_queue: Queue,
     /// What was asked about versions on trial.
     pub(super) asked: Mutex<HashMap<ConfigKey, Asked>>,
-    /// The refreshes of volumes that are under way.
-    pub(super) refreshing: Mutex<HashMap<ConfigKey, AbortHandle>>,
-    /// A few at a time: each lists the pods of a namespace.
-    pub(super) refreshes: Semaphore,
 }
 
 /// The right to begin a move in a namespace, until it is dropped. No other config of the namespace may begin then: only these share pods.
@@ -116,7 +110,7 @@ impl Drop for Begins<'_> {
 pub(super) struct Looked {
     /// The version to publish then.
     pub(super) version: String,
-    /// `spec.publish` has it.
+    /// `spec.objects` has it.
     pub(super) publishes: bool,
     /// What the watch showed of it then; `None` if it was missing or does not have our label.
     pub(super) meta: Option<PublishedMeta>,
@@ -175,9 +169,8 @@ impl Controller {
             waiting: Mutex::default(),
             counting: Mutex::default(),
             approvers: Mutex::default(),
+            approval_queue: Queue::default(),
             asked: Mutex::default(),
-            refreshing: Mutex::default(),
-            refreshes: Semaphore::new(REFRESHES),
         }
     }
 
@@ -359,8 +352,8 @@ impl Controller {
         locked(&self.asked).clear();
         locked(&self.waiting).clear();
         *locked(&self.approvers) = Approvers::default();
+        self.approval_queue.clear();
         locked(&self.pruned).clear();
-        locked(&self.refreshing).drain().for_each(|(_, task)| task.abort());
     }
 
     /// Whether what is known of the namespace is recent enough to delete something because of it.
@@ -421,7 +414,8 @@ pub(crate) mod tests {
             restart: &restart,
             line: 0,
         };
-        let status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        let status =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         let mut evidence = Evidence::default();
         next(Rollout::from_status(&status, &time), &mut evidence, &seen, Now { time: &time, steady: 7 });
         // That it was looked at is in memory alone.
@@ -454,7 +448,7 @@ pub(crate) mod tests {
         let config = serde_json::json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
             "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-            "spec": {"current": "2"}, "status": {"current": "1"},
+            "spec": {"version": "2"}, "status": {"currentVersion": "1"},
         });
         index.put_config(serde_json::from_value(config).unwrap());
         let controller = Arc::new(blind(index));
@@ -479,7 +473,7 @@ pub(crate) mod tests {
             let config = serde_json::json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": "keys", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string(), "generation": generation},
-                "status": {"current": "1", "target": "2", "rollout": {"stage": stage, "yields": yields}},
+                "status": {"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": stage}, "internal": {"yields": yields}},
             });
             index.put_config(serde_json::from_value(config).unwrap());
             controller.changed(&keys);

@@ -21,38 +21,36 @@ pub(super) fn is_more_than_numbers(before: &VersionedConfigStatus, after: &Versi
     };
     let VersionedConfigStatus {
         observed_generation,
-        identity,
-        current,
-        previous,
-        published,
-        published_at,
-        published_secret,
-        published_secret_at,
-        target,
-        phase,
+        desired_version,
+        current_version,
+        target_version,
+        previous_version,
+        published_version,
+        publish_time,
+        published_secret_version,
+        secret_publish_time,
         pods: _,
         versions,
-        retired,
         invalid,
         rollout: _,
-        background,
         releases,
         conditions: _,
+        // Also an hour of watching, which the evidence does not have any more.
+        internal,
     } = after;
-    (observed_generation, identity, current, previous, published, published_at)
+    (observed_generation, desired_version, current_version, target_version, previous_version)
         != (
             &before.observed_generation,
-            &before.identity,
-            &before.current,
-            &before.previous,
-            &before.published,
-            &before.published_at,
+            &before.desired_version,
+            &before.current_version,
+            &before.target_version,
+            &before.previous_version,
         )
-        || (published_secret, published_secret_at) != (&before.published_secret, &before.published_secret_at)
-        || (target, phase, versions, retired, invalid)
-            != (&before.target, &before.phase, &before.versions, &before.retired, &before.invalid)
-        // An hour of watching, which the evidence does not have any more.
-        || (background, releases) != (&before.background, &before.releases)
+        || (published_version, publish_time) != (&before.published_version, &before.publish_time)
+        || (published_secret_version, secret_publish_time)
+            != (&before.published_secret_version, &before.secret_publish_time)
+        || (versions, invalid, releases) != (&before.versions, &before.invalid, &before.releases)
+        || internal != &before.internal
         || rollout(before) != rollout(after)
         || conditions(before) != conditions(after)
 }
@@ -118,23 +116,24 @@ mod tests {
             json!([{"type": "Ready", "status": status, "reason": "Progressing", "message": message,
                     "lastTransitionTime": "2026-01-01T00:00:00Z"}])
         };
-        let mut before = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        let mut before =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         before.conditions = serde_json::from_value(condition("False", "3 of 40 pods")).unwrap();
         let mut numbers = before.clone();
-        numbers.pods = PodCounts { total: 40, updated: 4, ..PodCounts::default() };
+        numbers.pods = PodCounts { total: 40, on_target: 4, ..PodCounts::default() };
         numbers.rollout.evidence = Some(EvidenceStatus { assigned: 4, ..EvidenceStatus::default() });
         numbers.conditions = serde_json::from_value(condition("False", "4 of 40 pods")).unwrap();
         assert!(!is_more_than_numbers(&before, &numbers) && !is_more_than_numbers(&before, &before));
         let more: [fn(&mut VersionedConfigStatus); 7] = [
-            |status| status.target = Some("2".to_owned()),
-            |status| status.rollout.revision = 1,
+            |status| status.target_version = Some("2".to_owned()),
+            |status| status.internal.revision = 1,
             |status| status.rollout.stage = Some(RolloutStage::RollingBack),
-            |status| status.rollout.yields = true,
+            |status| status.internal.yields = true,
             |status| status.observed_generation = Some(2),
             |status| status.conditions[0].status = "True".to_owned(),
             |status| {
-                let since = Time(Timestamp::UNIX_EPOCH);
-                status.background = Some(BackgroundStatus { since, pod_seconds: 3600, harmed: 0 });
+                let start_time = Time(Timestamp::UNIX_EPOCH);
+                status.internal.background = Some(BackgroundStatus { start_time, pod_seconds: 3600, harmed: 0 });
             },
         ];
         for change in more {

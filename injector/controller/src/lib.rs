@@ -1,6 +1,7 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 
 mod analysis;
+mod approval_status;
 mod approvals;
 mod approvers;
 mod asked;
@@ -18,11 +19,11 @@ mod locked;
 #[cfg(test)]
 mod look_tests;
 mod metrics;
+mod policy_status;
 mod pruning;
 mod publishing;
 mod publishing_secret;
 mod reconcile;
-mod refresh;
 mod removal;
 mod repair;
 mod restart;
@@ -34,9 +35,11 @@ mod secret_look;
 mod turns;
 mod warnings;
 
+pub use approval_status::keep_approval_statuses;
 pub use controller::Controller;
 pub use line::follow_line;
 pub use metrics::RolloutMetrics;
+pub use policy_status::keep_policy_statuses;
 pub use reconcile::Again;
 pub use repair::{RepairMetrics, RepairSettings, repair};
 pub use run::{ControllerMetrics, run};

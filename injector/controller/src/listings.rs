@@ -1,4 +1,4 @@
-//! What is listed of a namespace for restarts and refreshes, which nobody watches: at most once a second, for all of its configs.
+//! What is listed of a namespace for restarts, which nobody watches: at most once a second, for all of its configs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::ObjectMeta;
 use nudge_cluster::call::CallError;
 use nudge_cluster::listing::each;
-use nudge_core::restart::{Workload, is_restarted_or_refreshed};
+use nudge_core::restart::{Workload, is_restarted};
 use tokio::time::{Instant, sleep_until};
 
 use super::locked::locked;
@@ -95,13 +95,13 @@ impl Listings {
         fresh(&lists.controllers, &lists.changed, list).await
     }
 
-    /// The pods that take a config by a restart, or whose volumes are refreshed: most pods have an agent, and are left out.
+    /// The pods that take a config by a restart: most pods have an agent, and are left out.
     pub(super) async fn pods(&self, client: &Client, namespace: &str) -> Result<Arc<Vec<Pod>>, CallError> {
         let lists = self.of(namespace);
         let list = async {
             let mut all = Vec::new();
             each::<Pod>(client, namespace, |pod| {
-                if pod.spec.as_ref().is_some_and(|spec| is_restarted_or_refreshed(&pod.metadata, spec)) {
+                if pod.spec.as_ref().is_some_and(|spec| is_restarted(&pod.metadata, spec)) {
                     all.push(pod);
                 }
             })
@@ -153,9 +153,9 @@ mod tests {
         let service = service_fn(move |request: Request<Body>| {
             *locked(&counts).entry(request.uri().path().to_owned()).or_default() += 1;
             let items = (0..3).map(|number| {
-                let refreshed = json!({"nudge.dev/refresh": (number == 1).to_string()});
-                json!({"metadata": {"name": format!("pod-{number}"), "annotations": refreshed},
-                       "spec": {"containers": [], "volumes": [{"name": "a", "configMap": {"name": "shop"}}]}})
+                let kind = if number == 1 { "emptyDir" } else { "configMap" };
+                json!({"metadata": {"name": format!("pod-{number}")},
+                       "spec": {"containers": [], "volumes": [{"name": "a", kind: {"name": "shop"}}]}})
             });
             let items = if request.uri().path().ends_with("/pods") { items.collect() } else { Vec::new() };
             let list = json!({"metadata": {}, "items": items});
@@ -167,7 +167,7 @@ mod tests {
         let (client, listings) = (Client::new(service, "ns"), Listings::default());
         let look = async |namespace: &'static str| {
             let pods = listings.pods(&client, namespace).await.unwrap();
-            assert_eq!(pods.len(), 3, "the others read the ConfigMap themselves, and are restarted");
+            assert_eq!(pods.len(), 2, "the other one reads no ConfigMap");
             listings.workloads(&client, namespace).await.unwrap();
             listings.controllers(&client, namespace).await.unwrap();
         };
@@ -191,7 +191,8 @@ mod tests {
         let count = Arc::clone(&lists);
         let service = service_fn(move |_: Request<Body>| {
             *locked(&count) += 1;
-            let item = |name: &String| json!({"metadata": {"name": name, "annotations": {"nudge.dev/refresh": "true"}}, "spec": {"containers": []}});
+            let spec = json!({"containers": [], "volumes": [{"name": "a", "configMap": {"name": "shop"}}]});
+            let item = |name: &String| json!({"metadata": {"name": name}, "spec": spec});
             let items: Vec<_> = locked(&server).iter().map(item).collect();
             let list = json!({"metadata": {}, "items": items});
             async move { Ok::<_, hyper::http::Error>(Response::new(Body::from(list.to_string().into_bytes()))) }

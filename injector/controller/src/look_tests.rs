@@ -23,7 +23,7 @@ use super::{Again, Controller, RolloutMetrics};
 
 const PODS: usize = 10_000;
 /// Most versions of a config.
-const VERSIONS: usize = 500;
+const VERSIONS: usize = 50;
 /// Looks that are measured in each state; the median counts.
 const LOOKS: usize = 15;
 /// Bare passes over the same pods that a look may cost, also one that writes. What is quadratic costs thousands of them.
@@ -71,18 +71,19 @@ fn config(moves: bool) -> Value {
             json!({"kind": "ConfigMap", "name": format!("shop-{name}"), "uid": uid(number), "digest": "sha256:00"});
         json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1})
     };
-    let rollout = if moves {
-        json!({"revision": 1, "stage": "Moving", "threshold": 1_u64 << 31, "step": 3, "steppedAt": "2026-01-01T00:00:00Z"})
-    } else {
-        json!({"revision": 1})
-    };
+    let rollout =
+        if moves { json!({"stage": "Moving", "step": 3, "stepTime": "2026-01-01T00:00:00Z"}) } else { json!({}) };
+    let threshold = if moves { 1_u64 << 31 } else { 0 };
+    let ready = json!({"type": "Ready", "status": if moves { "False" } else { "True" },
+        "reason": if moves { "Progressing" } else { "Current" }, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
         "metadata": {"name": "shop", "namespace": "ns", "uid": uid(7), "resourceVersion": "1", "generation": 1},
-        "spec": {"current": if moves { "2" } else { "1" }, "historyLimit": VERSIONS, "rollout": {"steps": [{"pods": "50%"}]}},
+        "spec": {"version": if moves { "2" } else { "1" }, "historyLimit": 40, "rollout": {"steps": [{"pods": "50%"}]}},
         "status": {
-            "current": "1", "target": moves.then_some("2"), "phase": if moves { "Progressing" } else { "Current" },
+            "currentVersion": "1", "targetVersion": moves.then_some("2"), "conditions": [ready],
             "versions": (1..=VERSIONS).map(version).collect::<Vec<_>>(), "rollout": rollout,
+            "internal": {"revision": 1, "threshold": threshold},
         },
     })
 }
@@ -121,7 +122,7 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
                 version: number.to_string(),
                 part: None,
                 parts: None,
-                prune: true,
+                prune: false,
                 keep: None,
                 created: 0,
                 terminating: false,

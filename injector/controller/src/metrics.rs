@@ -1,7 +1,7 @@
 //! Metrics of rollouts, counted by the leader. No label holds a name that users choose.
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Phase, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, Reason, RolloutStage, VersionedConfigStatus};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,7 +20,6 @@ pub struct RolloutMetrics {
     took: Histogram,
     all_assigned: Histogram,
     restarted: Family<Outcome, Counter>,
-    refreshed: Family<Outcome, Counter>,
     measured: Family<Outcome, Counter>,
 }
 
@@ -33,7 +32,6 @@ impl Default for RolloutMetrics {
             took: seconds(),
             all_assigned: seconds(),
             restarted: family(&["restarted", "evicted", "failed", "refused"]),
-            refreshed: family(&["done", "failed"]),
             measured: family(&["number", "error"]),
         }
     }
@@ -57,15 +55,13 @@ enum Reached {
 
 /// What a change of the status says of its rollout.
 fn reached(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<Reached> {
-    let began = before.rollout.began_at.as_ref().or(after.rollout.began_at.as_ref())?;
+    let began = before.rollout.start_time.as_ref().or(after.rollout.start_time.as_ref())?;
     let seconds = now.duration_since(began.0).as_secs_f64().max(0.0);
     let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
     match (before.rollout.stage, after.rollout.stage) {
-        (Some(RolloutStage::Leaving), None) if before.phase == Phase::RollingBack => {
-            Some(Reached::ToEnd("returned", seconds))
-        }
+        (Some(RolloutStage::Returning), None) => Some(Reached::ToEnd("returned", seconds)),
         (Some(RolloutStage::Leaving), None) => Some(Reached::ToEnd("abandoned", seconds)),
-        (Some(_), None) if after.phase == Phase::Failed => Some(Reached::ToEnd("failed", seconds)),
+        (Some(_), None) if after.state() == ConfigState::Failed => Some(Reached::ToEnd("failed", seconds)),
         (Some(_), None) => Some(Reached::ToEnd("current", seconds)),
         // A workload that is new during the bake is no second rollout.
         (None | Some(RolloutStage::Moving), stage) if all(stage) && after.pods.total > 0 => {
@@ -85,11 +81,6 @@ impl RolloutMetrics {
         registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.all_assigned.clone());
         let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
         registry.register("restarted_workloads", help, self.restarted.clone());
-        registry.register(
-            "refreshed_pods",
-            "Pods whose volumes the kubelet was made to read again",
-            self.refreshed.clone(),
-        );
         let help = "Answers of spec.rollout.analysis that the leader has read, by outcome: a number, or an error";
         registry.register("analysis_answers", help, self.measured.clone());
     }
@@ -118,34 +109,37 @@ impl RolloutMetrics {
             self.measured.get_or_create(&Outcome { outcome }).inc_by(count);
         }
     }
-
-    pub(super) fn refreshed(&self, outcome: &'static str) {
-        self.refreshed.get_or_create(&Outcome { outcome }).inc();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use nudge_api::{ConditionType, condition};
+    use serde_json::json;
 
     use super::*;
 
     #[test]
     fn every_end_is_counted_once_with_its_time() {
-        let status = |stage: Option<RolloutStage>, phase| {
-            let mut status = VersionedConfigStatus { phase, ..VersionedConfigStatus::default() };
+        let status = |stage: Option<RolloutStage>, reason: Reason| {
+            let (ready, time) = (reason == Reason::Current, Time(Timestamp::UNIX_EPOCH));
+            let conditions = vec![condition(ConditionType::Ready, ready, reason, "", None, &time)];
+            let mut status = VersionedConfigStatus { conditions, ..VersionedConfigStatus::default() };
+            let failure = json!({"version": "2", "reason": "PodNotReady", "message": "m"});
+            let failed = matches!(reason, Reason::Failed | Reason::RollingBack);
+            status.rollout.failure = failed.then(|| serde_json::from_value(failure).unwrap());
             status.rollout.stage = stage;
-            status.rollout.began_at = stage.map(|_| Time(Timestamp::from_second(10).unwrap()));
+            status.rollout.start_time = stage.map(|_| Time(Timestamp::from_second(10).unwrap()));
             status.pods.total = 1;
             status
         };
         let now = Timestamp::from_second(15).unwrap();
-        let moving = status(Some(RolloutStage::Moving), Phase::Progressing);
-        let baking = status(Some(RolloutStage::Baking), Phase::Progressing);
-        let back = status(Some(RolloutStage::RollingBack), Phase::RollingBack);
-        let leaving = status(Some(RolloutStage::Leaving), Phase::Progressing);
-        let returning = status(Some(RolloutStage::Leaving), Phase::RollingBack);
-        let (current, failed) = (status(None, Phase::Current), status(None, Phase::Failed));
+        let moving = status(Some(RolloutStage::Moving), Reason::Progressing);
+        let baking = status(Some(RolloutStage::Baking), Reason::Baking);
+        let back = status(Some(RolloutStage::RollingBack), Reason::RollingBack);
+        let leaving = status(Some(RolloutStage::Leaving), Reason::Leaving);
+        let returning = status(Some(RolloutStage::Returning), Reason::Leaving);
+        let (current, failed) = (status(None, Reason::Current), status(None, Reason::Failed));
         assert_eq!(reached(&current, &moving, now), None);
         assert_eq!(reached(&moving, &baking, now), Some(Reached::ToAll(5.0)));
         assert_eq!(reached(&baking, &current, now), Some(Reached::ToEnd("current", 5.0)));

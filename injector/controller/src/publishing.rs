@@ -50,7 +50,7 @@ impl Controller {
             Some(_) => Self::data(&maps, version, &self.seals(key, config)).await?,
             None => Ok(None),
         };
-        let published = status.published.as_deref();
+        let published = status.published_version.as_deref();
         let step = match &data {
             Ok(data) => publication(map.as_ref(), &version.version, published, data.as_ref(), FIELD_MANAGER),
             Err(message) => Publication::Refused(Reason::Changed.explained(message)),
@@ -116,7 +116,7 @@ fn meta_of(map: &ConfigMap) -> PublishedMeta {
     }
 }
 
-/// The config with conditions and `published` as the step left them, where that is a change.
+/// The config with conditions and `publishedVersion` as the step left them, where that is a change.
 fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now: &Time) -> Option<Outcome> {
     let mut next = config.clone();
     let generation = config.metadata.generation;
@@ -130,8 +130,8 @@ fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now
         status.conditions.retain(|condition| condition.type_ != drifted.as_str());
     }
     match step {
-        Publication::NotThere => match &status.published {
-            // `published` stays: what somebody creates under its name belongs to them until the next activation.
+        Publication::NotThere => match &status.published_version {
+            // `publishedVersion` stays: what somebody creates under its name belongs to them until the next activation.
             Some(held) => {
                 let name = config.metadata.name.as_deref().unwrap_or_default();
                 let message = format!(
@@ -143,12 +143,12 @@ fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now
         },
         // A Replace has been written by now.
         Publication::Published | Publication::Replace(_) => {
-            if status.published.as_deref() != Some(version) {
+            if status.published_version.as_deref() != Some(version) {
                 let message = format!("the published ConfigMap holds version {version}");
                 events.push(EventRecord::new(Reason::Published, message));
-                status.published_at = Some(now.clone());
+                status.publish_time = Some(now.clone());
             }
-            status.published = Some(version.to_owned());
+            status.published_version = Some(version.to_owned());
             set(status, published, true, Reason::Published, format!("the published ConfigMap holds version {version}"));
         }
         Publication::Drifted(message) => {
@@ -169,11 +169,11 @@ fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now
     (next.status != config.status).then_some((next, events))
 }
 
-/// The config after `ConfigMap` has left `spec.publish`: the object stays as it is, and nothing is said of it.
+/// The config after `ConfigMap` has left `spec.objects`: the object stays as it is, and nothing is said of it.
 fn unpublished(config: &VersionedConfig) -> Option<Outcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;
-    (status.published, status.published_at) = (None, None);
+    (status.published_version, status.publish_time) = (None, None);
     let gone = [ConditionType::Published, ConditionType::Drifted].map(ConditionType::as_str);
     status.conditions.retain(|condition| !gone.contains(&condition.type_.as_str()));
     (next.status != config.status).then_some((next, Vec::new()))

@@ -92,7 +92,7 @@ impl Controller {
             Ok(data) => data,
             Err(why) => return Ok((SecretPublication::Refused(why), found.0.is_some())),
         };
-        let published = config.status.as_ref().and_then(|status| status.published_secret.as_deref());
+        let published = config.status.as_ref().and_then(|status| status.published_secret_version.as_deref());
         let wanted = SecretWanted {
             name,
             version: &version.version,
@@ -200,7 +200,7 @@ fn refusal(error: CallError, name: &str, doing: Doing) -> Result<SecretPublicati
             Reason::NotAllowed,
             format!(
                 "Secret {name} can't be {doing}; bind ClusterRole {role} in this namespace (RoleBinding for ServiceAccount \
-                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE {flags}), or remove Secret from spec.publish"
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE {flags}), or remove Secret from spec.objects"
             ),
         ),
         // Its message may quote a value.
@@ -238,11 +238,11 @@ fn with_outcome(
         // One that was to be written has been by now.
         SecretPublication::Published | SecretPublication::Write => {
             let message = format!("the published Secret holds version {version}");
-            if status.published_secret.as_deref() != Some(version) {
+            if status.published_secret_version.as_deref() != Some(version) {
                 events.push(EventRecord::new(Reason::Published, message.as_str()));
-                status.published_secret_at = Some(now.clone());
+                status.secret_publish_time = Some(now.clone());
             }
-            status.published_secret = Some(version.to_owned());
+            status.published_secret_version = Some(version.to_owned());
             (true, Reason::Published, message)
         }
         SecretPublication::Drifted(message) => {
@@ -256,7 +256,7 @@ fn with_outcome(
                 events.push(EventRecord::new(Reason::NotPublished, message.as_str()));
             }
             if !held {
-                (status.published_secret, status.published_secret_at) = (None, None);
+                (status.published_secret_version, status.secret_publish_time) = (None, None);
             }
             (false, *reason, message.clone())
         }
@@ -266,11 +266,11 @@ fn with_outcome(
     (next.status != config.status).then_some((next, events))
 }
 
-/// The config after `Secret` has left `spec.publish`: the object stays as it is, and nothing is said of it.
+/// The config after `Secret` has left `spec.objects`: the object stays as it is, and nothing is said of it.
 fn unpublished(config: &VersionedConfig) -> Option<Outcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;
-    (status.published_secret, status.published_secret_at) = (None, None);
+    (status.published_secret_version, status.secret_publish_time) = (None, None);
     status.conditions.retain(|condition| condition.type_ != ConditionType::SecretPublished.as_str());
     (next.status != config.status).then_some((next, Vec::new()))
 }
@@ -291,7 +291,7 @@ mod tests {
     fn the_status_claims_no_more_than_was_written() {
         let now = Time(Timestamp::UNIX_EPOCH);
         let (published, events) = with_outcome(&config(), "1", &SecretPublication::Published, true, &now).unwrap();
-        let held = |config: &VersionedConfig| config.status.as_ref().unwrap().published_secret.clone();
+        let held = |config: &VersionedConfig| config.status.as_ref().unwrap().published_secret_version.clone();
         assert_eq!((held(&published).as_deref(), events.len()), (Some("1"), 1));
         assert_eq!(with_outcome(&published, "1", &SecretPublication::Published, true, &now), None);
         let refused = |held| {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(with_outcome(&after, "2", &again, true, &now), None, "one Event");
         let (gone, _) = unpublished(&after).unwrap();
         let status = gone.status.as_ref().unwrap();
-        assert!(held(&gone).is_none() && status.published_secret_at.is_none() && status.conditions.is_empty());
+        assert!(held(&gone).is_none() && status.secret_publish_time.is_none() && status.conditions.is_empty());
         assert_eq!(unpublished(&gone), None);
     }
 

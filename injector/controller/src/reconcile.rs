@@ -14,7 +14,7 @@ use nudge_cluster::lenient::Lenient;
 use nudge_core::governance::Approvals;
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
-use nudge_core::restart::{self, Holds};
+use nudge_core::restart;
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing, smallest};
 use nudge_protocol::bounded_text::one_line;
@@ -114,7 +114,7 @@ impl Controller {
             return Ok(Again::At(BLIND));
         }
         // A hold may have been missed; the first version may need approval.
-        let goes_on = is_moved(&config) || config.status.as_ref().is_none_or(|status| status.current.is_none());
+        let goes_on = is_moved(&config) || config.status.as_ref().is_none_or(|status| status.current_version.is_none());
         if goes_on && braked.is_none() && self.index.doubts_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
             return Ok(Again::At(BLIND));
@@ -127,17 +127,10 @@ impl Controller {
             },
         };
         let tried = self.tried(key, &config);
-        let before = Arc::clone(&config);
         let outcome = self.publish(key, &config).await?;
         let config = self.put_published(key, config, outcome).await?;
-        let config = match self.publish_secret(key, &config).await {
-            Ok(outcome) => self.put_published(key, config, outcome).await?,
-            Err(error) => {
-                self.refresh_published(key, &before, &config);
-                return Err(error);
-            }
-        };
-        self.refresh_published(key, &before, &config);
+        let outcome = self.publish_secret(key, &config).await?;
+        let config = self.put_published(key, config, outcome).await?;
         // A rollout may have waited for this.
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
             && tried != self.tried(key, &config)
@@ -199,8 +192,8 @@ impl Controller {
         let (decision, evidence) =
             self.decided(key, config, &seen, (&self.facts(key), &self.gate(key, config)), &evidence);
         self.keep_subjects(key, seen.pods);
-        let before = config.status.as_ref().map(|status| status.rollout.revision);
-        (Some(decision.status.rollout.revision) != before).then_some((decision, (evidence, looked)))
+        let before = config.status.as_ref().map(|status| status.internal.revision);
+        (Some(decision.status.internal.revision) != before).then_some((decision, (evidence, looked)))
     }
 
     /// Decides about the versions and writes the status. Returns the config as it is then; `None` where another config of the namespace begins to
@@ -366,31 +359,16 @@ impl Controller {
         if entered { Again::Soon } else { more.by(restarting.again()) }
     }
 
-    /// Has the kubelet read volumes again where another version was published.
-    fn refresh_published(self: &Arc<Self>, key: &ConfigKey, before: &VersionedConfig, after: &VersionedConfig) {
-        let Some(status) = &after.status else { return };
-        let before = before.status.as_ref();
-        let (map, secret) = (&status.published, &status.published_secret);
-        let holds = Holds {
-            config_map: map.is_some() && before.map(|before| &before.published) != Some(map),
-            secret: secret.is_some() && before.map(|before| &before.published_secret) != Some(secret),
-        };
-        if holds.any() {
-            // Another text each time that one of them changes: only a change makes the kubelet read.
-            let versions: Vec<&str> = map.iter().chain(secret).map(String::as_str).collect();
-            self.begin_refresh(key, after.clone(), holds, versions.join(","));
-        }
-    }
-
-    fn facts(&self, key: &ConfigKey) -> Facts {
+    /// What is known of objects whose version is not sealed yet, and of those of the version that waits for approvals.
+    pub(super) fn facts(&self, key: &ConfigKey) -> Facts {
         locked(&self.facts).get(key).cloned().unwrap_or_default()
     }
 
     /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
     fn keep(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts, status: &VersionedConfigStatus) {
         if !facts.is_empty() {
-            let awaited = config.spec.current.as_ref().filter(|_| self.needs_approval(key, config));
-            let awaited = awaited.filter(|version| status.current.as_ref() != Some(version));
+            let awaited = config.spec.version.as_ref().filter(|_| self.needs_approval(key, config));
+            let awaited = awaited.filter(|version| status.current_version.as_ref() != Some(version));
             let parts = self.index.parts(key);
             let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();
             let sealed = status.versions.iter().filter(|sealed| awaited != Some(&sealed.version));

@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, ResourceExt as _};
 use nudge_api::{
-    ConditionType, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, WithoutAgent, find_condition,
+    AgentlessPolicy, ConditionType, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
 };
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
@@ -34,7 +34,10 @@ const MAX_REFUSAL_BYTES: usize = 200;
 /// Whether workloads are restarted in this stage.
 pub(super) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
     let stage = status.and_then(|status| status.rollout.stage);
-    matches!(stage, Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack))
+    matches!(
+        stage,
+        Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
+    )
 }
 
 /// Whether pods were harmed and nobody knows yet whether the version is to blame.
@@ -54,9 +57,9 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
     let kube::Error::Api(status) = &**source else { return None };
     let text = clipped(status.message.clone(), MAX_REFUSAL_BYTES);
     let remedy = if agent {
-        "restart it yourself, or remove the annotation nudge.dev/config-restarts from its template"
+        "restart it yourself, or set another nudge.dev/notify than rollout in its template"
     } else {
-        "set spec.withoutAgent to Ignore"
+        "set spec.agentlessPolicy to Ignore"
     };
     let (reason, message) = match status.code {
         403 if text.contains("cannot") => (
@@ -83,18 +86,18 @@ impl Controller {
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
-        // A rollout to another version than spec.current goes no further.
-        let left = config.spec.current.is_some() && config.spec.current != status.target;
+        // A rollout to another version than spec.version goes no further.
+        let left = config.spec.version.is_some() && config.spec.version != status.target_version;
         if !back && left {
             return Ok(Restarting::later());
         }
         let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
         // For workloads without an agent.
-        let restarted = config.spec.without_agent == WithoutAgent::Restart;
+        let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
         let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
         // Some workloads also read what is published: they are restarted once it was written, or can't be.
         let tried = self.tried(key, config).is_some_and(|tried| tried == version);
-        if !tried || (back && rollout.workloads_restarted_at.is_none()) {
+        if !tried || (back && status.internal.workloads_restart_time.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
@@ -106,7 +109,7 @@ impl Controller {
             self.listings.changed(&key.namespace);
         }
         let now = Timestamp::now();
-        let since = rollout.progressed_at.as_ref().map_or(now, whole_second);
+        let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let pods = self.index.subscribers(key);
         let behind = behind(&pods, key.name.as_str(), status);
@@ -287,7 +290,7 @@ impl Controller {
     }
 
     /// Patches an object; `None` where it was deleted.
-    pub(super) async fn patched<K, T>(
+    async fn patched<K, T>(
         &self,
         key: &ConfigKey,
         name: &str,
@@ -345,10 +348,10 @@ mod tests {
         index.set_enabled(["ns".to_owned()].into());
         let (current, target) = if stage == "Restarting" { ("1", "2") } else { ("2", "1") };
         let config: VersionedConfig = serde_json::from_value(json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"current": "2"},
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "2"},
             "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-            "status": {"current": current, "target": target, "published": published, "rollout": {
-                "stage": stage, "workloadsRestartedAt": "2026-01-01T00:00:00Z"}},
+            "status": {"currentVersion": current, "targetVersion": target, "publishedVersion": published,
+                "rollout": {"stage": stage}, "internal": {"workloadsRestartTime": "2026-01-01T00:00:00Z"}},
         }))
         .unwrap();
         index.put_config(config.clone());

@@ -49,7 +49,7 @@ impl Controller {
     ) -> Result<(State, Vec<String>), CallError> {
         // If nothing is published no pod is too old for it; what agents report counts all the same.
         let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
-        let stale = Stale { published, since: status.rollout.workloads_restarted_at.as_ref().map(|time| time.0) };
+        let stale = Stale { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.unguided(key, status, holds).await?;
         // A group whose last pod was just evicted is remembered.
         memory.keep_groups(groups.iter().map(|group| group.id.as_str()));

@@ -73,7 +73,7 @@ impl Controller {
         let back = goes_back(status);
         let returned = |pod: &PodState| {
             let name = config.metadata.name.as_deref().unwrap_or_default();
-            back && pod.runs(name).map(VersionName::as_str) == status.current.as_deref()
+            back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
         };
         let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
         let fell = fell.filter(|pod| !returned(pod));
@@ -129,7 +129,7 @@ impl Controller {
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
     ) -> HashMap<String, Neighbours> {
-        if config.status.as_ref().is_none_or(|status| status.target.is_none()) {
+        if config.status.as_ref().is_none_or(|status| status.target_version.is_none()) {
             return HashMap::new();
         }
         let fell = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
@@ -156,12 +156,12 @@ impl Controller {
         pod.configs.iter().any(|name| {
             let trial = trials.entry((&pod.namespace, name)).or_insert_with(|| {
                 let config = self.index.config(&ConfigKey::new(&*pod.namespace, name.clone()))?;
-                config.status.as_ref()?.target.as_ref()?;
+                config.status.as_ref()?.target_version.as_ref()?;
                 Some((Identity::of(&config), config))
             });
             let Some((identity, config)) = trial else { return false };
             let Some(status) = &config.status else { return false };
-            let target = status.target.as_deref();
+            let target = status.target_version.as_deref();
             pod.runs(name.as_str()).map(VersionName::as_str) == target
                 || assigned_version(status, *identity, pod) == target
         })
@@ -238,7 +238,8 @@ mod tests {
         let index = Arc::new(Index::default());
         let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let mut status = VersionedConfigStatus { current: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        let mut status =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         status.rollout.stage = Some(stage);
         config.status = Some(status);
         let mut sizes = Vec::new();
@@ -270,8 +271,8 @@ mod tests {
             let config = json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
                 "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}, "spec": {},
-                "status": {"current": "1", "target": moved.then_some("2"), "rollout": {
-                    "stage": moved.then_some("Moving"), "threshold": if moved { ALL } else { 0 }}},
+                "status": {"currentVersion": "1", "targetVersion": moved.then_some("2"),
+                    "rollout": {"stage": moved.then_some("Moving")}, "internal": {"threshold": if moved { ALL } else { 0 }}},
             });
             index.put_config(serde_json::from_value(config).unwrap());
         }
@@ -330,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_node_is_listed_on_the_way_back() {
-        for stage in [RolloutStage::RollingBack, RolloutStage::Leaving] {
+        for stage in [RolloutStage::RollingBack, RolloutStage::Leaving, RolloutStage::Returning] {
             let (sizes, paths) = nodes_read(stage, &[40, 2]).await;
             assert_eq!((sizes, paths.join(" ").as_str()), (vec![0, 1], "nodes/node-0 nodes/node-1"), "{stage:?}");
         }

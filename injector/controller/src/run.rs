@@ -189,6 +189,7 @@ impl Shared {
         metrics.reconciles.inc();
         let outcome = Box::pin(reconcile(controller, queue, gone, key)).await;
         turn.success = outcome.is_ok();
+        controller.note_approvals(key);
         match outcome {
             Ok(Again::Soon) => queue.add(key.clone(), SOON),
             Ok(Again::At(wait)) => queue.add(key.clone(), wait),
@@ -213,11 +214,11 @@ fn log_panic(ended: Result<(), JoinError>, metrics: &ControllerMetrics) {
     }
 }
 
-/// A key that is being reconciled. It goes back to the queue however that ends, even by a panic or the loss of leadership.
-struct Turn<'a> {
-    queue: &'a Queue,
-    key: &'a ConfigKey,
-    success: bool,
+/// A key that is worked on. It goes back to the queue however that ends, even by a panic or the loss of leadership.
+pub(super) struct Turn<'a> {
+    pub(super) queue: &'a Queue,
+    pub(super) key: &'a ConfigKey,
+    pub(super) success: bool,
 }
 
 impl Drop for Turn<'_> {
@@ -286,9 +287,11 @@ mod tests {
             "metadata": {
                 "name": format!("c{number}"), "namespace": format!("ns-{}", number % 100), "uid": format!("u{number}"),
                 "resourceVersion": if requested == "1" { "2" } else { "1" }, "generation": 1},
-            "spec": {"current": requested},
-            "status": {"current": "2", "previous": "1", "phase": "Current", "rollout": {"revision": 1},
-                       "versions": [version("1"), version("2"), version("3")]},
+            "spec": {"version": requested},
+            "status": {"currentVersion": "2", "previousVersion": "1", "internal": {"revision": 1},
+                       "versions": [version("1"), version("2"), version("3")],
+                       "conditions": [{"type": "Ready", "status": "True", "reason": "Current", "message": "",
+                                       "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_core::rollout::ALL;
 
@@ -12,22 +13,23 @@ const MOVING_PODS: Duration = Duration::from_millis(100);
 /// Whether it may begin to move now.
 pub(super) fn may_begin(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let requested = config.spec.current.as_ref();
+    let requested = config.spec.version.as_ref();
     status.rollout.stage.is_none()
-        && status.current.is_some()
+        && status.current_version.is_some()
         && requested.is_some()
-        && requested != status.current.as_ref()
+        && requested != status.current_version.as_ref()
 }
 
 /// Whether its pods are to return, or all of them are to get a version now: a brake, which needs nothing to be known but the config.
 pub(super) fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let (requested, rollout) = (config.spec.current.as_ref(), &status.rollout);
+    let (requested, rollout) = (config.spec.version.as_ref(), &status.rollout);
     let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
-    let now = config.spec.rollout.overridden.as_ref().is_some_and(|now| Some(&now.version) == requested);
-    let steps = rollout.stage == Some(RolloutStage::Moving) && rollout.threshold < ALL;
-    (requested.is_some() && requested == status.previous.as_ref())
-        || (forward && requested != status.target.as_ref())
+    let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
+    let now = overridden.is_some_and(|(it, requested)| it.assigns(requested, Timestamp::now()));
+    let steps = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
+    (requested.is_some() && requested == status.previous_version.as_ref())
+        || (forward && requested != status.target_version.as_ref())
         || (now && (may_begin(config) || steps))
 }
 
@@ -38,12 +40,12 @@ pub(super) fn goes_first(config: &VersionedConfig) -> bool {
 
 /// Whether its pods return to another version.
 pub(super) fn goes_back(status: &VersionedConfigStatus) -> bool {
-    matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving))
+    matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving | RolloutStage::Returning))
 }
 
 /// Whether its move lets others pass, and may go on now.
 pub(super) fn yields(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(|status| status.rollout.yields)
+    config.status.as_ref().is_some_and(|status| status.internal.yields)
 }
 
 /// Whether it is being moved, or may begin to move now.
@@ -53,7 +55,7 @@ pub(super) fn is_moved(config: &VersionedConfig) -> bool {
 
 /// Whether it is being moved, and holds others up.
 pub(super) fn moves_now(status: &VersionedConfigStatus) -> bool {
-    status.rollout.stage.is_some() && !status.rollout.yields
+    status.rollout.stage.is_some() && !status.internal.yields
 }
 
 /// How long changes of its pods are collected: a look at many of them takes longer, and a pod of ten thousand says less.
@@ -66,6 +68,9 @@ pub(super) fn collects(config: Option<&VersionedConfig>, pods: usize) -> Duratio
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::SignedDuration;
+    use nudge_api::Override;
     use serde_json::json;
 
     use super::*;
@@ -74,8 +79,9 @@ mod tests {
         let target = stage.map(|_| "3");
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
-            "spec": {"current": requested},
-            "status": {"current": "2", "previous": "1", "target": target, "rollout": {"stage": stage}},
+            "spec": {"version": requested},
+            "status": {
+                "currentVersion": "2", "previousVersion": "1", "targetVersion": target, "rollout": {"stage": stage}},
         }))
         .unwrap()
     }
@@ -93,13 +99,19 @@ mod tests {
             (Some("Restarting"), "1", true),
             (Some("RollingBack"), "3", true),
             (Some("Leaving"), "2", true),
+            (Some("Returning"), "3", true),
         ] {
             assert_eq!(goes_first(&config(stage, requested)), first, "{stage:?} {requested}");
         }
-        let mut now = config(None, "3");
-        now.spec.rollout.overridden =
-            serde_json::from_value(json!({"version": "3", "reason": "it is urgent"})).unwrap();
-        assert!(goes_first(&now));
+        let now = |until: Timestamp| {
+            let (version, reason) = ("3".to_owned(), "it is urgent".to_owned());
+            let mut config = config(None, "3");
+            config.spec.rollout.overridden = Some(Override { version, reason, until_time: Time(until) });
+            config
+        };
+        let hour = SignedDuration::from_hours(1);
+        assert!(goes_first(&now(Timestamp::now() + hour)));
+        assert!(!goes_first(&now(Timestamp::now() - hour)), "it has expired");
         assert!(!goes_first(&VersionedConfig::new("new", nudge_api::VersionedConfigSpec::default())));
     }
 

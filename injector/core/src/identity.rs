@@ -16,7 +16,7 @@ pub struct Identity([u8; 16]);
 impl Identity {
     /// The identity in the status, or the one that the controller is to write there.
     pub fn of(config: &VersionedConfig) -> Self {
-        let written = config.status.as_ref().and_then(|status| Self::parse(status.identity.as_deref()?));
+        let written = config.status.as_ref().and_then(|status| Self::parse(status.internal.identity.as_deref()?));
         written.unwrap_or_else(|| Self::of_uid(config.metadata.uid.as_deref().unwrap_or_default()))
     }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Identity {
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::VersionedConfigStatus;
+    use nudge_api::{InternalStatus, VersionedConfigStatus};
     use proptest::prelude::*;
 
     use super::*;
@@ -64,7 +64,10 @@ mod tests {
         let mut config = VersionedConfig::default();
         config.metadata.uid = Some(uid.to_owned());
         let identity = identity.map(str::to_owned);
-        config.status = Some(VersionedConfigStatus { identity, ..VersionedConfigStatus::default() });
+        config.status = Some(VersionedConfigStatus {
+            internal: InternalStatus { identity, ..InternalStatus::default() },
+            ..VersionedConfigStatus::default()
+        });
         config
     }
 

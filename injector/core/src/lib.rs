@@ -11,7 +11,6 @@ pub mod line;
 pub mod namespaces;
 pub mod outbound;
 pub mod owners;
-mod period;
 pub mod pods;
 pub mod requester;
 pub mod restart;

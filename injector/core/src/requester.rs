@@ -1,4 +1,4 @@
-//! Who asked for a version, as admission saw it: an annotation for `spec.current`, one for `spec.rollout.override`, and one for another attempt with
+//! Who asked for a version, as admission saw it: an annotation for `spec.version`, one for `spec.rollout.override`, and one for another attempt with
 //! a version that failed.
 //!
 //! The webhook writes them and removes what users wrote there, and the controller believes no other: each has an HMAC under a key that only
@@ -24,7 +24,7 @@ pub const REQUESTER_BYTES: usize = USER_BYTES + 80;
 /// What somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// This version, in `spec.current`.
+    /// This version, in `spec.version`.
     Current(&'a str),
     /// Another attempt with this version, by the annotation `nudge.dev/retry`.
     Retry(&'a str),
@@ -34,6 +34,8 @@ pub enum Asked<'a> {
         version: &'a str,
         /// Why nobody can wait.
         reason: &'a str,
+        /// When that ends.
+        until: Timestamp,
     },
 }
 
@@ -49,11 +51,11 @@ pub struct Requester {
 /// Who asked for what the spec of a config says; absent where that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requesters {
-    /// Who set `spec.current`.
+    /// Who set `spec.version`.
     pub current: Option<Requester>,
     /// Who set `spec.rollout.override`.
     pub overridden: Option<Requester>,
-    /// Who asked last for another attempt with the version that `spec.current` names.
+    /// Who asked last for another attempt with the version that `spec.version` names.
     pub retry: Option<Requester>,
 }
 
@@ -95,9 +97,9 @@ impl Requesters {
         };
         let spec = &config.spec;
         Self {
-            current: of(labels::REQUESTED_BY, spec.current.as_deref().map(Asked::Current)),
+            current: of(labels::REQUESTED_BY, spec.version.as_deref().map(Asked::Current)),
             overridden: of(labels::OVERRIDDEN_BY, spec.rollout.overridden.as_ref().map(Asked::from)),
-            retry: of(labels::RETRY, spec.current.as_deref().map(Asked::Retry)),
+            retry: of(labels::RETRY, spec.version.as_deref().map(Asked::Retry)),
         }
     }
 
@@ -108,8 +110,8 @@ impl Requesters {
 }
 
 impl<'a> From<&'a Override> for Asked<'a> {
-    fn from(Override { version, reason }: &'a Override) -> Self {
-        Self::Override { version, reason }
+    fn from(Override { version, reason, until_time }: &'a Override) -> Self {
+        Self::Override { version, reason, until: until_time.0 }
     }
 }
 
@@ -118,14 +120,14 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
 }
 
 fn message(namespace: &str, name: &str, asked: Asked<'_>, requester: &Requester) -> Vec<u8> {
-    let (field, version, reason) = match asked {
-        Asked::Current(version) => ("current", version, ""),
-        Asked::Retry(version) => ("retry", version, ""),
-        Asked::Override { version, reason } => ("override", version, reason),
+    let (field, version, reason, until) = match asked {
+        Asked::Current(version) => ("version", version, "", String::new()),
+        Asked::Retry(version) => ("retry", version, "", String::new()),
+        Asked::Override { version, reason, until } => ("override", version, reason, until.to_string()),
     };
     let at = requester.at.0.to_string();
     let mut message = Vec::new();
-    for text in [namespace, name, field, version, reason, &at, &requester.user] {
+    for text in [namespace, name, field, version, reason, &until, &at, &requester.user] {
         message.extend((text.len() as u64).to_be_bytes());
         message.extend(text.as_bytes());
     }
@@ -144,13 +146,16 @@ mod tests {
     }
 
     fn config(current: &str, overridden: Option<(&str, &str)>) -> VersionedConfig {
-        let mut spec = VersionedConfigSpec { current: Some(current.to_owned()), ..VersionedConfigSpec::default() };
-        let asked =
-            |(version, reason): (&str, &str)| Override { version: version.to_owned(), reason: reason.to_owned() };
-        spec.rollout.overridden = overridden.map(asked);
+        let mut spec = VersionedConfigSpec { version: Some(current.to_owned()), ..VersionedConfigSpec::default() };
+        spec.rollout.overridden = overridden.map(|(version, reason)| at_once(version, reason));
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.namespace = Some("team".to_owned());
         config
+    }
+
+    fn at_once(version: &str, reason: &str) -> Override {
+        let until_time = Time(Timestamp::from_second(1_790_010_000).unwrap());
+        Override { version: version.to_owned(), reason: reason.to_owned(), until_time }
     }
 
     fn annotate(config: &mut VersionedConfig, label: &str, text: &str) {
@@ -173,8 +178,8 @@ mod tests {
         };
         assert_eq!(says(&|_| {}, &key(1)), Some(alice()));
         assert_eq!(says(&|config| config.spec.rollout.bake_seconds = 1, &key(1)), Some(alice()), "something else");
-        assert_eq!(says(&|config| config.spec.current = Some("3".into()), &key(1)), None);
-        assert_eq!(says(&|config| config.spec.current = None, &key(1)), None);
+        assert_eq!(says(&|config| config.spec.version = Some("3".into()), &key(1)), None);
+        assert_eq!(says(&|config| config.spec.version = None, &key(1)), None);
         assert_eq!(says(&|config| config.metadata.namespace = Some("other".into()), &key(1)), None);
         assert_eq!(says(&|config| config.metadata.name = Some("game".into()), &key(1)), None);
         assert_eq!(says(&|_| {}, &key(2)), None, "another key");
@@ -185,19 +190,23 @@ mod tests {
 
     #[test]
     fn who_set_the_version_and_who_overrode_the_steps_are_two_notes() {
-        let at_once = Asked::Override { version: "2", reason: "outage" };
-        let [current, override_] =
-            [Asked::Current("2"), at_once].map(|asked| alice().signed(&key(1), "team", "shop", asked));
+        let asked = at_once("2", "outage");
+        let outage = Asked::from(&asked);
+        let [current, overriding] =
+            [Asked::Current("2"), outage].map(|asked| alice().signed(&key(1), "team", "shop", asked));
         let mut config = config("2", Some(("2", "outage")));
-        annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
+        annotate(&mut config, labels::OVERRIDDEN_BY, &overriding);
         let known = Requesters::of(&config, &key(1));
         assert_eq!((known.current, known.overridden), (None, Some(alice())));
-        annotate(&mut config, labels::REQUESTED_BY, &override_);
+        annotate(&mut config, labels::REQUESTED_BY, &overriding);
         annotate(&mut config, labels::OVERRIDDEN_BY, &current);
         assert_eq!(Requesters::of(&config, &key(1)), Requesters::default());
-        annotate(&mut config, labels::OVERRIDDEN_BY, &override_);
-        config.spec.rollout.overridden = Some(Override { version: "2".to_owned(), reason: "another".to_owned() });
+        annotate(&mut config, labels::OVERRIDDEN_BY, &overriding);
+        config.spec.rollout.overridden = Some(at_once("2", "another"));
         assert_eq!(Requesters::of(&config, &key(1)).overridden, None);
+        let later = Time(asked.until_time.0 + k8s_openapi::jiff::SignedDuration::from_hours(1));
+        config.spec.rollout.overridden = Some(Override { until_time: later, ..asked });
+        assert_eq!(Requesters::of(&config, &key(1)).overridden, None, "prolonged by somebody else");
     }
 
     #[test]

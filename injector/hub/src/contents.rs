@@ -328,12 +328,12 @@ pub(super) mod tests {
         VersionStatus {
             version,
             state: VersionState::Available,
+            digest: String::new(),
             parts,
             keys: 1,
             bytes: 1,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         }
     }
 

@@ -191,7 +191,7 @@ impl Hub {
         if !self.index.is_enabled(&key.namespace) || self.index.subscribers(key).is_empty() {
             return;
         }
-        let assignable = [&config.spec.current, &status.target, &status.current];
+        let assignable = [&config.spec.version, &status.target_version, &status.current_version];
         for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
             let secret = version.parts.iter().any(|part| part.kind == nudge_api::PartKind::Secret);
             if !secret || self.index.secrets_allowed(&key.namespace) {
@@ -386,7 +386,7 @@ impl Hub {
                 if let Some(config) = self.index.config(&key)
                     && let (Some(status), Some(uid)) = (&config.status, &config.metadata.uid)
                 {
-                    needed.insert(uid.clone(), [status.current.clone(), status.target.clone()]);
+                    needed.insert(uid.clone(), [status.current_version.clone(), status.target_version.clone()]);
                 }
             }
             self.tend_reports();

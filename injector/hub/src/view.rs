@@ -75,7 +75,10 @@ const SPREAD_MOST: Duration = Duration::from_secs(30);
 /// since this replica first saw that. No clock is compared with another.
 fn spread(config: &VersionedConfig, pod: &PodState, passed: Duration) -> Option<Duration> {
     let status = config.status.as_ref()?;
-    let returns = matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
+    let returns = matches!(
+        status.rollout.stage,
+        Some(RolloutStage::RollingBack | RolloutStage::Returning | RolloutStage::Leaving)
+    );
     let within = match config.spec.rollout.rollback_spread_seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
         None if pod.in_place => (SPREAD_EACH * status.pods.total).min(SPREAD_MOST),
@@ -146,7 +149,7 @@ pub(super) fn views<'a>(
 }
 
 fn has_current(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_some_and(|status| status.current.is_some())
+    config.status.as_ref().is_some_and(|status| status.current_version.is_some())
 }
 
 /// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The
@@ -162,7 +165,7 @@ fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option
     Some(View {
         name: name.clone(),
         uid,
-        revision: status.rollout.revision,
+        revision: status.internal.revision,
         version: Some(has.version.clone()),
         content: Ok(Arc::new(content)),
         due: VersionName::new(due).ok(),
@@ -175,13 +178,13 @@ fn kept(pod: &PodState, name: &ConfigName, config: &VersionedConfig, has: Option
 fn not_admitted(pod: &PodState, name: &ConfigName, config: &VersionedConfig) -> View {
     let account = &pod.service_account;
     let text = format!(
-        "config {name} does not admit the service account {account} of this pod; add it to spec.subscribers of \
+        "config {name} does not admit the service account {account} of this pod; add it to spec.allowedServiceAccounts of \
          VersionedConfig {name}, or take {name} out of the annotation nudge.dev/configs of the pod's template"
     );
     View {
         name: name.clone(),
         uid: config.metadata.uid.clone().unwrap_or_default(),
-        revision: config.status.as_ref().map_or(0, |status| status.rollout.revision),
+        revision: config.status.as_ref().map_or(0, |status| status.internal.revision),
         version: None,
         content: Err(Arc::new(problem(HubReason::NotAllowed, text))),
         due: None,
@@ -200,7 +203,7 @@ fn view(
 ) -> View {
     let uid = config.metadata.uid.clone().unwrap_or_default();
     let status = config.status.as_ref();
-    let revision = status.map_or(0, |status| status.rollout.revision);
+    let revision = status.map_or(0, |status| status.internal.revision);
     let identity = Identity::of(config);
     let assigned = status.and_then(|status| assigned_version(status, identity, pod));
     let none = |text: String| Err(Arc::new(problem(HubReason::NotFound, text)));

@@ -5,7 +5,7 @@
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
-//! - `rollout`: setting `spec.current`, and waiting for the rollout
+//! - `rollout`: setting `spec.version`, and waiting for the rollout
 //!
 //! A value of a Secret is printed only by `get --show-secrets`, and is in an export only encrypted.
 

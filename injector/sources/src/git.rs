@@ -48,9 +48,9 @@ impl Git {
         let url = GitUrl::parse(&self.from.url)
             .map_err(|error| Reason::SourceRefused.explained(format!("spec.from.git.url: {error}")))?;
         let revision = self.revision()?;
-        let credential = match &self.from.auth {
-            Some(auth) => {
-                let name = auth.secret_ref.name.as_str();
+        let credential = match &self.from.secret_ref {
+            Some(object) => {
+                let name = object.name.as_str();
                 of_git(&secret(&self.sources, &self.namespace, name, url.address()).await?, name)?
             }
             None => Credential::Anonymous,

@@ -45,9 +45,9 @@ impl Oci {
             |why: &dyn std::fmt::Display| Reason::SourceRefused.explained(format!("spec.from.oci.url: {why}"));
         let reference = Reference::parse(&self.from.url).map_err(|error| refused(&error))?;
         let pick = self.pick()?;
-        let secret = match &self.from.auth {
-            Some(auth) => {
-                let name = auth.secret_ref.name.as_str();
+        let secret = match &self.from.secret_ref {
+            Some(object) => {
+                let name = object.name.as_str();
                 Some((secret(&self.sources, &self.namespace, name, reference.address()).await?, name))
             }
             None => None,

@@ -354,7 +354,7 @@ impl Task {
     fn took(&mut self, version: String) {
         let status = self.source.status.get_or_insert_default();
         status.version = Some(version);
-        status.made_at = Some(Time(Timestamp::now()));
+        status.make_time = Some(Time(Timestamp::now()));
     }
 
     /// Writes the status where it has changed, and not too often.

@@ -81,7 +81,8 @@ mod tests {
 
     #[tokio::test]
     async fn content_is_judged_once_by_each_set_of_rules() {
-        let (mut validity, strict) = (Validity::default(), config(json!([{"key": "a.json", "format": "json"}])));
+        let strict = config(json!([{"name": "a", "key": "a.json", "format": "json"}]));
+        let mut validity = Validity::default();
         let wrong = newest("{hunter2");
         validity.judge(&strict, "src-1", &wrong).await;
         let refusal = validity.refusal("src-1").unwrap();
@@ -90,7 +91,8 @@ mod tests {
         assert!(validity.refusal("src-2").is_none());
         validity.judge(&strict, "src-2", &newest("{}")).await;
         assert!(validity.refusal("src-2").is_none());
-        for rules in [json!([]), json!([{"key": "a.json", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}])] {
+        let schema = json!({"configMapKeyRef": {"name": "s", "key": "k"}});
+        for rules in [json!([]), json!([{"name": "a", "key": "a.json", "schema": schema}])] {
             validity.judge(&strict, "src-1", &wrong).await;
             assert!(validity.refusal("src-1").is_some());
             validity.judge(&config(rules), "src-1", &wrong).await;

@@ -1,4 +1,4 @@
-//! What a source writes: the config, the objects of a version, `spec.current`, and its own status.
+//! What a source writes: the config, the objects of a version, `spec.version`, and its own status.
 
 use std::collections::BTreeMap;
 
@@ -113,16 +113,16 @@ impl Writes {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
         let patch = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-            "spec": {"current": version},
+            "spec": {"version": version},
         });
-        let what = || format!("setting spec.current of config {}/{name}", self.namespace);
+        let what = || format!("setting spec.version of config {}/{name}", self.namespace);
         match call(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
             Err(error) if error.code() == 409 => {
                 Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
             }
             Err(error) => {
-                let refused = refused(error, &format!("spec.current of config {name} can't be set"), true);
+                let refused = refused(error, &format!("spec.version of config {name} can't be set"), true);
                 Err(match refused {
                     WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
                         WriteError::Refused(unpublishable(&why, name, &self.account))

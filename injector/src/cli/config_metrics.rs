@@ -1,13 +1,19 @@
 //! Metrics of configs, counted when `/metrics` is read. Every replica shows the same. No label holds a name that users choose.
 
-use nudge_api::{ConditionType, Phase, Reason, find_condition};
+use nudge_api::{ConditionType, ConfigState, Reason, find_condition};
 use nudge_cluster::index::Index;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-const PHASES: [Phase; 5] = [Phase::Waiting, Phase::Current, Phase::Progressing, Phase::RollingBack, Phase::Failed];
+const STATES: [ConfigState; 5] = [
+    ConfigState::Waiting,
+    ConfigState::Current,
+    ConfigState::Progressing,
+    ConfigState::RollingBack,
+    ConfigState::Failed,
+];
 /// Conditions that need attention, and the status in which they do.
 const TROUBLES: [(ConditionType, &str); 7] = [
     (ConditionType::Stalled, "True"),
@@ -29,11 +35,6 @@ const WITHHELD: [Reason; 5] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabel {
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TroubleLabel {
     condition: &'static str,
 }
@@ -51,7 +52,7 @@ struct StateLabel {
 /// The metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConfigMetrics {
-    phases: Family<PhaseLabel, Gauge>,
+    states: Family<StateLabel, Gauge>,
     troubles: Family<TroubleLabel, Gauge>,
     withheld: Family<ReasonLabel, Gauge>,
     pods: Family<StateLabel, Gauge>,
@@ -59,7 +60,7 @@ pub(super) struct ConfigMetrics {
 
 impl ConfigMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("configs", "Configs, by phase", self.phases.clone());
+        registry.register("configs", "Configs, by state", self.states.clone());
         let help = "Configs with a condition that needs attention: Published, SecretPublished or Restarted is False, or another one is True";
         registry.register("config_troubles", help, self.troubles.clone());
         let help = "Configs whose version may not go on although nothing is wrong with it, by reason";
@@ -69,10 +70,10 @@ impl ConfigMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut phases, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 5], [0_i64; 5]);
+        let (mut states, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 5], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
-            for (phase, count) in PHASES.iter().zip(&mut phases) {
-                *count += i64::from(*phase == status.phase);
+            for (state, count) in STATES.iter().zip(&mut states) {
+                *count += i64::from(*state == status.state());
             }
             for ((kind, bad), count) in TROUBLES.iter().zip(&mut troubles) {
                 let is = |kind: &str, bad: &str| {
@@ -86,11 +87,11 @@ impl ConfigMetrics {
             }
             let counts = &status.pods;
             let left = status.rollout.evidence.as_ref().map_or(0, |evidence| evidence.not_waited_for);
-            let counts = [counts.total, counts.updated, counts.ready, counts.failed, left];
+            let counts = [counts.total, counts.on_target, counts.ready, counts.failed, left];
             pods.iter_mut().zip(counts).for_each(|(sum, count)| *sum += i64::from(count));
         }
-        for (phase, count) in PHASES.iter().zip(phases) {
-            self.phases.get_or_create(&PhaseLabel { phase: phase.as_str() }).set(count);
+        for (state, count) in STATES.iter().zip(states) {
+            self.states.get_or_create(&StateLabel { state: state.as_str() }).set(count);
         }
         for ((kind, _), count) in TROUBLES.iter().zip(troubles) {
             self.troubles.get_or_create(&TroubleLabel { condition: kind.as_str() }).set(count);
@@ -98,7 +99,7 @@ impl ConfigMetrics {
         for (reason, count) in WITHHELD.iter().zip(withheld) {
             self.withheld.get_or_create(&ReasonLabel { reason: reason.as_str() }).set(count);
         }
-        for (state, count) in ["total", "updated", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
+        for (state, count) in ["total", "on_target", "ready", "failed", "not_waited_for"].into_iter().zip(pods) {
             self.pods.get_or_create(&StateLabel { state }).set(count);
         }
     }
@@ -115,12 +116,19 @@ mod tests {
         let (index, metrics, mut registry) = (Index::default(), ConfigMetrics::default(), Registry::default());
         metrics.register(&mut registry);
         index.set_enabled(["secret-space".to_owned()].into());
-        for (name, phase) in [("one", "Failed"), ("two", "Failed"), ("three", "Current")] {
+        let failure = json!({"version": "2", "reason": "PodNotReady", "message": ""});
+        for (name, ready, reason) in [
+            ("one", "False", "Failed"),
+            ("two", "False", "Failed"),
+            ("three", "True", "Current"),
+            ("four", "False", "OnHold"),
+        ] {
+            let failure = (reason == "Failed").then_some(&failure);
             let config = json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
                 "metadata": {"name": name, "namespace": "secret-space", "uid": name, "resourceVersion": "1"},
-                "status": {"phase": phase, "pods": {"total": 3, "failed": 1}, "rollout": {"evidence": {"notWaitedFor": 2}}, "conditions": [
-                    {"type": "Ready", "status": "False", "reason": "OnHold", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                "status": {"pods": {"total": 3, "failed": 1}, "rollout": {"failure": failure, "evidence": {"notWaitedFor": 2}}, "conditions": [
+                    {"type": "Ready", "status": ready, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
                     {"type": "Restarted", "status": "False", "reason": "Paused", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
             });
             index.put_config(serde_json::from_value(config).unwrap());
@@ -129,13 +137,15 @@ mod tests {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
-            "configs{phase=\"Failed\"} 2",
-            "configs{phase=\"Waiting\"} 0",
-            "config_troubles{condition=\"Restarted\"} 3",
-            "configs_withheld{reason=\"OnHold\"} 3",
+            "configs{state=\"Failed\"} 2",
+            "configs{state=\"Current\"} 1",
+            "configs{state=\"Waiting\"} 1",
+            "configs{state=\"RollingBack\"} 0",
+            "config_troubles{condition=\"Restarted\"} 4",
+            "configs_withheld{reason=\"OnHold\"} 1",
             "configs_withheld{reason=\"OutsideWindow\"} 0",
-            "config_pods{state=\"failed\"} 3",
-            "config_pods{state=\"not_waited_for\"} 6",
+            "config_pods{state=\"failed\"} 4",
+            "config_pods{state=\"not_waited_for\"} 8",
         ] {
             assert!(text.lines().any(|other| other == line), "{line} in {text}");
         }

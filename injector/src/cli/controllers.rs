@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use nudge_cluster::lease::Leadership;
 use nudge_controller::{
-    Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_line, record_warnings, repair, run,
+    Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_line, keep_approval_statuses,
+    keep_policy_statuses, record_warnings, repair, run,
 };
 
 use super::serve::ControlPlane;
@@ -31,6 +32,16 @@ pub(super) fn start(plane: &mut ControlPlane) {
     tasks.spawn_restarted("line of the hub", move || {
         let (notes, namespace, lease) = (Arc::clone(&notes), namespace.clone(), lease.clone());
         while_leading(leads.clone(), move || follow_line(Arc::clone(&notes), namespace.clone(), lease.clone()))
+    });
+    let (noting, leads) = (Arc::clone(&controller), leadership.clone());
+    tasks.spawn_restarted("statuses of policies", move || {
+        let noting = Arc::clone(&noting);
+        while_leading(leads.clone(), move || keep_policy_statuses(Arc::clone(&noting)))
+    });
+    let (noting, leads) = (Arc::clone(&controller), leadership.clone());
+    tasks.spawn_restarted("statuses of approvals", move || {
+        let noting = Arc::clone(&noting);
+        while_leading(leads.clone(), move || keep_approval_statuses(Arc::clone(&noting)))
     });
     tasks.spawn("controllers", run(controller, Arc::clone(index), leadership.clone(), metrics));
 

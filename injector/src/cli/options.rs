@@ -9,12 +9,12 @@ use nudge_cluster::lease::LeaseSettings;
 use nudge_cluster::watch::WatchSettings;
 use nudge_controller::RepairSettings;
 use nudge_core::features::Overrides;
-use nudge_core::injection::InjectionSettings;
+use nudge_core::injection::{self, AgentDefaults, InjectionSettings};
 use nudge_core::namespaces::Enabled;
 use nudge_protocol::error_chain::chain;
 
 use super::roles::Roles;
-use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings};
+use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys};
 
 /// How long tasks may take to end after agents have been handed over: the last writes of the hub, then the last admission reviews.
 const LAST_ANSWERS: Duration = Duration::from_secs(16);
@@ -89,6 +89,7 @@ impl TryFrom<ServeSettings> for Options {
         if settings.injection.hub_url.as_deref().is_some_and(|url| !url.is_empty() && !url.starts_with("https://")) {
             faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
         }
+        let agent_defaults = agent_defaults(&settings.injection, &mut faults);
         let roles = Roles::new(&settings.roles);
         let certificates = certificates(&settings, roles, &mut faults);
         let content_key = content_key(&settings, roles, &mut faults);
@@ -141,7 +142,7 @@ impl TryFrom<ServeSettings> for Options {
             analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,
             features: overrides(&settings.injection),
-            injection: injection(settings.injection, &namespace),
+            injection: injection(settings.injection, agent_defaults, &namespace),
             repair: repair(&settings.repair, &namespace, &settings.service_account),
             shutdown: drain + LAST_ANSWERS,
             replica,
@@ -198,7 +199,23 @@ fn overrides(arguments: &InjectionArguments) -> Overrides {
     Overrides { kubelet: arguments.kubelet_version, family: arguments.pod_ip_family, own_address: arguments.pod_ip }
 }
 
-fn injection(arguments: InjectionArguments, namespace: &str) -> InjectionSettings {
+/// What agents get by default. A setting without a text is none.
+fn agent_defaults(arguments: &InjectionArguments, faults: &mut Vec<String>) -> AgentDefaults {
+    let mut defaults = AgentDefaults::default();
+    let mut read = |flag: &str, text: Option<&str>, set: fn(&mut AgentDefaults, &str) -> Result<(), String>| {
+        let Some(text) = text.filter(|text| !text.is_empty()) else { return };
+        if let Err(allowed) = set(&mut defaults, text) {
+            faults.push(format!("{flag}: {text:?} is not allowed: {allowed}"));
+        }
+    };
+    read("--agent-cpu", arguments.agent_cpu.as_deref(), AgentDefaults::set_cpu);
+    read("--agent-memory", arguments.agent_memory.as_deref(), AgentDefaults::set_memory);
+    read("--agent-port", arguments.agent_port.as_deref(), AgentDefaults::set_port);
+    read("--agent-start-timeout", arguments.agent_start_timeout.as_deref(), AgentDefaults::set_start_timeout);
+    defaults
+}
+
+fn injection(arguments: InjectionArguments, agent_defaults: AgentDefaults, namespace: &str) -> InjectionSettings {
     let names = |names: Vec<String>| {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         names.map(str::to_owned).collect()
@@ -211,6 +228,11 @@ fn injection(arguments: InjectionArguments, namespace: &str) -> InjectionSetting
         hub: arguments.hub_url.unwrap_or_else(|| format!("https://nudge-hub.{namespace}.svc")),
         foreign_containers: names(arguments.foreign_containers),
         foreign_containers_allowed: arguments.foreign_containers_allowed,
+        agent_defaults,
+        unknown_keys: match arguments.unknown_keys {
+            UnknownKeys::Refuse => injection::UnknownKeys::Refuse,
+            UnknownKeys::Warn => injection::UnknownKeys::Warn,
+        },
     }
 }
 
@@ -230,6 +252,7 @@ fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> Repair
 mod tests {
     use clap::Parser;
     use nudge_cluster::watch::Reads;
+    use nudge_core::injection::UnknownKeys;
     use nudge_git::MOST_MIRROR;
     use nudge_sources::Sources;
 
@@ -281,6 +304,24 @@ mod tests {
         assert_eq!(options.injection.image_pull_secrets, ["a", "b"]);
         assert!(Line::try_parse_from(["serve", "--kubelet-version", "new"]).is_err());
         assert!(Line::try_parse_from(["serve", "--image-pull-policy", "Sometimes"]).is_err());
+    }
+
+    #[test]
+    fn agents_get_what_the_installation_says_and_unknown_keys_are_refused_unless_it_says_otherwise() {
+        let injection = |line: &[&str]| options(&[&["serve"][..], line].concat()).map(|options| options.injection);
+        let plain = injection(&[]).unwrap();
+        assert_eq!((plain.unknown_keys, &plain.agent_defaults), (UnknownKeys::Refuse, &AgentDefaults::default()));
+        assert_eq!(injection(&["--unknown-keys=warn"]).unwrap().unknown_keys, UnknownKeys::Warn);
+        assert!(Line::try_parse_from(["serve", "--unknown-keys=ignore"]).is_err());
+        let mut expected = AgentDefaults::default();
+        expected.set_cpu("20m").and_then(|()| expected.set_memory("64Mi")).unwrap();
+        expected.set_port("9100").and_then(|()| expected.set_start_timeout("2m")).unwrap();
+        let line = ["--agent-cpu=20m", "--agent-memory=64Mi", "--agent-port=9100", "--agent-start-timeout=2m"];
+        assert_eq!(injection(&line).unwrap().agent_defaults, expected);
+        assert_eq!(injection(&["--agent-cpu=", "--agent-port="]).unwrap().agent_defaults, AgentDefaults::default());
+        let error = injection(&["--agent-cpu=8", "--agent-port=80"]).err().unwrap().to_string();
+        assert!(error.contains("--agent-cpu: \"8\" is not allowed: it is a CPU quantity from 1m to 4"), "{error}");
+        assert!(error.contains("--agent-port: \"80\" is not allowed: it is a port from 1024 to 65535"), "{error}");
     }
 
     #[test]

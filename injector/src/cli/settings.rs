@@ -146,6 +146,23 @@ pub struct InjectionArguments {
     /// Let pods name containers of other injectors in nudge.dev/containers, nudge.dev/notify.NAME and nudge.dev/webhook.NAME.
     #[arg(long, env = "NUDGE_FOREIGN_CONTAINERS_ALLOWED")]
     pub foreign_containers_allowed: bool,
+    /// CPU request of agents whose pods do not set nudge.dev/agent-cpu, such as 20m; by default 5m. It is never less than 50m in pods of
+    /// the class Guaranteed, where it is the limit too.
+    #[arg(long, env = "NUDGE_AGENT_CPU", value_name = "QUANTITY")]
+    pub agent_cpu: Option<String>,
+    /// Memory request and limit of agents whose pods do not set nudge.dev/agent-memory; by default 32Mi. Agents that write files, ask
+    /// containers or set variables get a little more.
+    #[arg(long, env = "NUDGE_AGENT_MEMORY", value_name = "QUANTITY")]
+    pub agent_memory: Option<String>,
+    /// Port of agents whose pods do not set nudge.dev/agent-port; by default 9001.
+    #[arg(long, env = "NUDGE_AGENT_PORT", value_name = "PORT")]
+    pub agent_port: Option<String>,
+    /// How long the start of pods that do not set nudge.dev/agent-start-timeout waits for the configuration, such as 2m; by default 30s.
+    #[arg(long, env = "NUDGE_AGENT_START_TIMEOUT", value_name = "TIME")]
+    pub agent_start_timeout: Option<String>,
+    /// What to do with pods that opt in and have a label or an annotation of Nudge's that this version does not know.
+    #[arg(long, env = "NUDGE_UNKNOWN_KEYS", default_value = "refuse", value_name = "WAY")]
+    pub unknown_keys: UnknownKeys,
     /// Version of the oldest kubelet, such as 1.33, instead of reading that of the nodes.
     #[arg(long, env = "NUDGE_KUBELET_VERSION", value_name = "VERSION")]
     pub kubelet_version: Option<Minor>,
@@ -172,6 +189,15 @@ pub struct RepairArguments {
     /// How old a pod must be to count, in seconds.
     #[arg(long, env = "NUDGE_REPAIR_AGE_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=3600))]
     pub repair_age_seconds: u32,
+}
+
+/// What to do with pods whose labels or annotations this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum UnknownKeys {
+    /// Refuse them.
+    Refuse,
+    /// Inject them, with a warning.
+    Warn,
 }
 
 /// What to do with pods that opt in but have no agent.

@@ -2,7 +2,7 @@
 
 use nudge_api::ConfigMapKeyRef;
 
-/// A rule that can't be used. The numbers of rules begin with 1.
+/// A rule that can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// There are too many.
@@ -22,32 +22,32 @@ pub enum RuleError {
         most: usize,
     },
     /// It is no rule.
-    #[error("rule {number} {why}")]
+    #[error("rule {name} {why}")]
     Rule {
-        /// Which one.
-        number: usize,
+        /// Its name.
+        name: String,
         /// What is wrong.
         why: String,
     },
     /// Its schema, which a ConfigMap holds, can't be used. What is wrong is no part of the message: it may quote the ConfigMap.
     #[error(
-        "rule {number}: key {} of ConfigMap {} can't be used as a schema; kubectl nudge validate says what is wrong with it",
+        "rule {name}: key {} of ConfigMap {} can't be used as a schema; kubectl nudge validate says what is wrong with it",
         .reference.key,
         .reference.name
     )]
     Schema {
-        /// Which one.
-        number: usize,
+        /// Its name.
+        name: String,
         /// Where its schema is.
         reference: ConfigMapKeyRef,
         /// What is wrong.
         why: String,
     },
     /// Its schema is not known.
-    #[error("rule {number}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
+    #[error("rule {name}: its schema, key {} of ConfigMap {}, is not known", .reference.key, .reference.name)]
     Unknown {
-        /// Which one.
-        number: usize,
+        /// Its name.
+        name: String,
         /// Where its schema is.
         reference: ConfigMapKeyRef,
     },
@@ -60,8 +60,8 @@ impl RuleError {
     /// With all that is wrong, for who has read the schemas.
     pub fn detailed(&self) -> String {
         match self {
-            Self::Schema { number, reference: ConfigMapKeyRef { name, key }, why } => {
-                format!("rule {number}: key {key} of ConfigMap {name} can't be used as a schema: {why}")
+            Self::Schema { name, reference: ConfigMapKeyRef { name: object, key }, why } => {
+                format!("rule {name}: key {key} of ConfigMap {object} can't be used as a schema: {why}")
             }
             other => other.to_string(),
         }

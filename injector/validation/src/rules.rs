@@ -38,7 +38,7 @@ pub struct Rules {
 enum Rule {
     Value { key: String, format: Option<ValueFormat>, schema: Option<Box<Schema>> },
     Required(Vec<String>),
-    Expression { number: usize, expression: Expression, message: Option<String> },
+    Expression { name: String, expression: Expression, message: Option<String> },
 }
 
 impl Rules {
@@ -60,7 +60,7 @@ impl Rules {
         let hash = hex(&digest(&SHA256, &all).as_ref()[..HASH_BYTES]);
         let compiled = with_deep_stack(|| {
             meter::begin(meter::STEPS);
-            rules.iter().zip(1..).map(|(rule, number)| compiled(rule, number, texts)).collect::<Result<Vec<_>, _>>()
+            rules.iter().map(|rule| compiled(rule, texts)).collect::<Result<Vec<_>, _>>()
         });
         Ok(Self { rules: compiled.ok_or(RuleError::Failed)??, hash })
     }
@@ -89,13 +89,13 @@ impl Rules {
     }
 }
 
-fn compiled(rule: &ValidationRule, number: usize, texts: &SchemaTexts) -> Result<Rule, RuleError> {
-    let wrong = |why: String| RuleError::Rule { number, why };
-    let ValidationRule { key, format, schema, required, rule: expression, message } = rule;
+fn compiled(rule: &ValidationRule, texts: &SchemaTexts) -> Result<Rule, RuleError> {
+    let wrong = |why: String| RuleError::Rule { name: rule.name.clone(), why };
+    let ValidationRule { name, key, format, schema, required, rule: expression, message } = rule;
     let about_key = format.is_some() || schema.is_some();
     match (key, required, expression) {
         (Some(key), None, None) if about_key && message.is_none() => {
-            let schema = schema.as_ref().map(|schema| compiled_schema(schema, number, texts)).transpose()?;
+            let schema = schema.as_ref().map(|schema| compiled_schema(schema, name, texts)).transpose()?;
             Ok(Rule::Value { key: key.clone(), format: *format, schema: schema.map(Box::new) })
         }
         (None, Some(keys), None) if !about_key && message.is_none() && !keys.is_empty() => {
@@ -106,7 +106,7 @@ fn compiled(rule: &ValidationRule, number: usize, texts: &SchemaTexts) -> Result
                 return Err(wrong(format!("has a message of more than {MAX_MESSAGE_BYTES} bytes; shorten it")));
             }
             let expression = Expression::compile(source).map_err(|why| wrong(format!("can't be used: {why}")))?;
-            Ok(Rule::Expression { number, expression, message: message.clone() })
+            Ok(Rule::Expression { name: name.clone(), expression, message: message.clone() })
         }
         (Some(_), None, None) if !about_key => Err(wrong("has a key, but neither format nor schema; add one".into())),
         (None, None, None) => Err(wrong("is empty; give it key, required or rule".to_owned())),
@@ -117,18 +117,23 @@ fn compiled(rule: &ValidationRule, number: usize, texts: &SchemaTexts) -> Result
     }
 }
 
-fn compiled_schema(source: &SchemaSource, number: usize, texts: &SchemaTexts) -> Result<Schema, RuleError> {
-    let wrong = |why: String| RuleError::Rule { number, why };
+fn compiled_schema(source: &SchemaSource, name: &str, texts: &SchemaTexts) -> Result<Schema, RuleError> {
+    let name = || name.to_owned();
+    let wrong = |why: String| RuleError::Rule { name: name(), why };
     match (&source.inline, &source.config_map_key_ref) {
         (Some(inline), None) => {
             Schema::compile(inline.clone()).map_err(|why| wrong(format!("has a schema that can't be used: {why}")))
         }
         (None, Some(reference)) => {
             let reference = || reference.clone();
-            let unknown = || RuleError::Unknown { number, reference: reference() };
+            let unknown = || RuleError::Unknown { name: name(), reference: reference() };
             let text = texts.get(&reference()).ok_or_else(unknown)?;
             let schema = format::schema_text(text).ok_or_else(|| "it is neither JSON nor YAML".to_owned());
-            schema.and_then(Schema::compile).map_err(|why| RuleError::Schema { number, reference: reference(), why })
+            schema.and_then(Schema::compile).map_err(|why| RuleError::Schema {
+                name: name(),
+                reference: reference(),
+                why,
+            })
         }
         _ => Err(wrong("must have its schema either inline or in a ConfigMap (configMapKeyRef)".to_owned())),
     }
@@ -163,14 +168,14 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         for rule in rules {
-            let Rule::Expression { number, expression, message } = rule else { continue };
+            let Rule::Expression { name, expression, message } = rule else { continue };
             let parsed = self.parsed.iter().filter_map(|(key, (_, parsed))| Some((*key, &parsed.as_ref()?.0)));
             let why = match expression.evaluate(self.dictionary, parsed)? {
                 Ok(true) => continue,
                 Ok(false) => String::new(),
                 Err(why) => format!(" ({why})"),
             };
-            let rule = message.clone().unwrap_or_else(|| format!("rule {number} of spec.validation is not true"));
+            let rule = message.clone().unwrap_or_else(|| format!("rule {name} of spec.validation is not true"));
             self.found(Finding::of_all(format!("{}{why}", clip(&rule, 150))));
         }
         Ok(())

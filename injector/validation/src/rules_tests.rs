@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn rules(all: Value) -> Vec<ValidationRule> {
+/// Each rule gets a name.
+fn rules(mut all: Value) -> Vec<ValidationRule> {
+    for (rule, number) in all.as_array_mut().unwrap().iter_mut().zip(1..) {
+        rule["name"] = json!(format!("r{number}"));
+    }
     serde_json::from_value(all).unwrap()
 }
 
@@ -46,10 +50,10 @@ fn a_version_is_judged_by_all_rules() {
          key lives: must be a decimal number without fraction (int)"
     );
     assert_eq!(game("{\"name\": \"x\", \"level\": 1}", "10"), "lives must be at most 9");
-    assert_eq!(game("{\"name\": \"x\", \"level\": 5}", "3"), "rule 6 of spec.validation is not true");
+    assert_eq!(game("{\"name\": \"x\", \"level\": 5}", "3"), "rule r6 of spec.validation is not true");
     assert_eq!(
         game("{\"name\": \"x\"}", "3"),
-        "rule 6 of spec.validation is not true (a key that it reads is missing)"
+        "rule r6 of spec.validation is not true (a key that it reads is missing)"
     );
     assert_eq!(
         said(&rules, &[("other.json", "{")]),
@@ -79,20 +83,23 @@ fn keys_are_meant_by_name_or_by_pattern() {
 #[test]
 fn a_rule_that_can_not_be_used_is_named() {
     for (all, message) in [
-        (json!([{"required": ["a"]}, {}]), "rule 2 is empty; give it key, required or rule"),
-        (json!([{"key": "a"}]), "rule 1 has a key, but neither format nor schema; add one"),
-        (json!([{"key": "a", "format": "int", "rule": "true"}]), "rule 1 has fields that do not go together; give it "),
-        (json!([{"required": ["a"], "message": "m"}]), "rule 1 has fields that do not go together; give it "),
-        (json!([{"rule": "data.a =="}]), "rule 1 can't be used: it is not CEL: line 1, column 10: "),
-        (json!([{"rule": "true", "message": "m".repeat(257)}]), "rule 1 has a message of more than 256 bytes"),
-        (json!([{"key": "a", "schema": {}}]), "rule 1 must have its schema either inline or in a ConfigMap"),
+        (json!([{"required": ["a"]}, {}]), "rule r2 is empty; give it key, required or rule"),
+        (json!([{"key": "a"}]), "rule r1 has a key, but neither format nor schema; add one"),
+        (
+            json!([{"key": "a", "format": "int", "rule": "true"}]),
+            "rule r1 has fields that do not go together; give it ",
+        ),
+        (json!([{"required": ["a"], "message": "m"}]), "rule r1 has fields that do not go together; give it "),
+        (json!([{"rule": "data.a =="}]), "rule r1 can't be used: it is not CEL: line 1, column 10: "),
+        (json!([{"rule": "true", "message": "m".repeat(257)}]), "rule r1 has a message of more than 256 bytes"),
+        (json!([{"key": "a", "schema": {}}]), "rule r1 must have its schema either inline or in a ConfigMap"),
         (
             json!([{"key": "a", "schema": {"inline": {"type": "strin"}}}]),
-            "rule 1 has a schema that can't be used: at /type: ",
+            "rule r1 has a schema that can't be used: at /type: ",
         ),
         (
             json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}]),
-            "rule 1: its schema, key k of ConfigMap s, is not known",
+            "rule r1: its schema, key k of ConfigMap s, is not known",
         ),
         (json!(vec![json!({"required": ["a"]}); 33]), "there are 33 rules, and 32 are allowed; use fewer"),
         (
@@ -133,7 +140,7 @@ fn schemas_of_config_maps_are_json_or_yaml_and_count_for_the_hash() {
     assert_eq!(json.hash().len(), 24);
     assert_eq!(
         with("{").unwrap_err().detailed(),
-        "rule 1: key k of ConfigMap s can't be used as a schema: it is neither JSON nor YAML"
+        "rule r1: key k of ConfigMap s can't be used as a schema: it is neither JSON nor YAML"
     );
     let quoting = with("type: CANARY").unwrap_err();
     assert!(quoting.detailed().contains("CANARY") && !quoting.to_string().contains("CANARY"), "{quoting}");

@@ -1,4 +1,4 @@
-//! `bench activation`: from `spec.current` to the application's signal handler, and from a ConfigMap to a sealed version, through
+//! `bench activation`: from `spec.version` to the application's signal handler, and from a ConfigMap to a sealed version, through
 //! a real API server, beside the raw watch events of the same server in the same run.
 
 use std::process::Command;
@@ -63,7 +63,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let replica = installation.replica(&options_of).await?;
     let space = installation.enabled("bench").await?;
 
-    let spec = json!({"current": version(0), "rollout": at_once()});
+    let spec = json!({"version": version(0), "rollout": at_once()});
     let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": CONFIG}, "spec": spec});
     space.create_object::<VersionedConfig>(object).await?;
     for number in 0..2 {
@@ -81,7 +81,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         tokio::time::sleep(PAUSE).await;
         reports.drain();
         let requested = version((number + 1) % 2);
-        let patch = json!({"spec": {"current": requested}});
+        let patch = json!({"spec": {"version": requested}});
         let began = Monotonic::now();
         api.patch(CONFIG, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         let seen = next(&mut watched, |seen| seen.requested.as_ref() == Some(&requested)).await?;
@@ -92,7 +92,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         handled.push(entered.since(began).as_secs_f64() * 1e3);
     }
 
-    let count = options.count.min(100);
+    // A config holds 50.
+    let count = options.count.min(40);
     progress(&format!("new versions: {count}"));
     let (mut sealed, mut created) = (Vec::new(), Vec::new());
     for number in 0..count {
@@ -112,8 +113,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         cluster.version()
     ));
     let raw = Samples::new(raw);
-    rows(&mut report, "spec.current to status.current", &Samples::new(decided), &raw, None);
-    rows(&mut report, "spec.current to handler", &Samples::new(handled), &raw, Some(ALLOWED_MS));
+    rows(&mut report, "spec.version to status.currentVersion", &Samples::new(decided), &raw, None);
+    rows(&mut report, "spec.version to handler", &Samples::new(handled), &raw, Some(ALLOWED_MS));
     rows(&mut report, "ConfigMap created to version sealed", &Samples::new(sealed), &Samples::new(created), None);
     report.print(options.json)
 }
@@ -196,11 +197,11 @@ pub(crate) async fn watch(api: Api<VersionedConfig>, versions: usize) -> Result<
                 let at = Monotonic::now();
                 if let WatchEvent::Modified(config) = event {
                     since = config.resource_version().unwrap_or(since);
-                    let current = config.status.as_ref().and_then(|status| status.current.clone());
+                    let current = config.status.as_ref().and_then(|status| status.current_version.clone());
                     let versions = config.status.iter().flat_map(|status| &status.versions);
                     let sealed = versions.map(|version| version.version.clone()).collect();
                     let rests = config.status.is_some_and(|status| status.rollout.stage.is_none());
-                    if sender.send(Seen { at, requested: config.spec.current, current, sealed, rests }).is_err() {
+                    if sender.send(Seen { at, requested: config.spec.version, current, sealed, rests }).is_err() {
                         return Ok::<_, anyhow::Error>(());
                     }
                 }

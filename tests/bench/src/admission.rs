@@ -123,7 +123,7 @@ async fn prepare(space: &Space) -> Result<()> {
         space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": data()})).await?;
     }
     let configs = space.api::<VersionedConfig>();
-    let current = async || configs.get("shop").await.ok()?.status?.current;
+    let current = async || configs.get("shop").await.ok()?.status?.current_version;
     eventually(PATIENCE, "the version is current", current).await?;
     Ok(())
 }

@@ -61,7 +61,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let mut replica = installation.replica(&replica_options).await?;
     let enabled = installation.enabled("crowd").await?;
     bind(&enabled, "nudge-secrets").await?;
-    let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1"}});
+    let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1"}});
     enabled.create_object::<VersionedConfig>(config).await?;
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": "1"});
     let version =

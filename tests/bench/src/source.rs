@@ -33,12 +33,12 @@ const LIVING: &str = "living";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How many changes for each debounce
+    /// How many changes for each debounceSeconds
     #[arg(long, default_value_t = 100)]
     count: usize,
-    /// What `spec.debounce` of the source is, one after another
-    #[arg(long, value_delimiter = ',', default_value = "2s,100ms,0s")]
-    debounce: Vec<String>,
+    /// What `spec.debounceSeconds` of the source is, one after another
+    #[arg(long, value_delimiter = ',', default_value = "2,0")]
+    debounce: Vec<u32>,
     /// The agent's program, instead of building its release
     #[arg(long)]
     agent: Option<PathBuf>,
@@ -77,9 +77,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
          client that does nothing else",
         cluster.version()
     ));
-    for debounce in &options.debounce {
-        progress(&format!("changes with a debounce of {debounce}: {}", options.count));
-        let spec = json!({"spec": {"debounce": debounce}});
+    for &debounce in &options.debounce {
+        progress(&format!("changes with a debounce of {debounce} s: {}", options.count));
+        let spec = json!({"spec": {"debounceSeconds": debounce}});
         space.api::<ConfigSource>().patch(CONFIG, &PatchParams::default(), &Patch::Merge(&spec)).await?;
         let mut times = Times::default();
         for number in 0..options.count {
@@ -109,14 +109,14 @@ async fn prepare(space: &Space) -> Result<()> {
     space.create_object::<VersionedConfig>(config).await?;
     may_read(space, "configmaps", LIVING).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": LIVING}, "data": data("first")})).await?;
-    let spec = json!({"from": {"configMap": {"name": LIVING}}, "minInterval": "0s"});
+    let spec = json!({"from": {"configMap": {"name": LIVING}}, "minPeriodSeconds": 0});
     let source =
         json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": CONFIG}, "spec": spec});
     space.create_object::<ConfigSource>(source).await?;
     let configs = space.api::<VersionedConfig>();
     let current = async || {
         let config = configs.get(CONFIG).await.ok()?;
-        (config.spec.current.is_some() && config.spec.current == config.status?.current).then_some(())
+        (config.spec.version.is_some() && config.spec.version == config.status?.current_version).then_some(())
     };
     eventually(PATIENCE, "the first version is current", current).await
 }
@@ -195,9 +195,9 @@ impl Way {
 }
 
 impl Times {
-    fn show(self, debounce: &str, report: &mut Report) {
+    fn show(self, debounce: u32, report: &mut Report) {
         let raw = Samples::new(self.raw);
-        let what = |end: &str| format!("debounce {debounce}: ConfigMap changed to {end}");
+        let what = |end: &str| format!("debounce {debounce} s: ConfigMap changed to {end}");
         rows(report, &what("version sealed"), &Samples::new(self.sealed), &raw, None);
         rows(report, &what("handler"), &Samples::new(self.handled), &raw, None);
     }

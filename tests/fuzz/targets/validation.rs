@@ -28,8 +28,9 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
         return Corpus::Reject;
     }
     let schema = schema.map(|inline| SchemaSource { inline: Some(inline), ..SchemaSource::default() });
-    let about = ValidationRule { key: Some("k".to_owned()), format: Some(format), schema, ..ValidationRule::default() };
-    let cel = ValidationRule { rule: Some(expression.to_owned()), ..ValidationRule::default() };
+    let named = |name: &str| ValidationRule { name: name.to_owned(), ..ValidationRule::default() };
+    let about = ValidationRule { key: Some("k".to_owned()), format: Some(format), schema, ..named("value") };
+    let cel = ValidationRule { rule: Some(expression.to_owned()), ..named("all") };
     let with = [value, CANARY.as_bytes(), value].concat();
     for rules in [vec![about.clone()], vec![cel.clone()], vec![about, cel]] {
         let began = Instant::now();

@@ -24,11 +24,11 @@ pub fn assigned<'a>(
     workload: &str,
     labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
-    let (rollout, number) = (&status.rollout, u64::from(pod_number(config_uid, pod_uid)));
-    let own = rollout.workloads.iter().find(|own| own.workload == workload);
-    let selected = rollout.selectors.iter().any(|one| {
+    let (internal, number) = (&status.internal, u64::from(pod_number(config_uid, pod_uid)));
+    let own = internal.workloads.iter().find(|own| own.workload == workload);
+    let selected = internal.selectors.iter().any(|one| {
         number < one.threshold && one.selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
     });
-    let below = selected || number < own.map_or(rollout.threshold, |own| own.threshold);
-    status.target.as_deref().filter(|_| below).or(status.current.as_deref())
+    let below = selected || number < own.map_or(internal.threshold, |own| own.threshold);
+    status.target_version.as_deref().filter(|_| below).or(status.current_version.as_deref())
 }

@@ -16,6 +16,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
@@ -335,6 +336,12 @@ impl<'a> Installation<'a> {
 /// `spec.rollout` of a config whose pods are all moved at once, and watched for no longer than it takes.
 pub fn at_once() -> serde_json::Value {
     json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0})
+}
+
+/// `spec.rollout.override` that assigns this version to all pods at once, for the next three hours.
+pub fn overridden(version: &str, reason: &str) -> Value {
+    let end = Timestamp::from_second(Timestamp::now().as_second() + 3 * 3600).unwrap_or(Timestamp::MAX);
+    json!({"version": version, "reason": reason, "untilTime": end.to_string()})
 }
 
 /// The webhooks of a manifest, answered at `address` on this machine instead of behind a Service.

@@ -100,5 +100,15 @@ async fn settle(fleet: &mut Fleet, round: u64) -> Result<()> {
     }
     fleet.recorder.note(What::Settled);
     eprintln!("round {round}: settled after {:?}", began.elapsed());
+    for config in CONFIGS {
+        let (user, surplus) = (fleet.user.clone(), fleet.surplus(config));
+        fleet.users.spawn(async move {
+            for version in surplus {
+                user.deletes(config, &version).await;
+            }
+            Ok(())
+        });
+    }
+    fleet.users_are_done().await?;
     fleet.look_for_secrets().await
 }

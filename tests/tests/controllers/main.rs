@@ -4,4 +4,5 @@
 mod kubelet;
 mod restarts;
 mod rollouts;
+mod statuses;
 mod versions;

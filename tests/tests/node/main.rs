@@ -32,8 +32,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded,
-    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, refresh, removal, restarts,
-    rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, removal, restarts, rollback,
+    rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
 
@@ -68,7 +68,6 @@ const BESIDE: &[Scenario] = &[
     ("users", |suite| Box::pin(users::run(suite))),
     ("checks", |suite| Box::pin(checks::run(suite))),
     ("deleted", |suite| Box::pin(deleted::run(suite))),
-    ("refresh", |suite| Box::pin(refresh::run(suite))),
     ("quick_start", |suite| Box::pin(quick_start::run(suite))),
     ("webhooks", |suite| Box::pin(webhooks::run(suite))),
     ("secrets", |suite| Box::pin(secrets::run(suite))),

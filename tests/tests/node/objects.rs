@@ -25,10 +25,10 @@ fn version_of(config: &str, version: &str) -> Value {
     json!({"name": format!("{config}-{version}"), "labels": {"nudge.dev/config": config, "nudge.dev/version": version}})
 }
 
-fn versioned(name: &str, current: &str, rollout: &Value) -> Value {
+fn versioned(name: &str, version: &str, rollout: &Value) -> Value {
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-        "spec": {"current": current, "rollout": rollout},
+        "spec": {"version": version, "rollout": rollout},
     })
 }
 

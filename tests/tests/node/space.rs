@@ -110,7 +110,7 @@ impl<'a> Home<'a> {
 
     /// Makes a version current: returns as soon as the API server has it.
     pub(crate) async fn activate(&self, config: &str, version: &str) -> Result<()> {
-        self.patch_config(config, &json!({"current": version})).await
+        self.patch_config(config, &json!({"version": version})).await
     }
 
     async fn patch_config(&self, config: &str, spec: &Value) -> Result<()> {
@@ -126,8 +126,8 @@ impl<'a> Home<'a> {
             let config = configs.get(config).await.ok()?;
             let (generation, status) = (config.metadata.generation, config.status?);
             let seen = status.observed_generation == generation;
-            (seen && status.current.as_deref() == Some(version) && status.phase == nudge_api::Phase::Current)
-                .then_some(())
+            let current = status.current_version.as_deref() == Some(version);
+            (seen && current && status.state() == nudge_api::ConfigState::Current).then_some(())
         })
         .await
     }

@@ -113,7 +113,7 @@ fn anchors_are_those_of_the_web() {
         ("What it is, and what it is not", "what-it-is-and-what-it-is-not"),
         ("`ETag`s are HMACs under the token", "etags-are-hmacs-under-the-token"),
         ("[python](python/app.py)", "python"),
-        ("Agent and config-restarts", "agent-and-config-restarts"),
+        ("What kubectl-nudge does", "what-kubectl-nudge-does"),
         ("The namespace nudge_system", "the-namespace-nudge_system"),
     ];
     for (heading, expected) in cases {

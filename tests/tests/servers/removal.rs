@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "zero"}})).await?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
     for version in ["1", "2"] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
@@ -31,7 +31,8 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
     let api = space.api::<VersionedConfig>();
     eventually(SOON, "2 is current and published", async || {
         let status = api.get("shop").await.ok()?.status?;
-        (status.current.as_deref() == Some("2") && status.published.as_deref() == Some("2")).then_some(())
+        let both = [status.current_version, status.published_version];
+        both.iter().all(|version| version.as_deref() == Some("2")).then_some(())
     })
     .await?;
     Ok(space)

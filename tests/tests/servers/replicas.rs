@@ -31,20 +31,20 @@ async fn create_versions(space: &Space, count: usize) -> Result<()> {
 /// A namespace with a config at version 1, and so many versions.
 async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Space> {
     let space = installation.enabled("replicas").await?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": at_once()}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
     create_versions(&space, count).await?;
     let api = space.api::<VersionedConfig>();
     eventually(LONG, "all versions are sealed and 1 is current", async || {
         let status = api.get("shop").await.ok()?.status?;
-        (status.versions.len() == count && status.current.as_deref() == Some("1")).then_some(())
+        (status.versions.len() == count && status.current_version.as_deref() == Some("1")).then_some(())
     })
     .await?;
     Ok(space)
 }
 
 async fn activate(space: &Space, number: usize) -> Result<()> {
-    let patch = json!({"spec": {"current": number.to_string()}});
+    let patch = json!({"spec": {"version": number.to_string()}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
@@ -54,7 +54,7 @@ async fn proven(space: &Space, number: usize) -> Result<()> {
     let api = space.api::<VersionedConfig>();
     eventually(LONG, &format!("{number} is current"), async || {
         let status = api.get("shop").await.ok()?.status?;
-        (status.current.as_deref() == Some(&*number.to_string())).then_some(())
+        (status.current_version.as_deref() == Some(&*number.to_string())).then_some(())
     })
     .await
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod as PodObject, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, RolloutAnalysis, VersionedConfig};
+use nudge_api::{ConfigSource, RolloutAnalysis, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_tests::cluster::analysis::may_send;
 use nudge_tests::cluster::installation::{
     ACCOUNT, ANALYSIS_ACCOUNT, CERTS_ACCOUNT, HUB_ACCOUNT, NAMESPACE, SOURCES_ACCOUNT, agent_token, bind, deploy,
@@ -123,7 +123,7 @@ async fn switch(space: &Space, name: &str) -> Result<()> {
 }
 
 async fn wants(space: &Space, config: &str, name: &str) -> Result<()> {
-    let patch = Patch::Merge(json!({"spec": {"current": name}}));
+    let patch = Patch::Merge(json!({"spec": {"version": name}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await.map(drop)?;
     Ok(())
 }
@@ -132,9 +132,10 @@ async fn is_current(space: &Space, config: &str, version: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let current = async || {
         let status = configs.get(config).await.ok()?.status?;
-        let held = if config == "vault" { &status.published_secret } else { &status.published };
+        let held = if config == "vault" { &status.published_secret_version } else { &status.published_version };
         let published = held.as_deref() == Some(version);
-        (published && status.current.as_deref() == Some(version) && status.rollout.stage.is_none()).then_some(())
+        let proven = status.current_version.as_deref() == Some(version);
+        (published && proven && status.rollout.stage.is_none()).then_some(())
     };
     let waited = eventually(SOON, &format!("{version} of {config} is current"), current).await;
     match waited {
@@ -157,14 +158,7 @@ async fn workloads(space: &Space) -> Result<()> {
     let mut set = spec("db");
     (set["serviceName"], set["replicas"]) = ("db".into(), 0.into());
     space.create_object::<StatefulSet>(json!({"metadata": {"name": "db"}, "spec": set})).await?;
-    space.create_object::<DaemonSet>(json!({"metadata": {"name": "log"}, "spec": spec("log")})).await?;
-    let mut pod = template("refreshed");
-    pod["metadata"]["name"] = "refreshed".into();
-    pod["metadata"]["annotations"] = json!({"nudge.dev/refresh": "true"});
-    pod["spec"]["containers"] =
-        json!([{"name": "app", "image": "test", "volumeMounts": [{"name": "shop", "mountPath": "/shop"}]}]);
-    pod["spec"]["volumes"] = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
-    space.create_object::<PodObject>(pod).await.map(drop)
+    space.create_object::<DaemonSet>(json!({"metadata": {"name": "log"}, "spec": spec("log")})).await.map(drop)
 }
 
 /// A pod that has opted in and has no agent, of a controller that would make another.
@@ -193,7 +187,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
     for name in ["shop", "vault"] {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-            "spec": {"historyLimit": 1, "rollout": rollout, "publish": [if name == "vault" { "Secret" } else { "ConfigMap" }]},
+            "spec": {"historyLimit": 1, "rollout": rollout, "objects": [if name == "vault" { "Secret" } else { "ConfigMap" }]},
         }))?;
         let made = async || space.api().create(&PostParams::default(), &config).await.ok().map(drop);
         eventually(SOON, "the API server trusts the webhooks", made).await?;
@@ -234,6 +228,8 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
     eventually(SOON, "the lost pod is evicted", async || pods.get("lost").await.err().map(drop)).await?;
     node_away(space, &pods).await?;
 
+    statuses(space).await?;
+
     // Injection.
     let mut opted_in = template("opted-in");
     (opted_in["metadata"]["name"], opted_in["metadata"]["labels"]["nudge.dev/inject"]) = ("new".into(), "true".into());
@@ -254,6 +250,23 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
     let deleted = async || configs.delete("shop", &DeleteParams::default()).await.ok().map(drop);
     eventually(SOON, "the config may be deleted", deleted).await?;
     eventually(SOON, "its versions are deleted", async || maps.get("shop-4").await.err().map(drop)).await
+}
+
+/// A policy and an approval, whose statuses are written.
+async fn statuses(space: &Space) -> Result<()> {
+    let policies: Api<RolloutPolicy> = Api::all(space.client.clone());
+    let policy = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "nowhere"},
+        "spec": {"namespaceSelector": {"matchLabels": {"team": "nobody"}}},
+    });
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+    let digest = format!("sha256:{}", "0".repeat(48));
+    let spec = json!({"configName": "shop", "version": "4", "digest": digest, "decision": "Approve", "reason": "r", "approver": ""});
+    space.create_object::<VersionApproval>(json!({"metadata": {"name": "approval"}, "spec": spec})).await?;
+    let noted = async || policies.get("nowhere").await.ok()?.status.map(drop);
+    eventually(SOON, "the policy has a status", noted).await?;
+    let noted = |approval: &VersionApproval| approval.status.is_some();
+    space.object_until(SOON, "approval", "it has a status", noted).await.map(drop)
 }
 
 /// A pod is not Ready any more during a rollout, so its node is looked at.
@@ -338,7 +351,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         may_read(&space, resource, &live).await?;
         let object = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
-            "spec": {"from": {kind: {"name": live}}, "debounce": "0s", "minInterval": "0s"}
+            "spec": {"from": {kind: {"name": live}}, "debounceSeconds": 0, "minPeriodSeconds": 0}
         });
         space.create_object::<ConfigSource>(object).await?;
     }
@@ -348,7 +361,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         let configs = space.api::<VersionedConfig>();
         let current = async || {
             let config = configs.get(name).await.ok()?;
-            config.spec.current.is_some_and(|version| version.starts_with("src-")).then_some(())
+            config.spec.version.is_some_and(|version| version.starts_with("src-")).then_some(())
         };
         let waited = eventually(SOON, "a version is asked for", current).await;
         waited.with_context(|| format!("its log:\n{}", sources.log()))?;
@@ -385,16 +398,15 @@ async fn so_it_is_with_the_rights_of_analysis() -> Result<()> {
     may_send(&space, "metrics").await?;
     // What the role control writes.
     let prometheus =
-        json!({"address": "http://127.0.0.1:1", "query": "up{pod=~\"{{pods}}\"}", "authRef": {"name": "metrics"}});
-    let analysis = json!([{"name": "errors", "max": "1", "interval": "5s", "prometheus": prometheus}]);
+        json!({"address": "http://127.0.0.1:1", "query": "up{pod=~\"{{pods}}\"}", "secretRef": {"name": "metrics"}});
+    let analysis = json!([{"name": "errors", "max": "1", "periodSeconds": 5, "prometheus": prometheus}]);
     let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": {"analysis": analysis}}});
     space.create_object::<VersionedConfig>(config).await?;
-    let status =
-        json!({"status": {"current": "1", "target": "2", "phase": "Progressing", "rollout": {"stage": "Moving"}}});
+    let status = json!({"status": {"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": "Moving"}}});
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(status)).await?;
     let wanted = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop"},
-        "spec": {"target": "2", "generation": 1, "round": "a", "pods": ["web"], "control": []}
+        "apiVersion": "internal.nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop"},
+        "spec": {"targetVersion": "2", "generation": 1, "round": "a", "pods": ["web"], "control": []}
     });
     space.create_object::<RolloutAnalysis>(wanted).await?;
     let analysis = installation.analysis(&ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"])).await?;

@@ -31,7 +31,7 @@ fn example(version: &str) -> Result<Value> {
 }
 
 fn config(name: &str, current: &str) -> Value {
-    json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {"current": current, "rollout": at_once()}})
+    json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {"version": current, "rollout": at_once()}})
 }
 
 /// A manifest of these objects.
@@ -107,7 +107,7 @@ async fn both_orders_of_applying_end_the_same_and_a_dry_run_passes() -> Result<(
         let api = space.api::<VersionedConfig>();
         eventually(SOON, "1 is current", async || {
             let status = api.get(name).await.ok()?.status?;
-            (status.current.as_deref() == Some("1")
+            (status.current_version.as_deref() == Some("1")
                 && status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
             .then_some(())
         })
@@ -142,7 +142,7 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
     let mut pod = pod(&space, replica, "web", "shop").await?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1").await?;
-    let patch = json!({"spec": {"current": "2"}});
+    let patch = json!({"spec": {"version": "2"}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     // At every moment all three parts are of one version.
     let switched = async || {

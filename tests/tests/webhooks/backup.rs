@@ -15,7 +15,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{
-    ConfigSource, Phase, RolloutStage, VersionState, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
+    ConfigSource, ConfigState, RolloutStage, VersionState, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
 };
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{at_once, bind, create_part};
@@ -71,7 +71,7 @@ impl Shop {
     async fn new(installation: &Installation<'_>, purpose: &str, rollout: &Value) -> Result<Self> {
         let space = installation.enabled(purpose).await?;
         space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
-        let spec = json!({"current": "1", "rollout": rollout});
+        let spec = json!({"version": "1", "rollout": rollout});
         let create = async || {
             let config = json!({"metadata": {"name": "shop"}, "spec": spec});
             space.create_object::<VersionedConfig>(config).await.ok().map(drop)
@@ -79,7 +79,7 @@ impl Shop {
         eventually(LONG, "the webhooks are at work", create).await?;
         let shop = Self { space, pods: Vec::new() };
         shop.make("1").await?;
-        shop.until("version 1 is current", |status| status.current.as_deref() == Some("1")).await?;
+        shop.until("version 1 is current", |status| status.current_version.as_deref() == Some("1")).await?;
         Ok(shop)
     }
 
@@ -135,7 +135,7 @@ impl Shop {
 
     /// The version that the status assigns to each pod.
     fn assigned(&self, status: &VersionedConfigStatus) -> Vec<Option<String>> {
-        let identity = status.identity.clone().unwrap_or_default();
+        let identity = status.internal.identity.clone().unwrap_or_default();
         let uuid = [&identity[..8], &identity[8..12], &identity[12..16], &identity[16..20], &identity[20..]].join("-");
         let of = |uid: &str| assigned(status, &uuid, uid, "", &BTreeMap::new()).map(str::to_owned);
         self.pods.iter().map(|(uid, _)| of(uid)).collect()
@@ -156,7 +156,7 @@ fn age_key(folder: &Path) -> Result<(String, String)> {
 async fn export(cluster: &Cluster, more: &[&str]) -> Result<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("nudge.yaml");
-    let arguments = [&["export", "-A", "-o", file.to_str().context("a path")?][..], more].concat();
+    let arguments = [&["export", "-A", "-f", file.to_str().context("a path")?][..], more].concat();
     ends(cluster, 0, &arguments).await?;
     Ok((folder, file))
 }
@@ -197,13 +197,12 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         calm.populate(addresses.1, 1).await?;
         bind(&calm.space, "nudge-secrets").await?;
         calm.make_with_secret("2", SECRET).await?;
-        calm.set(json!({"current": "2"})).await?;
-        calm.until("2 is current", |status| status.phase == Phase::Current && status.current.as_deref() == Some("2"))
-            .await?;
+        calm.set(json!({"version": "2"})).await?;
+        calm.until("2 is current", at_two).await?;
         moving = Shop::new(&installation, "moving", &in_steps()).await?;
         moving.populate(addresses.1, 3).await?;
         moving.make("2").await?;
-        moving.set(json!({"current": "2"})).await?;
+        moving.set(json!({"version": "2"})).await?;
         let status = moving.until("one pod runs 2", in_the_middle).await?;
         before = (calm.until("it is at rest", |_| true).await?, status);
         ensure!(moving.assigned(&before.1).iter().flatten().filter(|it| *it == "2").count() == 1);
@@ -217,7 +216,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
 
     cluster.empty_etcd(&kept(&[&calm.space, &moving.space])).await?;
     let file = file.to_str().context("a path")?;
-    let import = ["import", file, "--identity", &identity];
+    let import = ["import", "-f", file, "--identity", &identity];
     let key = ends(&cluster, 0, &[&import[..], &["--content-key"]].concat()).await?;
     ensure!(key.stdout.starts_with("the content key is restored"), "{key:?}");
     let installation = Installation::apply(&cluster).await?.context("kubectl")?;
@@ -243,12 +242,14 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     let after = (calm.until("it runs 2", runs("1/1")).await?, moving.until("it goes on", runs("3/3")).await?);
     for (shop, before, after) in [(&calm, &before.0, &after.0), (&moving, &before.1, &after.1)] {
         ensure!(shop.assigned(before) == shop.assigned(after), "{after:#?}");
-        ensure!(
-            (&before.identity, &before.current, &before.previous) == (&after.identity, &after.current, &after.previous)
-        );
-        ensure!((&before.target, before.rollout.stage) == (&after.target, after.rollout.stage), "{after:#?}");
-        let thresholds = |status: &VersionedConfigStatus| (status.rollout.threshold, status.rollout.workloads.clone());
-        ensure!(thresholds(before) == thresholds(after) && before.rollout.revision == after.rollout.revision);
+        ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
+        ensure!(before.current_version == after.current_version, "{after:#?}");
+        ensure!(before.previous_version == after.previous_version, "{after:#?}");
+        ensure!(before.target_version == after.target_version, "{after:#?}");
+        ensure!(before.rollout.stage == after.rollout.stage, "{after:#?}");
+        let thresholds =
+            |status: &VersionedConfigStatus| (status.internal.threshold, status.internal.workloads.clone());
+        ensure!(thresholds(before) == thresholds(after) && before.internal.revision == after.internal.revision);
     }
     ensure!((calm.notified(), moving.notified()) == notified, "{:?} {:?}", calm.notified(), moving.notified());
     let states = |status: &VersionedConfigStatus| {
@@ -259,9 +260,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
 
     // The rollout goes on where it was: each pod is notified of 2 once.
     moving.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
-    moving
-        .until("2 is current", |status| status.phase == Phase::Current && status.current.as_deref() == Some("2"))
-        .await?;
+    moving.until("2 is current", at_two).await?;
     let once = async || moving.notified().iter().all(|all| *all == ["2"]).then_some(());
     eventually(LONG, "each pod was notified once", once)
         .await
@@ -270,7 +269,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     // What moved on is not overwritten; what is as it was is there already.
     let refused = ends(&cluster, 1, &import).await?;
     let differs = format!(
-        "VersionedConfig {}/shop exists and differs: spec; status.current: 1 in the export, 2 in",
+        "VersionedConfig {}/shop exists and differs: spec; status.currentVersion: 1 in the export, 2 in",
         moving.space.name
     );
     ensure!(refused.stdout.contains(&differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
@@ -310,7 +309,7 @@ async fn lose(space: &Space) -> Result<()> {
 }
 
 fn at_two(status: &VersionedConfigStatus) -> bool {
-    status.phase == Phase::Current && status.current.as_deref() == Some("2")
+    status.state() == ConfigState::Current && status.current_version.as_deref() == Some("2")
 }
 
 #[tokio::test]
@@ -324,7 +323,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     let shop = Shop::new(installation, "secrets", &at_once()).await?;
     bind(&shop.space, "nudge-secrets").await?;
     shop.make_with_secret("2", SECRET).await?;
-    shop.set(json!({"current": "2"})).await?;
+    shop.set(json!({"version": "2"})).await?;
     let before = shop.until("2 is current", at_two).await?;
     let secret = shop.space.api::<Secret>().get("shop-2-2").await?;
 
@@ -334,12 +333,12 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     may(&shop.space, "bob", "nudge-restore").await?;
     let file = folder.path().join("names.yaml");
     let file = file.to_str().context("a path")?;
-    let exported = run_by(&alice, &["export", "-n", &shop.space.name, "-o", file]).await?;
+    let exported = run_by(&alice, &["export", "-n", &shop.space.name, "-f", file]).await?;
     ensure!(exported.code == Some(0) && exported.stderr.contains("left out: the values of Secrets"), "{exported:?}");
     let (key, recipient) = age_key(folder.path())?;
     let full = folder.path().join("full.yaml");
     let full = full.to_str().context("a path")?;
-    let all = ["export", "-n", &shop.space.name, "-o", full, "--secrets-to", &recipient, "--content-key"];
+    let all = ["export", "-n", &shop.space.name, "-f", full, "--secrets-to", &recipient, "--content-key"];
     ends(cluster, 0, &all).await?;
     for file in [file, full] {
         let text = std::fs::read_to_string(file)?;
@@ -350,7 +349,7 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     }
 
     lose(&shop.space).await?;
-    let waits = run_by(&bob, &["import", file]).await?;
+    let waits = run_by(&bob, &["import", "-f", file]).await?;
     ensure!(waits.code == Some(1) && waits.stderr.contains("configs that wait for Secrets: 1 of 1"), "{waits:?}");
     ensure!(waits.stderr.contains("misses its Secrets: shop-2-2"), "{waits:?}");
     let importing = |status: &VersionedConfigStatus| {
@@ -358,11 +357,11 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
     };
     shop.until("the status says so", importing).await?;
     // It is left alone, whatever its spec says.
-    shop.set(json!({"current": "1"})).await?;
+    shop.set(json!({"version": "1"})).await?;
     let generation = shop.space.api::<VersionedConfig>().get("shop").await?.metadata.generation;
     let seen = |status: &VersionedConfigStatus| status.observed_generation == generation;
     let status = shop.until("the controller has seen that", seen).await?;
-    ensure!(importing(&status) && status.versions.is_empty() && status.identity.is_none(), "{status:#?}");
+    ensure!(importing(&status) && status.versions.is_empty() && status.internal.identity.is_none(), "{status:#?}");
 
     // Somebody creates the Secret as it was, and the import goes on where it ended.
     let again = json!({
@@ -370,22 +369,23 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
         "immutable": true, "data": secret.data,
     });
     shop.space.create_object::<Secret>(again).await?;
-    let done = run_by(&bob, &["import", file]).await?;
+    let done = run_by(&bob, &["import", "-f", file]).await?;
     ensure!(done.code == Some(0), "{done:?}");
     let same = |status: &VersionedConfigStatus| at_two(status) && !importing(status);
     let after = shop.until("it is as it was", same).await?;
-    ensure!((&after.identity, after.rollout.revision) == (&before.identity, before.rollout.revision), "{after:#?}");
-    let twice = run_by(&bob, &["import", file]).await?;
+    let kept = |status: &VersionedConfigStatus| (status.internal.identity.clone(), status.internal.revision);
+    ensure!(kept(&after) == kept(&before), "{after:#?}");
+    let twice = run_by(&bob, &["import", "-f", file]).await?;
     ensure!(twice.code == Some(0) && twice.stderr.contains("is there already"), "{twice:?}");
 
     // With the Secrets all is restored at once, and the controller finds their seals good.
     lose(&shop.space).await?;
-    let restored = run_by(&bob, &["import", full, "--identity", &key]).await?;
+    let restored = run_by(&bob, &["import", "-f", full, "--identity", &key]).await?;
     ensure!(restored.code == Some(0), "{restored:?}");
     let after = shop.until("it is as it was", same).await?;
     ensure!(after.versions.iter().all(|version| version.state != VersionState::Broken), "{after:#?}");
     ensure!(shop.space.api::<Secret>().get("shop-2-2").await?.data == secret.data);
-    let known = ends(cluster, 0, &["import", full, "--identity", &key, "--content-key"]).await?;
+    let known = ends(cluster, 0, &["import", "-f", full, "--identity", &key, "--content-key"]).await?;
     ensure!(known.stdout == "the content key is there already\n", "{known:?}");
     Ok(())
 }
@@ -427,7 +427,7 @@ async fn killed(
     reached: impl AsyncFn(&VersionedConfig) -> bool,
 ) -> Result<VersionedConfig> {
     let mut command = Command::new(binary::kubectl_nudge()?);
-    command.args(["import", file, "--kubeconfig"]).arg(cluster.kubeconfig()).stderr(Stdio::null());
+    command.args(["import", "-f", file, "--kubeconfig"]).arg(cluster.kubeconfig()).stderr(Stdio::null());
     let mut import = Process::spawn("import", &mut command)?;
     loop {
         let asked = tokio::time::timeout(LONG, gate.accept()).await.context("it ended without that")??;
@@ -452,13 +452,13 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     let mut shop = Shop::new(installation, "killed", &in_steps()).await?;
     shop.populate(replica.hub, 3).await?;
     shop.make("2").await?;
-    shop.set(json!({"current": "2"})).await?;
+    shop.set(json!({"version": "2"})).await?;
     let before = shop.until("one pod runs 2", in_the_middle).await?;
     let notified = shop.notified();
     ensure!(notified.concat() == ["2"], "{notified:?}");
     let file = folder.path().join("nudge.yaml");
     let file = file.to_str().context("a path")?;
-    ends(cluster, 0, &["export", "-n", &shop.space.name, "-o", file]).await?;
+    ends(cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
     lose(&shop.space).await?;
 
     // When the first version is there and the second one is not, and when the status is written and the import has not ended.
@@ -466,15 +466,17 @@ async fn an_import_that_was_killed_is_finished_by_the_next_one_and_nobody_is_not
     let has = async |name: &str| maps.get_opt(name).await.is_ok_and(|found| found.is_some());
     let config = killed(cluster, &shop.space, &gate, file, async |_| has("shop-1").await).await?;
     ensure!(is_importing(&config) && !has("shop-2").await, "{config:#?}");
-    let written = async |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.identity.is_some());
+    let written =
+        async |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.internal.identity.is_some());
     let config = killed(cluster, &shop.space, &gate, file, written).await?;
     ensure!(is_importing(&config) && has("shop-2").await, "{config:#?}");
     drop(gate);
-    ends(cluster, 0, &["import", file]).await?;
+    ends(cluster, 0, &["import", "-f", file]).await?;
 
     let runs = |status: &VersionedConfigStatus| status.observed_generation.is_some() && in_the_middle(status);
     let after = shop.until("it goes on", runs).await?;
-    ensure!(shop.assigned(&before) == shop.assigned(&after) && before.identity == after.identity, "{after:#?}");
+    ensure!(shop.assigned(&before) == shop.assigned(&after), "{after:#?}");
+    ensure!(before.internal.identity == after.internal.identity, "{after:#?}");
     ensure!(shop.notified() == notified, "{:?}", shop.notified());
     let all = shop.space.api::<VersionedConfig>().list(&ListParams::default()).await?;
     ensure!(!all.items.is_empty() && !all.iter().any(is_importing), "{all:#?}");
@@ -488,14 +490,14 @@ async fn a_tampered_export_is_refused_and_names_the_object() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("nudge.yaml");
     let path = file.to_str().context("a path")?;
-    ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-o", path]).await?;
+    ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", path]).await?;
     lose(&shop.space).await?;
     let text = std::fs::read_to_string(&file)?;
     // The last one is in the version, whether or not the published ConfigMap has it already.
     let (before, after) = text.rsplit_once("number: \"1\"").with_context(|| text.clone())?;
     let tampered = format!("{before}number: \"9\"{after}");
     std::fs::write(&file, tampered)?;
-    let refused = ends(installation.cluster, 1, &["import", path]).await?.stderr;
+    let refused = ends(installation.cluster, 1, &["import", "-f", path]).await?.stderr;
     let names = "/shop-1 does not have the content that was sealed as part of version 1 of config";
     ensure!(refused.contains(&format!("ConfigMap {}{names}", shop.space.name)), "{refused}");
     ensure!(shop.space.api::<VersionedConfig>().get_opt("shop").await?.is_none(), "nothing was created");
@@ -532,10 +534,10 @@ async fn who_may_only_edit_can_neither_switch_nudge_off_nor_write_a_status() -> 
     admins.patch("shop", &params, &annotate(json!("now"))).await?;
     refused(configs.patch("shop", &params, &annotate(Value::Null)).await, import)?;
     // While it is being imported, too, only who may write a status writes one.
-    let status = Patch::Merge(json!({"status": {"current": "evil"}}));
+    let status = Patch::Merge(json!({"status": {"currentVersion": "evil"}}));
     refused(configs.patch_status("shop", &params, &status).await, "versionedconfigs/status")?;
     let stays = admins.get("shop").await?;
-    ensure!(stays.status.context("no status")?.current.as_deref() == Some("1"));
+    ensure!(stays.status.context("no status")?.current_version.as_deref() == Some("1"));
     Ok(())
 }
 
@@ -553,7 +555,7 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     cluster.back_up_etcd().await?;
     let made = async || shop.make("2").await.ok();
     eventually(LONG, "the API server has found etcd again", made).await?;
-    shop.set(json!({"current": "2"})).await?;
+    shop.set(json!({"version": "2"})).await?;
     shop.until("2 is current", at_two).await?;
     let (_folder, file) = export(&cluster, &[]).await?;
     replica.process.stop()?;
@@ -564,17 +566,17 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
 
     // A rollout is missing: the status says 1, and the pod has 2, which it keeps.
     let status = shop.until("the older status", |_| true).await?;
-    ensure!(status.current.as_deref() == Some("1") && status.version("2").is_none(), "{status:#?}");
+    ensure!(status.current_version.as_deref() == Some("1") && status.version("2").is_none(), "{status:#?}");
     let file = file.to_str().context("a path")?;
-    let refused = ends(&cluster, 1, &["import", file]).await?;
-    let differs = "exists and differs: spec; status.current: 2 in the export, 1 in the cluster; versions that are not \
+    let refused = ends(&cluster, 1, &["import", "-f", file]).await?;
+    let differs = "exists and differs: spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are not \
                    there, or are others: 2";
     ensure!(refused.stdout.contains(differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
     ensure!(shop.space.api::<ConfigMap>().get_opt("shop-2").await?.is_none());
     // Who asks for it gets the state of the export.
     let annotation = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": "over"}}}));
     shop.space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &annotation).await?;
-    ends(&cluster, 0, &["import", file]).await?;
+    ends(&cluster, 0, &["import", "-f", file]).await?;
     shop.until("2 is current again", |status| at_two(status) && status.pods.summary == "1/1").await?;
     ensure!(shop.notified() == [["2"]], "{:?}", shop.notified());
     Ok(())
@@ -594,25 +596,25 @@ async fn a_source_has_its_config_again_unless_somebody_else_held_it() -> Result<
     for held in [true, false] {
         let config = configs.get("shop").await?;
         ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
-        ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-o", file]).await?;
+        ends(installation.cluster, 0, &["export", "-n", &shop.space.name, "-f", file]).await?;
         lose(&shop.space).await?;
         sources.delete("shop", &DeleteParams::default()).await?;
-        ends(installation.cluster, 0, &["import", file]).await?;
+        ends(installation.cluster, 0, &["import", "-f", file]).await?;
         let config = configs.get("shop").await?;
         ensure!(holder(&config).is_some() == held, "{:#?}", config.metadata.managed_fields);
         ensure!(config.annotations().get("nudge.dev/importing").is_none() && sources.get_opt("shop").await?.is_some());
         // As `kubectl nudge source resume` does.
         ends(installation.cluster, 0, &["source", "resume", "shop", "-n", &shop.space.name]).await?;
-        shop.until("it is as it was", |status| status.phase == Phase::Current).await?;
+        shop.until("it is as it was", |status| status.state() == ConfigState::Current).await?;
     }
     Ok(())
 }
 
-/// The manager other than sources that set `spec.current`.
+/// The manager other than sources that set `spec.version`.
 fn holder(config: &VersionedConfig) -> Option<&str> {
     let entries = config.metadata.managed_fields.iter().flatten();
     let mut others = entries.filter(|entry| entry.manager.as_deref() != Some("nudge-sources"));
     let holds = others
-        .find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:current").is_some()));
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:version").is_some()));
     holds.and_then(|entry| entry.manager.as_deref())
 }

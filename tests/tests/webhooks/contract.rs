@@ -44,20 +44,20 @@ async fn version(space: &Space, config: &str, version: &str, lives: &str, secret
 async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
     space
         .create_object::<VersionedConfig>(
-            json!({"metadata": {"name": name}, "spec": {"current": current, "rollout": at_once()}}),
+            json!({"metadata": {"name": name}, "spec": {"version": current, "rollout": at_once()}}),
         )
         .await?;
     let api = space.api::<VersionedConfig>();
     let is_current = async || {
         let status = api.get(name).await.ok()?.status?;
-        (status.current.as_deref() == Some(current)).then_some(())
+        (status.current_version.as_deref() == Some(current)).then_some(())
     };
     eventually(SOON, "the version is current", is_current).await
 }
 
 /// Makes another version current.
 async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
-    let patch = Patch::Merge(json!({"spec": {"current": current}}));
+    let patch = Patch::Merge(json!({"spec": {"version": current}}));
     space.api::<VersionedConfig>().patch(config, &PatchParams::default(), &patch).await?;
     Ok(())
 }
@@ -67,7 +67,7 @@ async fn proven(space: &Space, config: &str, current: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     eventually(SOON, &format!("{current} is current"), async || {
         let status = configs.get(config).await.ok()?.status?;
-        (status.current.as_deref() == Some(current) && status.rollout.stage.is_none()).then_some(())
+        (status.current_version.as_deref() == Some(current) && status.rollout.stage.is_none()).then_some(())
     })
     .await
 }
@@ -91,7 +91,7 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
     } else {
         space
             .create_object::<VersionedConfig>(
-                json!({"metadata": {"name": "keys"}, "spec": {"current": "1", "rollout": at_once()}}),
+                json!({"metadata": {"name": "keys"}, "spec": {"version": "1", "rollout": at_once()}}),
             )
             .await?;
     }
@@ -100,7 +100,7 @@ async fn space(installation: &Installation<'_>, purpose: &str, secret_keys: bool
 
 /// A pod that opts in, on a port of its own: all pods of these tests have this machine's addresses.
 fn pod(name: &str, containers: &Value, annotations: &[(&str, &str)]) -> Result<Value> {
-    let mut all = json!({"nudge.dev/configs": "shop,keys", "nudge.dev/port": ports::free()?.to_string()});
+    let mut all = json!({"nudge.dev/configs": "shop,keys", "nudge.dev/agent-port": ports::free()?.to_string()});
     for (annotation, value) in annotations {
         all[format!("nudge.dev/{annotation}")] = json!(value);
     }

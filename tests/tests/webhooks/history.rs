@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use nudge_api::{Phase, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
-use nudge_tests::cluster::installation::{at_once, create_part};
+use nudge_api::{ConfigState, Reason, Release, ReleaseOutcome, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::installation::{at_once, create_part, overridden};
 use nudge_tests::cluster::{Space, space};
 use nudge_tests::{Installation, Pod, eventually, subscriber};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ impl Shop {
     /// At version 1.
     async fn new(installation: &Installation<'_>, rollout: Value) -> Result<Self> {
         let shop = Self { space: installation.enabled("history").await? };
-        let spec = json!({"current": "1", "rollout": rollout});
+        let spec = json!({"version": "1", "rollout": rollout});
         shop.space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
         shop.make("1").await?;
         shop.is_current("1").await?;
@@ -54,7 +54,7 @@ impl Shop {
 
     async fn wants(&self, version: &str) -> Result<()> {
         self.make(version).await?;
-        self.set(json!({"current": version})).await
+        self.set(json!({"version": version})).await
     }
 
     async fn config(&self) -> Result<VersionedConfig> {
@@ -72,7 +72,7 @@ impl Shop {
     async fn is_current(&self, version: &str) -> Result<Vec<Release>> {
         let what = format!("version {version} is current");
         let current = |status: &VersionedConfigStatus| {
-            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+            status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
         Ok(self.stands(&what, current).await?.releases)
     }
@@ -100,7 +100,7 @@ impl Shop {
 
 fn outcomes(releases: &[Release]) -> Vec<(&str, Option<&str>, Option<ReleaseOutcome>)> {
     let all = releases.iter();
-    all.map(|release| (release.version.as_str(), release.from.as_deref(), release.outcome)).collect()
+    all.map(|release| (release.version.as_str(), release.from_version.as_deref(), release.outcome)).collect()
 }
 
 /// A user who may do all, as others see them.
@@ -112,37 +112,41 @@ async fn user(installation: &Installation<'_>, name: &str) -> Result<Client> {
 async fn every_outcome_leaves_its_record() -> Result<()> {
     use ReleaseOutcome::{Current, Held, Left, Returned, RolledBack};
     let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
-    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "tolerance": 0});
+    let rollout = json!({"steps": [{"pods": 1}], "minReadySeconds": 0, "bakeSeconds": 0, "maxHarmed": 0});
     let shop = Shop::new(installation, rollout).await?;
     let first = shop.ends("1", Current).await?;
-    ensure!(first.from.is_none() && first.requested_by.as_deref() == Some("admin"), "{first:?}");
+    ensure!(first.from_version.is_none() && first.requested_by.as_deref() == Some("admin"), "{first:?}");
     let pods = [shop.subscriber(replica.hub, "web-1").await?, shop.subscriber(replica.hub, "web-2").await?];
     shop.stands("both run it", |status| status.pods.summary == "2/2").await?;
 
     shop.wants("2").await?;
     let release = shop.ends("2", Current).await?;
     let steps: Vec<u32> = release.steps.iter().map(|step| step.pods).collect();
-    ensure!(steps == [1, 2] && release.steps.is_sorted_by_key(|step| step.at.0), "{release:?}");
+    ensure!(steps == [1, 2] && release.steps.is_sorted_by_key(|step| step.start_time.0), "{release:?}");
     ensure!(
         release.evidence.as_ref().is_some_and(|numbers| (numbers.assigned, numbers.harmed) == (2, 0)),
         "{release:?}"
     );
-    ensure!(release.began_at.0 >= release.requested_at.as_ref().context("unknown")?.0, "{release:?}");
+    ensure!(release.start_time.0 >= release.request_time.as_ref().context("unknown")?.0, "{release:?}");
 
     shop.wants("1").await?;
     let release = shop.ends("1", Returned).await?;
-    ensure!(release.from.as_deref() == Some("2") && release.requested_by.as_deref() == Some("admin"), "{release:?}");
+    let (from, by) = (release.from_version.as_deref(), release.requested_by.as_deref());
+    ensure!((from, by) == (Some("2"), Some("admin")), "{release:?}");
 
     shop.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
     shop.wants("3").await?;
-    shop.stands("one pod runs it", |status| status.target.as_deref() == Some("3") && status.pods.updated == 2).await?;
+    let third =
+        |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("3") && status.pods.on_target == 2;
+    shop.stands("one pod runs it", third).await?;
     shop.wants("4").await?;
-    let left = shop.stands("the other is moved to", |status| status.target.as_deref() == Some("4")).await?.releases;
+    let fourth = |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("4");
+    let left = shop.stands("the other is moved to", fourth).await?.releases;
     let left = left.iter().find(|release| release.version == "3").context("no release")?;
     ensure!((left.outcome, left.reason) == (Some(Left), Some(Reason::Leaving)), "{left:?}");
     ensure!(left.message.as_deref() == Some("version 3 is not requested any more"), "{left:?}");
 
-    shop.set(json!({"rollout": {"override": {"version": "4", "reason": "outage"}}})).await?;
+    shop.set(json!({"rollout": {"override": overridden("4", "outage")}})).await?;
     shop.stands("all have it", |status| status.releases.last().is_some_and(|it| it.overridden.is_some())).await?;
     shop.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let release = shop.ends("4", Current).await?;
@@ -164,11 +168,11 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     shop.set(json!({"rollout": {"onFailure": "Hold"}})).await?;
     harmed(&shop, "6", &pods).await?;
     let release = shop.ends("6", Held).await?;
-    ensure!(release.ended_at.is_none() && release.reason == Some(Reason::PodNotReady), "{release:?}");
+    ensure!(release.end_time.is_none() && release.reason == Some(Reason::PodNotReady), "{release:?}");
     healed(&shop).await?;
     shop.wants("4").await?;
     let release = shop.ends("6", Left).await?;
-    ensure!(release.ended_at.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
+    ensure!(release.end_time.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
 
     let all = shop.is_current("4").await?;
     let expected = [
@@ -202,7 +206,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
 async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
     let is_failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();
-        status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version == failed)
+        status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version == failed)
     };
     let before = shop.stands("it has failed", is_failed).await?.releases;
     for rollout in
@@ -226,10 +230,10 @@ async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: 
     ensure!(shop.config().await?.status.is_some_and(|status| is_failed(&status) && status.releases == before));
 
     let said = works(installation, &shop.space, &["retry", "shop"]).await?;
-    ensure!(said == format!("config shop: spec.current is {failed}\n"), "{said}");
-    let status = shop
-        .stands("it is tried again", |status| status.target.as_deref() == Some(failed) && status.rollout.step == 1)
-        .await?;
+    ensure!(said == format!("config shop: spec.version is {failed}\n"), "{said}");
+    let again =
+        |status: &VersionedConfigStatus| status.target_version.as_deref() == Some(failed) && status.rollout.step == 1;
+    let status = shop.stands("it is tried again", again).await?;
     ensure!(status.releases.len() == before.len() + 1 && status.rollout.failure.is_none(), "{status:#?}");
     let note = shop.annotation(RETRY).await?.context("no annotation")?;
     ensure!(note.ends_with(" admin"), "{note}");
@@ -240,7 +244,7 @@ async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: 
 async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
     shop.wants(version).await?;
     shop.stands("it is watched", |status| {
-        status.target.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.updated == 2
+        status.target_version.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.on_target == 2
     })
     .await?;
     let has = pods.iter().position(|pod| {
@@ -268,7 +272,7 @@ async fn who_asked_is_who_set_the_version() -> Result<()> {
     let params = PatchParams::default();
     shop.make("2").await?;
     shop.make("3").await?;
-    alice.patch("shop", &params, &merge(json!({"spec": {"current": "2"}}))).await?;
+    alice.patch("shop", &params, &merge(json!({"spec": {"version": "2"}}))).await?;
     ensure!(shop.ends("2", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("alice"));
     let kept = shop.annotation(REQUESTED_BY).await?.context("no annotation")?;
 
@@ -288,9 +292,9 @@ async fn who_asked_is_who_set_the_version() -> Result<()> {
     ensure!(shop.annotation(OVERRIDDEN_BY).await?.is_none(), "nobody overrode anything");
 
     // What bob has kept of alice says nothing, whether he creates, updates or applies.
-    bob.patch("shop", &params, &merge(json!({"spec": {"current": "3"}}))).await?;
+    bob.patch("shop", &params, &merge(json!({"spec": {"version": "3"}}))).await?;
     ensure!(shop.ends("3", ReleaseOutcome::Current).await?.requested_by.as_deref() == Some("bob"));
-    let replayed = json!({"metadata": {"annotations": {REQUESTED_BY: kept}}, "spec": {"current": "2"}});
+    let replayed = json!({"metadata": {"annotations": {REQUESTED_BY: kept}}, "spec": {"version": "2"}});
     bob.patch("shop", &params, &merge(replayed)).await?;
     ensure!(shop.ends("2", ReleaseOutcome::Returned).await?.requested_by.as_deref() == Some("bob"));
     Ok(())
@@ -303,17 +307,17 @@ async fn what_is_applied_again_and_again_is_not_fought_for() -> Result<()> {
     for server_side in [false, true] {
         let shop = Shop::new(installation, at_once()).await?;
         shop.make("2").await?;
-        let manifest = |current: &str| {
+        let manifest = |version: &str| {
             json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
-                "metadata": {"name": "shop", "namespace": shop.space.name}, "spec": {"current": current},
+                "metadata": {"name": "shop", "namespace": shop.space.name}, "spec": {"version": version},
             })
             .to_string()
         };
         let flags: &[&str] = if server_side { &["--server-side", "--force-conflicts"] } else { &["--validate=false"] };
         let apply = [&["apply"], flags].concat();
-        for current in ["2", "2", "2"] {
-            installation.cluster.kubectl_on(&apply, &manifest(current)).await?;
+        for version in ["2", "2", "2"] {
+            installation.cluster.kubectl_on(&apply, &manifest(version)).await?;
         }
         let release = shop.ends("2", ReleaseOutcome::Current).await?;
         ensure!(release.requested_by.as_deref() == Some("admin"), "{release:?}");

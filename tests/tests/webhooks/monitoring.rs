@@ -94,12 +94,12 @@ fn missing(series: &Series, expressions: &[String]) -> Vec<String> {
 #[test]
 fn a_missing_series_or_value_is_found() {
     let mut series = Series::new();
-    add(&mut series, "# TYPE nudge_other gauge\nnudge_configs{phase=\"Failed\",a=\"b\"} 2\nnudge_queue 1");
+    add(&mut series, "# TYPE nudge_other gauge\nnudge_configs{state=\"Failed\",a=\"b\"} 2\nnudge_queue 1");
     let found = |text: &str| missing(&series, &[text.to_owned()]);
-    assert!(found("max(nudge_configs{phase=~\"Failed\"}) > nudge_queue").is_empty());
+    assert!(found("max(nudge_configs{state=~\"Failed\"}) > nudge_queue").is_empty());
     assert_eq!(found("rate(nudge_other[5m])"), ["nudge_other"]);
-    assert_eq!(found("nudge_configs{phase=~\"Failed|Broken\"}"), ["nudge_configs{phase=\"Broken\"}"]);
-    assert_eq!(found("nudge_queue{phase!=\"x\"}"), ["nudge_queue{phase=\"x\"}"]);
+    assert_eq!(found("nudge_configs{state=~\"Failed|Broken\"}"), ["nudge_configs{state=\"Broken\"}"]);
+    assert_eq!(found("nudge_queue{state!=\"x\"}"), ["nudge_queue{state=\"x\"}"]);
 }
 
 #[tokio::test]
@@ -119,7 +119,6 @@ async fn dashboard_and_rules_use_metrics_that_exist() -> Result<()> {
         "reason",
         "state",
         "trust",
-        "phase",
         "outcome",
         "reason",
         "result",

@@ -1,4 +1,4 @@
-//! Configs with `Secret` in `spec.publish`: the Secret of the config's name has the type and the content of the current version, is never
+//! Configs with `Secret` in `spec.objects`: the Secret of the config's name has the type and the content of the current version, is never
 //! taken from somebody else, and is decided about only by users who may update it.
 
 use std::time::Duration;
@@ -45,9 +45,9 @@ async fn version(space: &Space, config: &str, version: &str, type_: &str, data: 
 }
 
 /// A config that publishes these kinds, at version 1.
-async fn config(space: &Space, name: &str, publish: Value) -> Result<()> {
+async fn config(space: &Space, name: &str, objects: Value) -> Result<()> {
     let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0});
-    let spec = json!({"current": "1", "publish": publish, "rollout": rollout});
+    let spec = json!({"version": "1", "objects": objects, "rollout": rollout});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await.map(drop)
 }
 
@@ -66,7 +66,7 @@ fn said(status: &VersionedConfigStatus) -> (&str, &str, &str) {
 async fn holds(space: &Space, name: &str, version: &str) -> Result<Secret> {
     space
         .config_status(name, &format!("version {version} of {name} is published"), |status| {
-            status.published_secret.as_deref() == Some(version) && said(status).1 == "Published"
+            status.published_secret_version.as_deref() == Some(version) && said(status).1 == "Published"
         })
         .await?;
     Ok(space.api::<Secret>().get(name).await?)
@@ -77,7 +77,7 @@ async fn refused(space: &Space, name: &str, reason: &str) -> Result<(String, Opt
     let status =
         space.config_status(name, &format!("{name} is refused: {reason}"), |status| said(status).1 == reason).await?;
     ensure!(said(&status).0 == "False", "{status:#?}");
-    Ok((said(&status).2.to_owned(), status.published_secret))
+    Ok((said(&status).2.to_owned(), status.published_secret_version))
 }
 
 fn text(secret: &Secret) -> Vec<(String, String)> {
@@ -106,11 +106,11 @@ async fn it_has_the_type_and_exactly_the_keys_of_its_version_and_goes_back_with_
         let created = text(&space.api::<Secret>().get(&format!("{name}-1")).await?);
         ensure!(text(&first) == created && !created.is_empty(), "{name}");
         version(&space, name, "2", type_, two).await?;
-        change(&space, name, json!({"current": "2"})).await?;
+        change(&space, name, json!({"version": "2"})).await?;
         let second = holds(&space, name, "2").await?;
         ensure!(second.metadata.uid == first.metadata.uid, "{name} was created anew");
         ensure!(text(&second) == text(&space.api::<Secret>().get(&format!("{name}-2")).await?), "{name}");
-        change(&space, name, json!({"current": "1"})).await?;
+        change(&space, name, json!({"version": "1"})).await?;
         ensure!(text(&holds(&space, name, "1").await?) == created, "{name} did not go back");
         ensure!(space.api::<ConfigMap>().get_opt(name).await?.is_none(), "nobody made a ConfigMap {name}");
     }
@@ -127,7 +127,7 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
     // A version without a Secret changes nothing.
     let metadata = json!({"name": "shop-2", "labels": labels("shop", "2")});
     space.create_object::<ConfigMap>(json!({"metadata": metadata, "immutable": true, "data": {"lives": "3"}})).await?;
-    change(&space, "shop", json!({"current": "2"})).await?;
+    change(&space, "shop", json!({"version": "2"})).await?;
     let (message, held) = refused(&space, "shop", "NoSecretPart").await?;
     ensure!(message.contains("version 2 has no Secret part") && held.as_deref() == Some("1"), "{message} {held:?}");
     let secrets = space.api::<Secret>();
@@ -135,18 +135,21 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
 
     // One that was deleted is created again when the version changes.
     secrets.delete("shop", &DeleteParams::default()).await?;
-    change(&space, "shop", json!({"current": "1"})).await?;
+    change(&space, "shop", json!({"version": "1"})).await?;
     holds(&space, "shop", "1").await?;
 
-    change(&space, "shop", json!({"publish": []})).await?;
-    let is_silent = |status: &VersionedConfigStatus| status.published_secret.is_none() && said(status).1.is_empty();
+    change(&space, "shop", json!({"objects": []})).await?;
+    let is_silent =
+        |status: &VersionedConfigStatus| status.published_secret_version.is_none() && said(status).1.is_empty();
     space.config_status("shop", "nothing is said of the Secret", is_silent).await?;
     version(&space, "shop", "3", "Opaque", json!({"password": "three"})).await?;
-    change(&space, "shop", json!({"current": "3"})).await?;
-    space.config_status("shop", "version 3 is current", |status| status.current.as_deref() == Some("3")).await?;
+    change(&space, "shop", json!({"version": "3"})).await?;
+    space
+        .config_status("shop", "version 3 is current", |status| status.current_version.as_deref() == Some("3"))
+        .await?;
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "one")]), "it follows no more");
 
-    change(&space, "shop", json!({"publish": ["Secret"]})).await?;
+    change(&space, "shop", json!({"objects": ["Secret"]})).await?;
     holds(&space, "shop", "3").await?;
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
     eventually(SOON, "the versions are deleted", async || secrets.get("shop-3").await.err().map(drop)).await?;
@@ -179,7 +182,7 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
         let (message, held) = refused(&space, name, "NotOurs").await?;
         ensure!(message.contains(said) && held.is_none(), "{message} {held:?}");
         space
-            .config_status(name, "the version is current all the same", |it| it.current.as_deref() == Some("1"))
+            .config_status(name, "the version is current all the same", |it| it.current_version.as_deref() == Some("1"))
             .await?;
         ensure!(text(&secrets.get(name).await?) == theirs, "{name} was changed");
     }
@@ -197,13 +200,13 @@ async fn one_of_somebody_else_or_with_another_type_is_never_adopted() -> Result<
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "managed"}, "data": {"other": "eA=="}});
     secrets.patch("managed", &PatchParams::apply("external-secrets"), &Patch::Apply(&applied)).await?;
     version(&space, "managed", "2", "Opaque", json!({"password": "ours again"})).await?;
-    change(&space, "managed", json!({"current": "2"})).await?;
+    change(&space, "managed", json!({"version": "2"})).await?;
     let (message, held) = refused(&space, "managed", "NotOurs").await?;
     ensure!(message.contains("managed by external-secrets") && held.is_none(), "{message} {held:?}");
 
     // A type can't be changed: the Secret keeps what it has until somebody deletes it.
     version(&space, "unlabelled", "2", TLS, json!({"tls.crt": "c", "tls.key": "k"})).await?;
-    change(&space, "unlabelled", json!({"current": "2"})).await?;
+    change(&space, "unlabelled", json!({"version": "2"})).await?;
     let (message, held) = refused(&space, "unlabelled", "OtherType").await?;
     ensure!(message.contains("has type Opaque and version 2 has kubernetes.io/tls"), "{message}");
     ensure!(held.as_deref() == Some("1") && text(&secrets.get("unlabelled").await?) == pairs(&[("password", "ours")]));
@@ -225,7 +228,7 @@ async fn an_edit_by_others_is_reported_and_overwritten_by_the_next_version() -> 
     let (message, held) = refused(&space, "shop", "ChangedByOthers").await?;
     ensure!(message.contains("make a version of the change") && held.as_deref() == Some("1"), "{message} {held:?}");
     version(&space, "shop", "2", "Opaque", json!({"password": "two"})).await?;
-    change(&space, "shop", json!({"current": "2"})).await?;
+    change(&space, "shop", json!({"version": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "two")]));
     Ok(())
 }
@@ -268,7 +271,9 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
     let (message, held) = refused(&space, "shop", "NotAllowed").await?;
     ensure!(message.contains("bind ClusterRole nudge-publish-secrets") && held.is_none(), "{message} {held:?}");
     ensure!(message.contains("kubectl nudge enable NAMESPACE --secrets --publish-secrets"), "{message}");
-    space.config_status("shop", "the version is current all the same", |it| it.current.as_deref() == Some("1")).await?;
+    space
+        .config_status("shop", "the version is current all the same", |it| it.current_version.as_deref() == Some("1"))
+        .await?;
     let events = space.api::<Event>();
     let noted = async || {
         let all = events.list(&ListParams::default()).await.ok()?.items;
@@ -325,14 +330,14 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     };
     // She may have the version, and not where it is published.
     change(&jane, "shop", json!({"historyLimit": 20})).await?;
-    forbidden(change(&jane, "shop", json!({"publish": ["ConfigMap", "Secret"]})).await)?;
-    change(&space, "shop", json!({"publish": ["ConfigMap", "Secret"]})).await?;
+    forbidden(change(&jane, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await)?;
+    change(&space, "shop", json!({"objects": ["ConfigMap", "Secret"]})).await?;
     holds(&space, "shop", "1").await?;
-    for spec in [json!({"current": "2"}), json!({"publish": ["ConfigMap"]}), json!({"historyLimit": 30})] {
+    for spec in [json!({"version": "2"}), json!({"objects": ["ConfigMap"]}), json!({"historyLimit": 30})] {
         forbidden(change(&jane, "shop", spec).await)?;
     }
-    // Nor does it happen by itself: spec.current has named version 2 before she makes it.
-    change(&space, "shop", json!({"current": "2"})).await?;
+    // Nor does it happen by itself: spec.version has named version 2 before she makes it.
+    change(&space, "shop", json!({"version": "2"})).await?;
     version(&jane, "shop", "2", "Opaque", json!({"password": "hers"})).await?;
     let stalled = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|it| it.type_ == "Stalled" && it.reason == "VersionNotAuthorized")
@@ -342,13 +347,13 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
     space.grant("publishers", rules, group("devs")).await?;
-    eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"current": "1"})).await.ok()).await?;
+    eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"version": "1"})).await.ok()).await?;
     // To name it again is consent once it was seen not to be named.
     let is_unnamed = |status: &VersionedConfigStatus| {
         status.version("2").is_some_and(|version| version.consent == Some(Consent::Needed))
     };
     space.config_status("shop", "another version is named", is_unnamed).await?;
-    change(&jane, "shop", json!({"current": "2"})).await?;
+    change(&jane, "shop", json!({"version": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "hers")]));
     Ok(())
 }

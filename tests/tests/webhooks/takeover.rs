@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{Phase, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{ConfigState, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{bind, deploy};
 use nudge_tests::cluster::space::group;
 use nudge_tests::cluster::{Options, Space};
@@ -44,16 +44,16 @@ fn part(config: &str, version: &str, value: &str) -> Value {
     })
 }
 
-/// A config whose pods are moved at once; `current` may be left out.
-fn config(name: &str, current: Option<&str>) -> VersionedConfig {
-    let current = current.map(str::to_owned);
+/// A config whose pods are moved at once; `version` may be left out.
+fn config(name: &str, version: Option<&str>) -> VersionedConfig {
+    let version = version.map(str::to_owned);
     let rollout = RolloutSpec {
         steps: vec![Step::of(Pods::Share("100%".to_owned()))],
         min_ready_seconds: 0,
         bake_seconds: 0,
         ..RolloutSpec::default()
     };
-    VersionedConfig::new(name, VersionedConfigSpec { current, rollout, ..VersionedConfigSpec::default() })
+    VersionedConfig::new(name, VersionedConfigSpec { version, rollout, ..VersionedConfigSpec::default() })
 }
 
 /// A ConfigMap, and a config of it at version 1.0.0.
@@ -61,15 +61,17 @@ async fn tenant(space: &Space, name: &str) -> Result<()> {
     space.create_object::<ConfigMap>(json!({"metadata": {"name": name}, "data": {"key": "owner"}})).await?;
     make(space, config(name, None)).await?;
     space.create_object::<ConfigMap>(part(name, "1.0.0", "owner")).await?;
-    space
-        .config_status(name, "1.0.0 is published", |status| status.published.as_deref() == Some("1.0.0"))
-        .await
-        .map(drop)
+    space.config_status(name, "1.0.0 is published", is_published("1.0.0")).await.map(drop)
+}
+
+fn is_published(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
+    move |status| status.published_version.as_deref() == Some(version)
 }
 
 fn is_refused(status: &VersionedConfigStatus) -> bool {
     let stalled = status.conditions.iter().find(|condition| condition.type_ == "Stalled");
-    stalled.is_some_and(|condition| condition.reason == "VersionNotAuthorized") && status.phase == Phase::Waiting
+    let waits = stalled.is_some_and(|condition| condition.reason == "VersionNotAuthorized");
+    waits && status.state() == ConfigState::Waiting
 }
 
 /// What the published ConfigMap holds.
@@ -146,9 +148,9 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
 
     // Their own next version is the first; hers is current when they say so.
     space.create_object::<ConfigMap>(part("shop", "1.0.1", "owner's next")).await?;
-    space.config_status("shop", "1.0.1 is published", |status| status.published.as_deref() == Some("1.0.1")).await?;
-    change(&space, "shop", json!({"spec": {"current": "6.6.7"}})).await?;
-    space.config_status("shop", "6.6.7 is published", |status| status.published.as_deref() == Some("6.6.7")).await?;
+    space.config_status("shop", "1.0.1 is published", is_published("1.0.1")).await?;
+    change(&space, "shop", json!({"spec": {"version": "6.6.7"}})).await?;
+    space.config_status("shop", "6.6.7 is published", is_published("6.6.7")).await?;
     assert_eq!(held(&space, "shop").await?, "hers");
     Ok(())
 }
@@ -159,12 +161,12 @@ async fn a_version_that_is_waited_for_is_not_anybodys_to_make() -> Result<()> {
     let space = installation.enabled("awaited").await?;
     tenant(&space, "shop").await?;
     let jane = jane(installation.cluster, &space).await?;
-    change(&space, "shop", json!({"spec": {"current": "2.0.0"}})).await?;
+    change(&space, "shop", json!({"spec": {"version": "2.0.0"}})).await?;
     jane.create_object::<ConfigMap>(part("shop", "2.0.0", "hers")).await?;
     space.config_status("shop", "it waits", is_refused).await?;
     change(&space, "shop", json!({"spec": {"historyLimit": 3}})).await?;
     let waiting = space.config_status("shop", "it still waits", is_refused).await?;
-    assert_eq!((waiting.current.as_deref(), &*held(&space, "shop").await?), (Some("1.0.0"), "owner"));
+    assert_eq!((waiting.current_version.as_deref(), &*held(&space, "shop").await?), (Some("1.0.0"), "owner"));
 
     // The way out that the condition names.
     let message =
@@ -190,7 +192,7 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
 
     let refused = make(&jane, config("mine", None)).await.err().context("jane could make a config")?;
     ensure!(refused.to_string().contains("configs"), "{refused}");
-    change(&jane, "shop", json!({"spec": {"current": "6.6.7"}})).await.err().context("jane could change it")?;
+    change(&jane, "shop", json!({"spec": {"version": "6.6.7"}})).await.err().context("jane could change it")?;
     let mut marked = part("mine", "6.6.7", "hers");
     // From her own version that the webhook has marked once, or of her own making: it is over other content.
     marked["metadata"]["annotations"] = json!({MARK: "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="});
@@ -215,7 +217,7 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
     make(&space, config("shop", None)).await?;
     space
         .config_status("shop", "1.0.0 is current", |status| {
-            status.current.as_deref() == Some("1.0.0") && status.version("6.6.7").is_some()
+            status.current_version.as_deref() == Some("1.0.0") && status.version("6.6.7").is_some()
         })
         .await?;
     for name in ["mine", "shop"] {

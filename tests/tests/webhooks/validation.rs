@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{InvalidVersion, Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, InvalidVersion, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{at_once, bind};
 use nudge_tests::{Installation, eventually};
@@ -71,7 +71,7 @@ async fn status(
 }
 
 fn is_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
-    move |status| status.current.as_deref() == Some(version) && status.phase == Phase::Current
+    move |status| status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current
 }
 
 /// The reason and the message of the condition Ready.
@@ -86,13 +86,13 @@ fn has_reason(reason: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
 
 fn game() -> Value {
     json!([
-        {"required": ["game.json"]},
-        {"key": "game.json", "schema": {"inline": {
+        {"name": "keys", "required": ["game.json"]},
+        {"name": "game", "key": "game.json", "schema": {"inline": {
             "type": "object", "additionalProperties": false, "required": ["lives"],
             "properties": {"lives": {"type": "integer", "minimum": 1}, "name": {"type": "string"}},
         }}},
-        {"key": "pin.json", "format": "json"},
-        {"rule": "parsed['game.json'].lives <= 9", "message": "lives must be at most 9"},
+        {"name": "pin", "key": "pin.json", "format": "json"},
+        {"name": "lives", "rule": "parsed['game.json'].lives <= 9", "message": "lives must be at most 9"},
     ])
 }
 
@@ -114,7 +114,7 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
 
     // With several objects, sealing decides.
     bind(&space, "nudge-secrets").await?;
-    change(&space, "shop", json!({"current": "3"})).await?;
+    change(&space, "shop", json!({"version": "3"})).await?;
     create(&space, part("shop", "3", (1, 2), &json!({"game.json": "{\"lives\": 3, \"nmae\": \"x\"}"}))).await?;
     let mut secret = part("shop", "3", (2, 2), &json!(null));
     secret["stringData"] = json!({"pin.json": "{\"pin\": CANARY}"});
@@ -125,7 +125,7 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
         ready(&refused).1,
         format!("version 3 breaks a rule of spec.validation: {wrong}; create another version, or change the rules")
     );
-    assert_eq!((refused.current.as_deref(), refused.versions.len()), (Some("1"), 1));
+    assert_eq!((refused.current_version.as_deref(), refused.versions.len()), (Some("1"), 1));
     let [InvalidVersion { version: name, message, rules, .. }] = &refused.invalid[..] else { panic!("{refused:?}") };
     assert_eq!((name.as_str(), message.as_str(), rules.len()), ("3", wrong, 24));
     let written = async || {
@@ -139,10 +139,10 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
 
     // What the user does: another version.
     version(&space, "shop", "4", "{\"lives\": 9}").await?;
-    change(&space, "shop", json!({"current": "4"})).await?;
+    change(&space, "shop", json!({"version": "4"})).await?;
     status(&space, "shop", "4 is current", is_current("4")).await?;
     version(&space, "shop", "5", "{\"lives\": 10}").await?;
-    change(&space, "shop", json!({"current": "5"})).await?;
+    change(&space, "shop", json!({"version": "5"})).await?;
     let refused = status(&space, "shop", "5 is invalid", has_reason("Invalid")).await?;
     assert!(ready(&refused).1.contains("validation: lives must be at most 9; create"), "{refused:?}");
     Ok(())
@@ -156,7 +156,7 @@ async fn rules_that_change_later_judge_no_sealed_version() -> Result<()> {
     version(&space, "shop", "1", "no JSON").await?;
     status(&space, "shop", "1 is current", is_current("1")).await?;
     version(&space, "shop", "2", "{\"lives\": 3}").await?;
-    change(&space, "shop", json!({"current": "2"})).await?;
+    change(&space, "shop", json!({"version": "2"})).await?;
     status(&space, "shop", "2 is current", is_current("2")).await?;
 
     change(&space, "shop", json!({"validation": game()})).await?;
@@ -164,25 +164,26 @@ async fn rules_that_change_later_judge_no_sealed_version() -> Result<()> {
     let refused = |status: &VersionedConfigStatus| status.invalid.iter().any(|invalid| invalid.version == "3");
     let before = status(&space, "shop", "3 is invalid", refused).await?;
     // Back to what the rules would refuse today.
-    change(&space, "shop", json!({"current": "1"})).await?;
+    change(&space, "shop", json!({"version": "1"})).await?;
     let back = status(&space, "shop", "1 is current again", is_current("1")).await?;
     assert_eq!(back.versions.len(), 2);
     // With other rules, what was not sealed is judged again, once.
-    let other = json!([{"key": "game.json", "format": "text"}]);
-    change(&space, "shop", json!({"validation": other, "current": "3"})).await?;
+    let other = json!([{"name": "game", "key": "game.json", "format": "text"}]);
+    change(&space, "shop", json!({"validation": other, "version": "3"})).await?;
     let sealed = status(&space, "shop", "3 is current", is_current("3")).await?;
     assert!(sealed.invalid.is_empty() && before.invalid[0].version == "3");
     // A sealed version that is deleted comes back with the same content, whatever the rules say.
-    change(&space, "shop", json!({"validation": game(), "current": "2"})).await?;
+    change(&space, "shop", json!({"validation": game(), "version": "2"})).await?;
     status(&space, "shop", "2 is current again", is_current("2")).await?;
     let maps = space.api::<ConfigMap>();
     for name in ["shop-1-1", "shop-1-2"] {
         maps.delete(name, &DeleteParams::default()).await?;
     }
-    let gone = |status: &VersionedConfigStatus| status.retired.iter().any(|retired| retired.version == "1");
+    let gone = |status: &VersionedConfigStatus| status.internal.retired.iter().any(|retired| retired.version == "1");
     status(&space, "shop", "1 is retired", gone).await?;
     version(&space, "shop", "1", "no JSON").await?;
-    status(&space, "shop", "1 is back", |status| status.version("1").is_some() && status.retired.is_empty()).await?;
+    status(&space, "shop", "1 is back", |status| status.version("1").is_some() && status.internal.retired.is_empty())
+        .await?;
     Ok(())
 }
 
@@ -192,34 +193,42 @@ async fn rules_that_can_not_be_used_are_refused_and_hold_what_they_would_judge()
     let space = installation.enabled("unusable").await?;
     config(&space, "shop", json!([])).await?;
     for (rule, why) in [
-        (json!({"rule": "dat.lives != ''"}), "rule 1 can't be used: there is no variable dat; use data or parsed"),
         (
-            json!({"key": "a", "schema": {"inline": {"type": "integr"}}}),
-            "rule 1 has a schema that can't be used: at /type: ",
+            json!({"name": "a", "rule": "dat.lives != ''"}),
+            "rule a can't be used: there is no variable dat; use data or parsed",
         ),
         (
-            json!({"key": "a", "schema": {"inline": {"$ref": "https://example.com/a.json"}}}),
+            json!({"name": "a", "key": "a", "schema": {"inline": {"type": "integr"}}}),
+            "rule a has a schema that can't be used: at /type: ",
+        ),
+        (
+            json!({"name": "a", "key": "a", "schema": {"inline": {"$ref": "https://example.com/a.json"}}}),
             "it refers to https://example.com/a.json, and only references within the schema itself (#/...) are allowed",
         ),
         (
-            json!({"key": "a", "schema": {"inline": {"pattern": "(?=a)b"}}}),
-            "rule 1 has a schema that can't be used: at /pattern",
+            json!({"name": "a", "key": "a", "schema": {"inline": {"pattern": "(?=a)b"}}}),
+            "rule a has a schema that can't be used: at /pattern",
         ),
     ] {
         let (code, message) = refusal(change(&space, "shop", json!({"validation": [rule]})).await);
         assert!(code == 422 && message.contains(why), "{code} {message}");
     }
     // What the schema of the CRD refuses.
-    for rule in
-        [json!({"key": "a", "required": ["a"]}), json!({"format": "json"}), json!({"key": "a", "format": "jsn"})]
-    {
+    for rule in [
+        json!({"name": "a", "key": "a", "required": ["a"]}),
+        json!({"name": "a", "format": "json"}),
+        json!({"name": "a", "key": "a", "format": "jsn"}),
+        json!({"key": "a", "format": "json"}),
+        json!({"name": "A", "key": "a", "format": "json"}),
+    ] {
         let (code, message) = refusal(change(&space, "shop", json!({"validation": [rule]})).await);
         assert_eq!(code, 422, "{message}");
     }
 
     // A schema that is not there yet: the version waits.
     let reference = json!({"configMapKeyRef": {"name": "schema-1", "key": "game"}});
-    change(&space, "shop", json!({"validation": [{"key": "game.json", "schema": reference}]})).await?;
+    let rule = json!({"name": "game", "key": "game.json", "schema": reference});
+    change(&space, "shop", json!({"validation": [rule]})).await?;
     version(&space, "shop", "1", "{\"lives\": 0}").await?;
     let waits = status(&space, "shop", "1 waits", has_reason("Invalid")).await?;
     assert_eq!(
@@ -237,7 +246,8 @@ async fn rules_that_can_not_be_used_are_refused_and_hold_what_they_would_judge()
     // What the user does: another schema, under another name.
     create(&space, schema("schema-2", 0)).await?;
     let reference = json!({"configMapKeyRef": {"name": "schema-2", "key": "game"}});
-    change(&space, "shop", json!({"validation": [{"key": "game.json", "schema": reference}]})).await?;
+    let rule = json!({"name": "game", "key": "game.json", "schema": reference});
+    change(&space, "shop", json!({"validation": [rule]})).await?;
     status(&space, "shop", "1 is current", is_current("1")).await?;
     Ok(())
 }
@@ -249,8 +259,10 @@ async fn what_runs_away_is_stopped_and_keeps_nobody_waiting() -> Result<()> {
     let next = |at: usize| json!({"anyOf": [{"$ref": format!("#/$defs/d{at}")}, {"$ref": format!("#/$defs/d{at}")}]});
     let mut defs: serde_json::Map<String, Value> = (0..40).map(|at| (format!("d{at}"), next(at + 1))).collect();
     defs.insert("d40".to_owned(), json!({"type": "string"}));
-    let schema = json!([{"key": "game.json", "schema": {"inline": {"$defs": defs, "$ref": "#/$defs/d0"}}}]);
-    let expression = json!([{"rule": "data.all(a, data.all(b, data.all(c, data.all(d, a + b != c + d || true))))"}]);
+    let schema = json!({"inline": {"$defs": defs, "$ref": "#/$defs/d0"}});
+    let schema = json!([{"name": "game", "key": "game.json", "schema": schema}]);
+    let expression = "data.all(a, data.all(b, data.all(c, data.all(d, a + b != c + d || true))))";
+    let expression = json!([{"name": "sums", "rule": expression}]);
     let many: serde_json::Map<String, Value> = (0..500).map(|at| (format!("k{at}"), json!("v"))).collect();
     for (name, rules) in [("schema", schema), ("expression", expression)] {
         config(&space, name, rules).await?;

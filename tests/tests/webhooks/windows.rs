@@ -9,9 +9,9 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{Phase, Reason, RolloutPolicy, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, Reason, RolloutPolicy, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::labels::GUARDED;
-use nudge_tests::cluster::installation::{bind, create_part};
+use nudge_tests::cluster::installation::{bind, create_part, overridden};
 use nudge_tests::cluster::space::user;
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually};
@@ -25,12 +25,12 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 fn closed() -> Value {
     let day = (Timestamp::now() + SignedDuration::from_hours(72)).to_zoned(TimeZone::UTC).weekday();
     let day = DAYS[usize::from(day.to_monday_zero_offset().unsigned_abs())];
-    json!([{"days": [day], "from": "09:00", "to": "09:01", "timeZone": "Asia/Kathmandu"}])
+    json!([{"name": "day", "days": [day], "from": "09:00", "to": "09:01", "timeZone": "Asia/Kathmandu"}])
 }
 
 /// Windows that are always open.
 fn open() -> Value {
-    json!([{"days": DAYS, "from": "00:00", "to": "24:00", "timeZone": "Asia/Kathmandu"}])
+    json!([{"name": "always", "days": DAYS, "from": "00:00", "to": "24:00", "timeZone": "Asia/Kathmandu"}])
 }
 
 /// A config without pods, at version 1, which has a version 2.
@@ -45,7 +45,7 @@ impl Shop {
         let space = installation.cluster.space_with("windows", &labels).await?;
         bind(&space, "nudge-namespace").await?;
         let shop = Self { space };
-        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": {"bakeSeconds": 0}}});
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": {"bakeSeconds": 0}}});
         shop.space.create_object::<VersionedConfig>(config).await?;
         for version in ["1", "2", "3"] {
             let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
@@ -69,12 +69,12 @@ impl Shop {
     }
 
     async fn wants(&self, version: &str) -> Result<()> {
-        self.set(json!({"current": version})).await
+        self.set(json!({"version": version})).await
     }
 
     /// The watch of policies is another one than that of configs: what has changed before is seen until the config is seen to be on hold.
     async fn wants_on_hold(&self, version: &str) -> Result<()> {
-        self.set(json!({"current": version, "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
+        self.set(json!({"version": version, "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
         self.waits(Reason::OnHold, "").await.map(drop)
     }
 
@@ -85,7 +85,7 @@ impl Shop {
 
     async fn is_current(&self, version: &str) -> Result<()> {
         let current = |status: &VersionedConfigStatus| {
-            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+            status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
         self.stands(&format!("version {version} is current"), current).await.map(drop)
     }
@@ -97,7 +97,8 @@ impl Shop {
             (ready.reason == reason.as_str() && ready.message.contains(says)).then(|| ready.message.clone())
         };
         let status = self.stands(&format!("{reason}: {says}"), |status| message(status).is_some()).await?;
-        ensure!(status.rollout.stage.is_none() && status.target.as_deref() != status.current.as_deref(), "{status:#?}");
+        let (target, current) = (status.target_version.as_deref(), status.current_version.as_deref());
+        ensure!(status.rollout.stage.is_none() && target != current, "{status:#?}");
         message(&status).context("just seen")
     }
 
@@ -145,11 +146,11 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     shop.wants("2").await?;
     let message = shop.waits(Reason::OutsideWindow, "windows of spec.rollout; the next window opens at 20").await?;
     ensure!(message.ends_with("09:00 Asia/Kathmandu (03:15 UTC)"), "{message}");
-    let status = shop.stands("it waits", |status| status.phase == Phase::Waiting).await?;
+    let status = shop.stands("it waits", |status| status.state() == ConfigState::Waiting).await?;
     ensure!(status.conditions.iter().all(|one| one.type_ != "Stalled"), "{status:#?}");
     // The same for programs.
     let withheld = status.rollout.withheld.context("nothing withholds it")?;
-    let until = withheld.until.map(|until| until.0.to_string());
+    let until = withheld.until_time.map(|until| until.0.to_string());
     ensure!(withheld.reason == Reason::OutsideWindow && until.is_some_and(|until| until.ends_with("T03:15:00Z")));
     // Other numbers of the spec, other looks: it waits all the same, and one Event says so.
     shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
@@ -185,12 +186,12 @@ async fn a_config_on_hold_goes_back_and_takes_an_override_and_nothing_else() -> 
     shop.is_current("1").await?;
     shop.wants("3").await?;
     shop.waits(Reason::OnHold, "the audit runs").await?;
-    shop.set(json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "the site is down"}}})).await?;
+    shop.set(json!({"version": "3", "rollout": {"override": overridden("3", "the site is down")}})).await?;
     shop.is_current("3").await?;
     // Its end comes by itself.
     let soon = Timestamp::now() + SignedDuration::from_secs(3);
     let short = json!({"reason": "short", "untilTime": soon.to_string()});
-    shop.set(json!({"current": "2", "rollout": {"override": null, "hold": short}})).await?;
+    shop.set(json!({"version": "2", "rollout": {"override": null, "hold": short}})).await?;
     shop.waits(Reason::OnHold, ": short").await?;
     shop.is_current("2").await?;
     ensure!(Timestamp::now() >= soon, "it has waited for the end");
@@ -252,17 +253,22 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_can_not_be_used_is_refused_or_closes() -> Result<()> {
+async fn what_can_not_be_used_is_refused() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "space").await?;
-    let window =
-        |from: &str, day: &str, zone: &str| json!([{"days": [day], "from": from, "to": "24:00", "timeZone": zone}]);
+    let window = |from: &str, day: &str, zone: &str| json!([{"name": "day", "days": [day], "from": from, "to": "24:00", "timeZone": zone}]);
+    let named = |name: &str| {
+        let mut window = window("09:00", "Mon", "UTC")[0].take();
+        window["name"] = json!(name);
+        window
+    };
+    let many: Vec<Value> = (0..17).map(|number| named(&format!("w{number}"))).collect();
     let refused = async |rollout: Value, says: &str| {
         let error = shop.rules(rollout).await.err().context("it was taken")?;
         ensure!(format!("{error:#}").contains(says), "{error:#}");
         Ok(())
     };
-    let says = "VersionedConfig shop can't have these windows: window 1: time zone \"Mars/Olympus\" is not known";
+    let says = "VersionedConfig shop can't have these windows: window day: time zone \"Mars/Olympus\" is not known";
     refused(json!({"windows": window("09:00", "Mon", "Mars/Olympus")}), says).await?;
     refused(json!({"windows": window("9:00", "Mon", "UTC")}), "spec.rollout.windows").await?;
     refused(json!({"windows": window("09:00", "Someday", "UTC")}), "spec.rollout.windows").await?;
@@ -272,18 +278,20 @@ async fn what_can_not_be_used_is_refused_or_closes() -> Result<()> {
     for bad in [
         json!({"windows": window("24:00", "Mon", "UTC")}),
         json!({"windows": window("09:00", "monday", "UTC")}),
-        json!({"windows": vec![window("09:00", "Mon", "UTC")[0].clone(); 17]}),
-        json!({"requireApproval": {"required": 0}}),
+        json!({"windows": many}),
+        json!({"windows": [named("day"), named("day")]}),
+        json!({"windows": [named("")]}),
+        json!({"windows": [named("Day")]}),
+        json!({"approval": {"required": 0}}),
         json!({"hold": {}}),
     ] {
         ensure!(stored(bad.clone()).await.is_err(), "{bad}");
     }
-    let policy = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await?;
-    shop.wants_on_hold("2").await?;
-    shop.rules(json!({"hold": null})).await?;
-    shop.waits(Reason::OutsideWindow, "a window of RolloutPolicy space can't be used, so no version goes on").await?;
-    policy.delete().await?;
-    shop.is_current("2").await
+    let bad = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await;
+    let error = format!("{:#}", bad.err().context("it was taken")?);
+    let says = "RolloutPolicy space can't have these windows: window day: time zone \"Mars/Olympus\" is not known";
+    ensure!(error.contains(says), "{error}");
+    Ok(())
 }
 
 #[tokio::test]
@@ -301,7 +309,7 @@ async fn the_plugin_holds_warns_and_ends_the_hold() -> Result<()> {
     let held = run(0, &["hold", "shop", "--reason=audit", "--for=2h"]).await?;
     ensure!(held.stdout.starts_with("config shop on hold until 20"), "{held:?}");
     let used = run(0, &["use", "shop", "2"]).await?;
-    ensure!(used.stdout == "config shop: spec.current is 2\n", "{used:?}");
+    ensure!(used.stdout == "config shop: spec.version is 2\n", "{used:?}");
     ensure!(
         used.stderr.starts_with("warning: version 2 of config shop waits: the config is on hold until 20"),
         "{used:?}"

@@ -18,7 +18,8 @@ pub fn new_analyses<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedCon
 /// Whether they can be asked. Returns the Secrets that are sent for them.
 pub fn secrets<'a>(name: &str, analyses: &'a [Analysis]) -> Result<BTreeSet<&'a str>, Denial> {
     check(analyses).map_err(|fault| Denial::invalid(format!("VersionedConfig {name}: {}", chain(&fault))))?;
-    Ok(analyses.iter().filter_map(|one| one.prometheus.auth_ref.as_ref()).map(|secret| secret.name.as_str()).collect())
+    let sent = analyses.iter().filter_map(|one| one.prometheus.secret_ref.as_ref());
+    Ok(sent.map(|secret| secret.name.as_str()).collect())
 }
 
 /// The denial for a user who may not get a Secret that would be sent.

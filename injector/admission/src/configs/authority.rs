@@ -104,7 +104,7 @@ mod tests {
     fn every_change_that_can_move_pods_needs_the_right() {
         let none = json!({});
         assert_eq!(needs(None, &object(&none)), Some("create it"));
-        for spec in [json!({"current": "1"}), json!({"rollout": {"bakeSeconds": 1}}), json!({"of a later Nudge": 1})] {
+        for spec in [json!({"version": "1"}), json!({"rollout": {"bakeSeconds": 1}}), json!({"of a later Nudge": 1})] {
             let spec = json!({"spec": spec});
             assert_eq!(
                 (changed(&none, &spec), changed(&spec, &none)),
@@ -127,14 +127,14 @@ mod tests {
         assert_eq!(changed(&owned("1"), &owned("2")), Some("give it an owner"));
         assert_eq!((changed(&owned("1"), &none), changed(&owned("1"), &owned("1"))), (None, None));
         assert_eq!(
-            changed(&none, &json!({"metadata": {"labels": {"team": "a"}}, "status": {"phase": "Current"}})),
+            changed(&none, &json!({"metadata": {"labels": {"team": "a"}}, "status": {"currentVersion": "1"}})),
             None
         );
     }
 
     #[test]
     fn a_published_secret_needs_its_right_from_the_beginning_to_its_end() {
-        let spec = |publish: Value| serde_json::from_value::<VersionedConfigSpec>(json!({"publish": publish})).unwrap();
+        let spec = |objects: Value| serde_json::from_value::<VersionedConfigSpec>(json!({"objects": objects})).unwrap();
         let (map, both) = (spec(json!(["ConfigMap"])), spec(json!(["ConfigMap", "Secret"])));
         let (alone, none) = (spec(json!(["Secret"])), spec(json!([])));
         let secret = |old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec| {
@@ -152,14 +152,14 @@ mod tests {
         let limit = |limit: u64| json!({"spec": {"historyLimit": limit}});
         let none = json!({});
         let lowers = |old: &Value, new: &Value| deletes(Some(&object(old)), &object(new)).is_some();
-        assert!(lowers(&limit(5), &limit(4)) && lowers(&none, &limit(9)) && lowers(&limit(500), &none));
+        assert!(lowers(&limit(5), &limit(4)) && lowers(&none, &limit(9)) && lowers(&limit(40), &none));
         assert!(!lowers(&limit(5), &limit(5)) && !lowers(&limit(5), &limit(6)) && !lowers(&limit(3), &none));
         let made = |new: &Value| deletes(None, &object(new));
         assert_eq!(
             (made(&limit(0)), made(&limit(9))),
             (Some("lower its historyLimit"), Some("lower its historyLimit"))
         );
-        assert_eq!((made(&none), made(&limit(10)), made(&limit(500))), (None, None, None));
+        assert_eq!((made(&none), made(&limit(10)), made(&limit(40))), (None, None, None));
         let owned =
             json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1"}]}});
         assert_eq!(

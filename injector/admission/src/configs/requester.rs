@@ -1,4 +1,4 @@
-//! Who asked for what `spec.current` and `spec.rollout.override` say, and for another attempt, in annotations with an HMAC (see
+//! Who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt, in annotations with an HMAC (see
 //! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes something else or lacks
 //! them, and nobody else's text stays there.
 
@@ -49,15 +49,15 @@ pub fn note_requester(
 
 type Field = for<'a> fn(&'a DynamicObject) -> Option<Asked<'a>>;
 
-/// What is asked for in `spec.current`. The schema is checked later, so it may be anything.
+/// What is asked for in `spec.version`. The schema is checked later, so it may be anything.
 fn current(config: &DynamicObject) -> Option<Asked<'_>> {
-    config.data["spec"]["current"].as_str().map(Asked::Current)
+    config.data["spec"]["version"].as_str().map(Asked::Current)
 }
 
 /// The version that another attempt is asked for, where one is or was.
 fn retry(config: &DynamicObject) -> Option<Asked<'_>> {
     annotation(config, RETRY)?;
-    config.data["spec"]["current"].as_str().map(Asked::Retry)
+    config.data["spec"]["version"].as_str().map(Asked::Retry)
 }
 
 /// Whether the user has given the annotation another value, which is what asks for another attempt.
@@ -68,7 +68,8 @@ fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> 
 /// What is asked for in `spec.rollout.override`.
 fn at_once(config: &DynamicObject) -> Option<Asked<'_>> {
     let it = &config.data["spec"]["rollout"]["override"];
-    Some(Asked::Override { version: it["version"].as_str()?, reason: it["reason"].as_str()? })
+    let until = it["untilTime"].as_str()?.parse().ok()?;
+    Some(Asked::Override { version: it["version"].as_str()?, reason: it["reason"].as_str()?, until })
 }
 
 fn annotation<'a>(config: &'a DynamicObject, label: &str) -> Option<&'a str> {
@@ -122,20 +123,20 @@ mod tests {
 
     #[test]
     fn it_is_who_set_the_field_last() {
-        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        let one = written(None, &config(&json!({"version": "1"})), "alice", 1);
         assert_eq!(known(&one), names(Some("alice"), None));
         // Something else, by somebody who sends no annotations, as GitOps tools do.
-        let paused = written(Some(&one), &config(&json!({"current": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
+        let paused = written(Some(&one), &config(&json!({"version": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
         assert_eq!((known(&paused), &paused["metadata"]), (names(Some("alice"), None), &one["metadata"]));
         // kubectl edit sends what it read.
         let mut edited = paused.clone();
-        edited["spec"]["current"] = json!("2");
+        edited["spec"]["version"] = json!("2");
         let two = written(Some(&paused), &edited, "bob", 3);
         assert_eq!(known(&two), names(Some("bob"), None));
-        let now = json!({"version": "2", "reason": "outage"});
-        let at_once = written(Some(&two), &config(&json!({"current": "2", "rollout": {"override": now}})), "carol", 4);
+        let now = json!({"version": "2", "reason": "outage", "untilTime": "2026-11-25T12:00:00Z"});
+        let at_once = written(Some(&two), &config(&json!({"version": "2", "rollout": {"override": now}})), "carol", 4);
         assert_eq!(known(&at_once), names(Some("bob"), Some("carol")));
-        let later = written(Some(&at_once), &config(&json!({"current": "3", "rollout": {"override": now}})), "dave", 5);
+        let later = written(Some(&at_once), &config(&json!({"version": "3", "rollout": {"override": now}})), "dave", 5);
         assert_eq!(known(&later), names(Some("dave"), Some("carol")));
         let none = written(Some(&later), &config(&json!({})), "dave", 6);
         assert_eq!(none["metadata"].get("annotations"), None);
@@ -143,15 +144,15 @@ mod tests {
 
     #[test]
     fn what_a_user_writes_or_has_kept_is_replaced() {
-        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        let one = written(None, &config(&json!({"version": "1"})), "alice", 1);
         let kept = one["metadata"]["annotations"].clone();
-        let two = written(Some(&one), &config(&json!({"current": "2"})), "bob", 2);
-        let mut replayed = config(&json!({"current": "1"}));
+        let two = written(Some(&one), &config(&json!({"version": "2"})), "bob", 2);
+        let mut replayed = config(&json!({"version": "1"}));
         replayed["metadata"]["annotations"] = kept.clone();
         assert_eq!(known(&written(Some(&two), &replayed, "mallory", 3)), names(Some("mallory"), None));
         assert_eq!(known(&written(None, &replayed, "mallory", 3)), names(Some("mallory"), None));
         // Beside a version that does not change.
-        let unsigned = config(&json!({"current": "1"}));
+        let unsigned = config(&json!({"version": "1"}));
         let stored = written(Some(&unsigned), &replayed, "mallory", 3);
         assert_eq!(stored["metadata"]["annotations"], json!({}));
         let mut other = two.clone();
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn another_value_asks_for_another_attempt_and_a_note_stays() {
-        let one = written(None, &config(&json!({"current": "1"})), "alice", 1);
+        let one = written(None, &config(&json!({"version": "1"})), "alice", 1);
         let asked = |old: &Value, value: &str, user: &str, second: i64| {
             let mut new = old.clone();
             new["metadata"]["annotations"][RETRY] = value.into();
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(retried(&asked(&three, note, "dave", 4)), Some(("dave".to_owned(), 4)));
         // It says nothing about another version.
         let mut other = three.clone();
-        other["spec"]["current"] = "2".into();
+        other["spec"]["version"] = "2".into();
         other["metadata"]["annotations"][RETRY] = three["metadata"]["annotations"][RETRY].clone();
         let nameless = asked(&config(&json!({})), "now", "bob", 5);
         assert_eq!(nameless["metadata"]["annotations"], json!({}));
@@ -200,14 +201,14 @@ mod tests {
         for spec in [
             json!(null),
             json!(1),
-            json!({"current": 1}),
+            json!({"version": 1}),
             json!({"rollout": 1}),
             overridden(json!("a")),
             overridden(json!({"version": "1"})),
         ] {
             assert_eq!(written(None, &config(&spec), "alice", 1), config(&spec), "{spec}");
         }
-        let new = object(&config(&json!({"current": "1"})));
+        let new = object(&config(&json!({"version": "1"})));
         assert!(note_requester((None, &new), ("team", ""), ("alice", Timestamp::UNIX_EPOCH), &key()).is_empty());
     }
 }

@@ -1,23 +1,23 @@
 //! The windows of a config, and whether a version that is asked for has to wait.
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
-use nudge_core::governance::{Effective, Policies, Windows};
+use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus, Window};
+use nudge_core::governance::{Effective, Policies, check_windows};
 
 use crate::verdict::Denial;
 
 /// Checks the windows of a config where the request changes them: what is stored already may stay.
 pub fn windows(name: &str, old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Result<(), Denial> {
-    let windows = &new.rollout.windows;
-    if old.is_some_and(|old| old.rollout.windows == *windows) {
+    let old = old.map(|old| old.rollout.windows.as_slice());
+    new_windows(&format!("VersionedConfig {name}"), old, &new.rollout.windows)
+}
+
+/// The same for windows of any object with this title.
+pub fn new_windows(title: &str, old: Option<&[Window]>, new: &[Window]) -> Result<(), Denial> {
+    if old == Some(new) {
         return Ok(());
     }
-    for (number, window) in (1..).zip(windows) {
-        Windows::parse(std::slice::from_ref(window)).map_err(|error| {
-            Denial::invalid(format!("VersionedConfig {name} can't have these windows: window {number}: {error}"))
-        })?;
-    }
-    Ok(())
+    check_windows(new).map_err(|fault| Denial::invalid(format!("{title} can't have these windows: {fault}")))
 }
 
 /// The warning about a version that has to wait for a time: the user learns at once until when.
@@ -27,11 +27,12 @@ pub fn waits(
     policies: &Policies,
     now: Timestamp,
 ) -> Option<String> {
-    let (version, status) = (config.spec.current.as_deref()?, status?);
-    let at_once = config.spec.rollout.overridden.as_ref().is_some_and(|one| one.version == version);
+    let (version, status) = (config.spec.version.as_deref()?, status?);
+    let at_once = config.spec.rollout.overridden.as_ref();
+    let at_once = at_once.is_some_and(|one| one.version == version && one.until_time.0 > now);
     // The first version, what runs, and the way back wait for nothing.
-    let current = status.current.as_deref()?;
-    if at_once || current == version || status.previous.as_deref() == Some(version) {
+    let current = status.current_version.as_deref()?;
+    if at_once || current == version || status.previous_version.as_deref() == Some(version) {
         return None;
     }
     let closed = Effective::of(&config.spec.rollout, policies).closed(now)?;
@@ -55,8 +56,8 @@ mod tests {
     }
 
     fn windows_in(zones: &[&str]) -> Value {
-        let window = |zone: &&str| json!({"days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
-        json!(zones.iter().map(window).collect::<Vec<_>>())
+        let window = |(number, zone): (usize, &&str)| json!({"name": format!("w{number}"), "days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
+        json!(zones.iter().enumerate().map(window).collect::<Vec<_>>())
     }
 
     #[test]
@@ -66,7 +67,7 @@ mod tests {
         let bad = spec(&["UTC", "Europe/Berln"]);
         assert_eq!(
             message(windows("shop", None, &bad)),
-            "VersionedConfig shop can't have these windows: window 2: time zone \"Europe/Berln\" is not known to this release; use a name of \
+            "VersionedConfig shop can't have these windows: window w1: time zone \"Europe/Berln\" is not known to this release; use a name of \
              the IANA database, such as Europe/Berlin or UTC"
         );
         assert_eq!(windows("shop", Some(&bad), &bad), Ok(()), "what is there may stay");
@@ -80,7 +81,7 @@ mod tests {
             super::waits(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
         };
         let known = Policies::default();
-        let (spec, status) = (json!({"current": "3"}), json!({"current": "2", "previous": "1"}));
+        let (spec, status) = (json!({"version": "3"}), json!({"currentVersion": "2", "previousVersion": "1"}));
         assert_eq!(
             waits(&spec, &status, &known).as_deref(),
             Some(
@@ -89,11 +90,15 @@ mod tests {
         );
         let unknown = Policies::Unknown("nobody knows".to_owned());
         assert!(waits(&spec, &status, &unknown).unwrap().ends_with("because nobody knows"));
-        for current in ["1", "2"] {
-            assert_eq!(waits(&json!({"current": current}), &status, &known), None, "{current}");
+        for version in ["1", "2"] {
+            assert_eq!(waits(&json!({"version": version}), &status, &known), None, "{version}");
         }
-        let now = json!({"current": "3", "rollout": {"override": {"version": "3", "reason": "r"}}});
-        assert_eq!(waits(&now, &status, &known), None);
+        let now = |until: &str| {
+            let at_once = json!({"version": "3", "reason": "r", "untilTime": until});
+            json!({"version": "3", "rollout": {"override": at_once}})
+        };
+        assert_eq!(waits(&now("2026-11-25T12:00:01Z"), &status, &known), None);
+        assert!(waits(&now("2026-11-25T12:00:00Z"), &status, &known).is_some(), "it is over");
         assert_eq!(waits(&spec, &json!({}), &known), None, "the first version");
     }
 }

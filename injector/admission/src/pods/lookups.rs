@@ -216,7 +216,7 @@ mod tests {
             let mut version = sealed("1.0.1", &["shop-a", "shop-b", "shop-c"]);
             version.parts[secret].kind = PartKind::Secret;
             let status = VersionedConfigStatus {
-                current: Some("1.0.1".to_owned()),
+                current_version: Some("1.0.1".to_owned()),
                 versions: vec![sealed("1.0.0", &["old"]), version],
                 ..VersionedConfigStatus::default()
             };
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_selector_of_any_step_is_seen_with_and_without_a_version() {
         let current = VersionedConfigStatus {
-            current: Some("1".to_owned()),
+            current_version: Some("1".to_owned()),
             versions: vec![sealed("1", &["shop-1"])],
             ..VersionedConfigStatus::default()
         };

@@ -127,3 +127,76 @@ fn title(pod: &ObjectMeta, requested: &str) -> String {
 fn denial(pod: &ObjectMeta, requested: &str, refusal: &Refusal) -> Denial {
     Denial::invalid(format!("Pod {}: {refusal}", title(pod, requested)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::LimitRangeItem;
+    use nudge_core::injection::{AgentDefaults, ReferencedConfigMap, ResolvedConfig, UnknownKeys};
+    use serde_json::json;
+
+    use super::*;
+    use crate::caller::Caller;
+    use crate::fixtures;
+
+    /// A namespace without configs.
+    struct Empty;
+
+    impl PodLookups for Empty {
+        fn basis(&self) -> Result<(Features, Arc<str>), &'static str> {
+            Ok((Features { native_sidecars: true, ..Features::default() }, Arc::from("")))
+        }
+
+        fn config(&self, _: &str, _: &str, _: &ObjectMeta, _: &str) -> Option<ResolvedConfig> {
+            None
+        }
+
+        async fn config_map(&self, _: Caller, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+            Ok(None)
+        }
+
+        async fn limits(&self, _: &str) -> Vec<LimitRangeItem> {
+            Vec::new()
+        }
+    }
+
+    /// The verdict about a pod with this annotation.
+    async fn reviewed(unknown_keys: UnknownKeys, annotation: &str) -> Verdict {
+        let settings = InjectionSettings {
+            agent_image: "agent".to_owned(),
+            agent_kill_image: "agent-kill".to_owned(),
+            image_pull_policy: None,
+            image_pull_secrets: Vec::new(),
+            hub: "https://hub".to_owned(),
+            foreign_containers: Vec::new(),
+            foreign_containers_allowed: false,
+            agent_defaults: AgentDefaults::default(),
+            unknown_keys,
+        };
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "annotations": {
+                "nudge.dev/inject": "true", "nudge.dev/configs": "shop", format!("nudge.dev/{annotation}"): "5m"}},
+            "spec": {"containers": [{"name": "app", "image": "app", "resources": {"requests": {"cpu": "1"}}}]},
+        });
+        let creation = fixtures::request("Pod", "CREATE", None, Some(&pod));
+        InjectPods::new(Empty, settings).review(&creation).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_annotation_that_is_not_known_is_refused_or_a_warning() {
+        let version = env!("CARGO_PKG_VERSION");
+        let key = "nudge.dev/cpu"; // words: allow
+        let message = format!("annotation {key} is not known to Nudge {version}; did you mean nudge.dev/agent-cpu?");
+        let refused = reviewed(UnknownKeys::Refuse, "cpu").await;
+        assert_eq!(refused, Verdict::Deny(Denial::invalid(format!("Pod web: {message}"))));
+        for (unknown_keys, annotation, warned) in
+            [(UnknownKeys::Warn, "cpu", true), (UnknownKeys::Refuse, "agent-cpu", false)]
+        {
+            let verdict = reviewed(unknown_keys, annotation).await;
+            let Verdict::Allow { warnings, patch: Some(_) } = verdict else { panic!("{verdict:?}") };
+            assert_eq!(warnings.contains(&message), warned, "{warnings:?}");
+        }
+    }
+}

@@ -33,13 +33,13 @@ fn role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'stat
     const LATER: &str = "it can go once yet another version has become current, or with its VersionedConfig";
     let is = |named: Option<&String>| named.is_some_and(|named| named == version);
     let status = config.status.as_ref();
-    if is(status.and_then(|status| status.current.as_ref())) {
+    if is(status.and_then(|status| status.current_version.as_ref())) {
         Some(("the version is current", FIRST))
-    } else if is(status.and_then(|status| status.target.as_ref())) {
+    } else if is(status.and_then(|status| status.target_version.as_ref())) {
         Some(("pods are being moved to the version", FIRST))
-    } else if is(config.spec.current.as_ref()) {
-        Some(("spec.current names the version", FIRST))
-    } else if is(status.and_then(|status| status.previous.as_ref())) {
+    } else if is(config.spec.version.as_ref()) {
+        Some(("spec.version names the version", FIRST))
+    } else if is(status.and_then(|status| status.previous_version.as_ref())) {
         Some(("it is the version before the current one, to which pods would return", LATER))
     } else {
         None
@@ -76,9 +76,9 @@ mod tests {
     fn a_version_that_nothing_needs_can_be_deleted() {
         let other = Some("1.0.2".to_owned());
         let status = VersionedConfigStatus {
-            current: other.clone(),
-            target: other.clone(),
-            previous: other,
+            current_version: other.clone(),
+            target_version: other.clone(),
+            previous_version: other,
             ..Default::default()
         };
         assert_eq!(decided(status), Ok(()));
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn each_role_that_keeps_a_version_has_its_message() {
-        let current = VersionedConfigStatus { current: Some(named()), ..Default::default() };
+        let current = VersionedConfigStatus { current_version: Some(named()), ..Default::default() };
         assert_eq!(
             message(decided(current)),
             format!("{TITLE} the version is current; make another version current first")
         );
-        let target = VersionedConfigStatus { target: Some(named()), ..Default::default() };
+        let target = VersionedConfigStatus { target_version: Some(named()), ..Default::default() };
         assert!(message(decided(target)).contains("pods are being moved to the version; make another"));
-        let previous = VersionedConfigStatus { previous: Some(named()), ..Default::default() };
+        let previous = VersionedConfigStatus { previous_version: Some(named()), ..Default::default() };
         assert_eq!(
             message(decided(previous)),
             format!(
@@ -104,14 +104,15 @@ mod tests {
         );
         let mut named_config =
             shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
-        named_config.spec.current = Some(named());
-        assert!(message(decide(&object(), Some(&named_config))).contains("spec.current names the version"));
+        named_config.spec.version = Some(named());
+        assert!(message(decide(&object(), Some(&named_config))).contains("spec.version names the version"));
     }
 
     #[test]
     fn a_terminating_config_keeps_no_versions() {
         let versions = vec![sealed("1.0.1", &["a"])];
-        let mut terminating = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        let mut terminating =
+            shop(VersionedConfigStatus { current_version: Some(named()), versions, ..Default::default() });
         assert!(decide(&object(), Some(&terminating)).is_err());
         terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
         assert_eq!(decide(&object(), Some(&terminating)), Ok(()));
@@ -120,14 +121,14 @@ mod tests {
     #[test]
     fn only_the_object_that_was_sealed_is_kept() {
         let versions = vec![sealed("1.0.1", &["a"])];
-        let config = shop(VersionedConfigStatus { current: Some(named()), versions, ..Default::default() });
+        let config = shop(VersionedConfigStatus { current_version: Some(named()), versions, ..Default::default() });
         assert!(decide(&object(), Some(&config)).is_err());
         for uid in [None, Some(""), Some("2")] {
             let mut stranger = object();
             stranger.metadata.uid = uid.map(str::to_owned);
             assert_eq!(decide(&stranger, Some(&config)), Ok(()), "{uid:?}");
         }
-        let unsealed = shop(VersionedConfigStatus { current: Some(named()), ..Default::default() });
+        let unsealed = shop(VersionedConfigStatus { current_version: Some(named()), ..Default::default() });
         assert_eq!(decide(&object(), Some(&unsealed)), Ok(()));
     }
 }

@@ -16,10 +16,10 @@ use crate::guarded_cluster::{
 const GUARD: &str = "configs.nudge.dev";
 const KEEPER: &str = "configs-delete.nudge.dev";
 
-fn object(name: &str, current: &str) -> Value {
+fn object(name: &str, version: &str) -> Value {
     json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-        "spec": {"current": current}
+        "spec": {"version": version}
     })
 }
 
@@ -56,15 +56,15 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
     .await?;
     let jane = guarded.cluster.client(&guarded.cluster.user("jane", &["devs"])).await?;
     let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
-    let create = async |current: Value| {
+    let create = async |version: Value| {
         let mut shop = object("shop", "1");
-        shop["spec"]["current"] = current;
+        shop["spec"]["version"] = version;
         configs.create(&PostParams::default(), &serde_json::from_value(shop).expect("a config")).await
     };
     let listed = async || configs.list(&ListParams::default()).await.ok();
     eventually(SOON, "the role holds", listed).await?;
-    for current in [Value::Null, json!("1")] {
-        assert_eq!(message(GUARD, create(current).await), not_permitted(&space, "create it"));
+    for version in [Value::Null, json!("1")] {
+        assert_eq!(message(GUARD, create(version).await), not_permitted(&space, "create it"));
     }
     space.create_object::<VersionedConfig>(object("shop", "1")).await?;
     let change = async |change: Value| configs.patch("shop", &PatchParams::default(), &Patch::Merge(change)).await;
@@ -81,7 +81,7 @@ async fn a_user_who_decides_what_the_config_map_holds_must_be_allowed_to_update_
         "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["shop"], "verbs": ["update"]
     }]);
     allow_devs(&space, "shop", rules).await?;
-    eventually(SOON, "the role holds", async || change(json!({"spec": {"current": "3"}})).await.ok()).await?;
+    eventually(SOON, "the role holds", async || change(json!({"spec": {"version": "3"}})).await.ok()).await?;
     for (asked, what) in decisive_changes() {
         change(asked).await.with_context(|| what)?;
     }
@@ -113,7 +113,7 @@ async fn a_config_goes_only_with_what_the_user_may_delete() -> Result<()> {
     let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
     eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
     let delete = async |name: &str| configs.delete(name, &DeleteParams::default()).await.map(drop);
-    config(&space, "empty", json!({}), json!({"phase": "Waiting"})).await?;
+    config(&space, "empty", json!({}), json!({"observedGeneration": 1})).await?;
     delete("empty").await?;
     config(&space, "shop", json!({}), with_secret()).await?;
     let forced = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}));
@@ -151,7 +151,7 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     let space = guarded.space("names").await?;
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
-        "VersionedConfig shop can't have that spec.current: version \"current\" is not allowed: 'current' stands for whatever \
+        "VersionedConfig shop can't have that spec.version: version \"current\" is not allowed: 'current' stands for whatever \
          version is current; choose another name"
     );
     let long = format!("{}.b", "a".repeat(62));
@@ -171,7 +171,7 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
 async fn a_config_is_kept_while_pods_subscribe() -> Result<()> {
     let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = guarded.space("subscribed").await?;
-    config(&space, "shop", json!({}), json!({"phase": "Current"})).await?;
+    config(&space, "shop", json!({}), json!({"currentVersion": "1"})).await?;
     guarded.subscribe(&space, "shop", 7);
     let configs = space.api::<VersionedConfig>();
     let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };

@@ -77,11 +77,11 @@ async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
     let [gone, there] = ["0", "1"].map(|version| seals.seal(version, 1, &keyed));
     let part = json!({"kind": "Secret", "name": "hidden-name", "uid": own.metadata.uid, "digest": there});
     let version = json!({"version": "1", "state": "Current", "keys": 1, "bytes": 4, "parts": [part]});
+    let retired = json!([{"version": "0", "digests": [gone]}, {"version": "9", "digests": [OTHER]}]);
     let status = json!({
-        "identity": IDENTITY, "phase": "Current", "current": "1", "versions": [version],
-        "retired": [format!("0 ={gone}"), format!("9 ={OTHER}")],
+        "currentVersion": "1", "versions": [version], "internal": {"identity": IDENTITY, "retired": retired},
     });
-    config(&space, "keys", json!({"current": "1"}), status).await?;
+    config(&space, "keys", json!({"version": "1"}), status).await?;
     guarded.subscribe(&space, "keys", 3);
     Ok(space)
 }
@@ -138,7 +138,7 @@ async fn what_is_not_enabled_is_as_if_it_were_not_there() -> Result<()> {
     let attack = Attack::on(guarded)?;
     let foreign = guarded.cluster.space("foreign").await?;
     let own = foreign.create_object::<ConfigMap>(part("a")).await?;
-    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    let status = json!({"currentVersion": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&foreign, "shop", json!({}), status).await?;
     let (mut object, mut config) = (part("a"), json!({"metadata": {"name": "shop"}, "spec": {}}));
     object["metadata"]["uid"] = json!(own.uid());

@@ -11,11 +11,12 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
-use nudge_api::{VersionApproval, VersionedConfig, approval_crd, crd};
+use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, approval_crd, crd, policy_crd};
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
@@ -147,10 +148,13 @@ pub(crate) async fn install_crd(admin: &Client) -> Result<()> {
     let crds = Api::<CustomResourceDefinition>::all(admin.clone());
     crds.create(&PostParams::default(), &crd()).await?;
     crds.create(&PostParams::default(), &approval_crd()).await?;
+    crds.create(&PostParams::default(), &policy_crd()).await?;
     let configs = Api::<VersionedConfig>::all(admin.clone());
     eventually(SOON, "VersionedConfigs are served", async || configs.list(&ListParams::default()).await.ok()).await?;
     let approvals = Api::<VersionApproval>::all(admin.clone());
     eventually(SOON, "VersionApprovals are served", async || approvals.list(&ListParams::default()).await.ok()).await?;
+    let policies = Api::<RolloutPolicy>::all(admin.clone());
+    eventually(SOON, "RolloutPolicies are served", async || policies.list(&ListParams::default()).await.ok()).await?;
     Ok(())
 }
 
@@ -183,6 +187,17 @@ where
     let name = object.name_any();
     Api::<K>::all(admin.clone()).create(&PostParams::default(), &object).await.with_context(|| name)?;
     Ok(())
+}
+
+/// A policy with a window in each of these time zones, and perhaps a hold. It selects no namespace.
+pub(crate) fn rollout_policy(name: &str, zones: &[&str], hold: &Value) -> RolloutPolicy {
+    let window = |(number, zone): (usize, &&str)| json!({"name": format!("w{number}"), "days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
+    let windows: Vec<Value> = zones.iter().enumerate().map(window).collect();
+    let policy = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
+        "spec": {"namespaceSelector": {"matchLabels": {"team": "nobody"}}, "windows": windows, "hold": hold}
+    });
+    serde_json::from_value(policy).expect("a RolloutPolicy")
 }
 
 /// A config with that spec and status.
@@ -249,7 +264,7 @@ pub(crate) fn message_of<T: Debug>(webhook: &str, result: Result<T>) -> String {
 /// Changes of a VersionedConfig that need the right to update the ConfigMap of its name, and what a refusal calls each.
 pub(crate) fn decisive_changes() -> [(Value, &'static str); 4] {
     [
-        (json!({"spec": {"current": "2"}}), "change its spec"),
+        (json!({"spec": {"version": "2"}}), "change its spec"),
         (json!({"spec": {"rollout": {"bakeSeconds": 1}}}), "change its spec"),
         (
             json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}}),
@@ -283,20 +298,20 @@ pub(crate) fn with_secret() -> Value {
     let version = json!({
         "version": "1", "state": "Available", "keys": 1, "bytes": 1, "parts": [part("ConfigMap"), part("Secret")]
     });
-    json!({"phase": "Current", "versions": [version]})
+    json!({"versions": [version]})
 }
 
 /// A spec with every guard.
 pub(crate) fn all_guards() -> Value {
-    json!({"current": "1", "rollout": {
+    json!({"version": "1", "rollout": {
         "approval": {"required": 2},
         "windows": [
-            {"days": ["Mon", "Tue"], "from": "09:00", "to": "17:00", "timeZone": "UTC"},
-            {"days": ["Sat"], "from": "22:00", "to": "04:00", "timeZone": "Europe/Berlin"},
+            {"name": "office", "days": ["Mon", "Tue"], "from": "09:00", "to": "17:00", "timeZone": "UTC"},
+            {"name": "night", "days": ["Sat"], "from": "22:00", "to": "04:00", "timeZone": "Europe/Berlin"},
         ],
         "hold": {"reason": "the sale", "protected": true},
         "analysis": [{
-            "name": "errors", "max": "0.01", "interval": "30s", "failures": 2,
+            "name": "errors", "max": "0.01", "periodSeconds": 30, "failures": 2,
             "prometheus": {"address": "http://prometheus:9090", "query": "errors{pod=~\"{{pods}}\"}"}
         }],
     }})
@@ -311,7 +326,7 @@ pub(crate) fn open_guards() -> Value {
 
 /// Changes of a config with [`all_guards`] that weaken them, with what a refusal says of each.
 pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
-    let window = |days: Value, from: &str, to: &str| json!({"windows": [{"days": days, "from": from, "to": to, "timeZone": "UTC"}]});
+    let window = |days: Value, from: &str, to: &str| json!({"windows": [{"name": "office", "days": days, "from": from, "to": to, "timeZone": "UTC"}]});
     let analysis = |change: Value| {
         let mut one = all_guards()["rollout"]["analysis"][0].clone();
         json_patch::merge(&mut one, &change);
@@ -341,7 +356,7 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         (json!({"analysis": null}), "that removes errors from spec.rollout.analysis"),
         (analysis(json!({"max": "0.02"})), changed),
         (analysis(json!({"failures": 3})), changed),
-        (analysis(json!({"interval": "1m"})), changed),
+        (analysis(json!({"periodSeconds": 60})), changed),
         (analysis(json!({"prometheus": {"query": "up{pod=~\"{{pods}}\"}"}})), changed),
         (analysis(json!({"max": null, "maxRatio": "2"})), changed),
         (
@@ -358,9 +373,16 @@ pub(crate) fn strict_changes() -> Vec<Value> {
     vec![
         json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0}),
         json!({"approval": {"required": 3}, "hold": {"reason": "still the sale"}}),
-        json!({"windows": [{"days": ["Sat"], "from": "23:00", "to": "03:00", "timeZone": "Europe/Berlin"}]}),
+        json!({"windows": [{"name": "late", "days": ["Sat"], "from": "23:00", "to": "03:00", "timeZone": "Europe/Berlin"}]}),
         json!({"analysis": analysis}),
     ]
+}
+
+/// What assigns a version to all pods at once for three hours from now.
+pub(crate) fn at_once(version: &str, reason: &str) -> Value {
+    let until = Timestamp::now() + SignedDuration::from_hours(3);
+    let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({"override": {"version": version, "reason": reason, "untilTime": until}})
 }
 
 /// The refusal of what jane may not, because she may not override the config.

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
-    GuardedCluster, SOON, all_guards, config, may_not_override, message, open_guards, strict_changes, weakening_changes,
+    GuardedCluster, SOON, all_guards, at_once, config, may_not_override, message, open_guards, strict_changes,
+    weakening_changes,
 };
 
 const GUARD: &str = "configs.nudge.dev";
@@ -37,7 +38,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
         let patch = Patch::Merge(json!({"spec": spec}));
         configs.patch("shop", &PatchParams::default(), &patch).await
     };
-    let made = config(&space, "shop", json!({"current": "1"}), json!({"phase": "Current"})).await?;
+    let made = config(&space, "shop", json!({"version": "1"}), json!({"currentVersion": "1"})).await?;
     assert_eq!(made.metadata.labels, None);
     let made = change(open_guards()).await.context("anybody adds guards")?;
     assert_eq!(made.metadata.labels.unwrap_or_default()[LABEL], "true");
@@ -52,8 +53,8 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     let by_admin = Patch::Merge(json!({"spec": all_guards()}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &by_admin).await?;
     for (rollout, because) in weakening_changes() {
-        for current in ["1", "2"] {
-            let spec = json!({"current": current, "rollout": rollout});
+        for version in ["1", "2"] {
+            let spec = json!({"version": version, "rollout": rollout});
             assert_eq!(message(GUARD, change(spec).await), refused("change its spec", because), "{rollout}");
         }
     }
@@ -75,9 +76,8 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     assert_eq!(message(KEEPER, all.map(drop)), refused(gone, because));
 
     // All pods at once.
-    let at_once = |version: &str, reason: &str| json!({"override": {"version": version, "reason": reason}});
     let set = refused("set spec.rollout.override", "that version waits for no step, approval, window or hold then");
-    assert_eq!(message(GUARD, change(json!({"current": "2", "rollout": at_once("2", "mine")})).await), set);
+    assert_eq!(message(GUARD, change(json!({"version": "2", "rollout": at_once("2", "mine")})).await), set);
     let mut with = VersionedConfig::new("with", serde_json::from_value(json!({"rollout": at_once("1", "mine")}))?);
     assert_eq!(
         message(GUARD, configs.create(&PostParams::default(), &with).await),
@@ -90,15 +90,15 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     );
     with.spec.rollout.overridden = None;
     configs.create(&PostParams::default(), &with).await?;
-    let by_admin = Patch::Merge(json!({"spec": {"current": "3", "rollout": at_once("2", "an outage")}}));
+    let by_admin = Patch::Merge(json!({"spec": {"version": "3", "rollout": at_once("2", "an outage")}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &by_admin).await?;
     let again = "ask for version 2, which spec.rollout.override names";
     assert_eq!(
-        message(GUARD, change(json!({"current": "2"})).await),
+        message(GUARD, change(json!({"version": "2"})).await),
         refused(again, "that version waits for no step, approval, window or hold then")
     );
     assert_eq!(message(GUARD, change(json!({"rollout": at_once("2", "another")})).await), set);
-    change(json!({"current": "2", "rollout": {"override": null}})).await.context("anybody removes an override")?;
+    change(json!({"version": "2", "rollout": {"override": null}})).await.context("anybody removes an override")?;
 
     for rollout in strict_changes() {
         change(json!({"rollout": rollout})).await.with_context(|| rollout.to_string())?;
@@ -115,6 +115,6 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     deleted().await?;
 
     // With the namespace it goes.
-    config(&space, "shop", all_guards(), json!({"phase": "Current"})).await?;
+    config(&space, "shop", all_guards(), json!({"currentVersion": "1"})).await?;
     space.delete(SOON * 2).await
 }

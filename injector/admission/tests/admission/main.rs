@@ -11,5 +11,6 @@ mod guards;
 mod outage;
 mod policies;
 mod rates;
+mod rollout_policies;
 mod server;
 mod versions;

@@ -15,8 +15,9 @@ use tokio::sync::OnceCell;
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
-    MISNUMBERED, SOON, all_guards, config, create, decisive_changes, deleting_changes, install_crd, may_not_delete,
-    may_not_override, number, open_guards, part, sealed, strict_changes, weakening_changes, with_secret,
+    MISNUMBERED, SOON, all_guards, at_once, config, create, decisive_changes, deleting_changes, install_crd,
+    may_not_delete, may_not_override, number, open_guards, part, sealed, strict_changes, weakening_changes,
+    with_secret,
 };
 use crate::guards::all_but_override;
 
@@ -101,7 +102,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     let space = cluster.space_with("policies", &[("nudge.dev/enabled", "true")]).await?;
     // The last one that was made: it is in force no earlier than the others.
     let mut probe = VersionedConfig::new("probe", VersionedConfigSpec::default());
-    probe.spec.current = Some("current".to_owned());
+    probe.spec.version = Some("current".to_owned());
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     eventually(SOON, "the policies are in force", async || space.api().create(&dry, &probe).await.err()).await?;
 
@@ -118,7 +119,7 @@ async fn the_policies_say_the_same_as_the_webhooks() -> Result<()> {
     let elsewhere = cluster.space("elsewhere").await?;
     made(&elsewhere, part("a")).await?;
     let own = space.api::<ConfigMap>().get("a").await?;
-    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    let status = json!({"currentVersion": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "terminating", json!({}), status).await?;
     // From before the namespace was enabled: not immutable, and so never a version.
     let enabled = Patch::Merge(json!({"metadata": {"labels": {"nudge.dev/enabled": "true"}}}));
@@ -243,20 +244,20 @@ async fn versions_unchanged(space: &Space) -> Result<()> {
 
 async fn versions_kept(space: &Space) -> Result<()> {
     const POLICY: &str = "nudge-versions-kept";
-    config(space, "other", json!({}), json!({"phase": "Current", "current": "1.0.1"})).await?;
-    config(space, "shop", json!({}), json!({"phase": "Current"})).await?;
+    config(space, "other", json!({}), json!({"currentVersion": "1.0.1"})).await?;
+    config(space, "shop", json!({}), json!({"observedGeneration": 1})).await?;
     let config_maps = space.api::<ConfigMap>();
     let deleted = async || config_maps.delete("a", &DeleteParams::default()).await.map(drop);
     let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
     let configs = space.api::<VersionedConfig>();
     let roles = [
-        (json!({"current": "1.0.1"}), "the version is current; make another version current first"),
+        (json!({"currentVersion": "1.0.1"}), "the version is current; make another version current first"),
         (
-            json!({"current": "2", "target": "1.0.1"}),
+            json!({"currentVersion": "2", "targetVersion": "1.0.1"}),
             "pods are being moved to the version; make another version current first",
         ),
         (
-            json!({"target": null, "previous": "1.0.1"}),
+            json!({"targetVersion": null, "previousVersion": "1.0.1"}),
             "it is the version before the current one, to which pods would return; it can go once yet another version has become \
              current, or with its VersionedConfig",
         ),
@@ -281,7 +282,7 @@ async fn versions_kept(space: &Space) -> Result<()> {
         .await?;
     }
     assert!(message(POLICY, deleted().await).starts_with(title));
-    let patch = Patch::Merge(json!({"status": {"previous": null}}));
+    let patch = Patch::Merge(json!({"status": {"previousVersion": null}}));
     configs.patch_status("shop", &PatchParams::default(), &patch).await?;
     eventually(SOON, "the version may go", async || deleted().await.ok()).await?;
     configs.delete("shop", &DeleteParams::default()).await?;
@@ -350,16 +351,16 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     .await?;
     let jane = cluster.client(&cluster.user("jane", &["devs"])).await?;
     let configs = Api::<VersionedConfig>::namespaced(jane, &space.name);
-    let create = async |name: &str, current: Value| {
+    let create = async |name: &str, version: Value| {
         let config = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
-            "spec": {"current": current}
+            "spec": {"version": version}
         });
         configs.create(&PostParams::default(), &serde_json::from_value(config).expect("a config")).await
     };
     eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
     let admin = space.api::<VersionedConfig>();
-    config(space, "first", json!({}), json!({"phase": "Current"})).await?;
+    config(space, "first", json!({}), json!({"currentVersion": "1"})).await?;
     // A policy is at work a moment after it was accepted, each at its own time.
     let refused = eventually(SOON, "the policy is at work", async || {
         let made = create("shop", json!("1")).await;
@@ -404,12 +405,12 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
                  characters are allowed; give it a shorter name"
         )
     );
-    let chosen = Patch::Merge(json!({"spec": {"current": "1"}}));
+    let chosen = Patch::Merge(json!({"spec": {"version": "1"}}));
     admin.patch("first", &PatchParams::default(), &chosen).await.context("an admin may")?;
-    let reserved = Patch::Merge(json!({"spec": {"current": "current"}}));
+    let reserved = Patch::Merge(json!({"spec": {"version": "current"}}));
     assert_eq!(
         message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
-        "VersionedConfig first can't have that spec.current: 'current' stands for whatever version is current; choose another name"
+        "VersionedConfig first can't have that spec.version: 'current' stands for whatever version is current; choose another name"
     );
     Ok(())
 }
@@ -431,7 +432,7 @@ async fn deletions(cluster: &Cluster, space: &Space) -> Result<()> {
     allow_devs(space, "update", update).await?;
     let change = async |change: &Value| configs.patch("sealed", &PatchParams::default(), &Patch::Merge(change)).await;
     let change = &change;
-    eventually(SOON, "the role holds", async || change(&json!({"spec": {"current": "1"}})).await.ok()).await?;
+    eventually(SOON, "the role holds", async || change(&json!({"spec": {"version": "1"}})).await.ok()).await?;
     publishing(space, change).await?;
     for (asked, [_, what]) in deleting_changes() {
         assert_eq!(message("nudge-configs", change(&asked).await), expected(what, "ConfigMap"));
@@ -461,7 +462,7 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": spec}));
         configs.patch("guarded", &PatchParams::default(), &patch).await
     };
-    config(space, "guarded", json!({"current": "1"}), json!({"phase": "Current"})).await?;
+    config(space, "guarded", json!({"version": "1"}), json!({"currentVersion": "1"})).await?;
     eventually(SOON, "the role holds", async || change(open_guards()).await.ok()).await?;
     let refused = |what, because| may_not_override(space, "guarded", what, because);
     let protects = refused("change its spec", "that protects spec.rollout.hold");
@@ -471,7 +472,7 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
         async |spec: Value| admin.patch("guarded", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await;
     by_admin(all_guards()).await?;
     for (rollout, because) in weakening_changes() {
-        let spec = json!({"current": "2", "rollout": rollout});
+        let spec = json!({"version": "2", "rollout": rollout});
         assert_eq!(message(POLICY, change(spec).await), refused("change its spec", because), "{rollout}");
     }
     // Only the webhook knows what time it is.
@@ -482,13 +483,12 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     let deleted = async || configs.delete("guarded", &DeleteParams::default()).await.map(drop);
     let because = "its guards are gone then (approval, windows, hold, analysis)";
     assert_eq!(message(POLICY, deleted().await), refused("delete it", because));
-    let at_once = |reason: &str| json!({"override": {"version": "2", "reason": reason}});
     let because = "that version waits for no step, approval, window or hold then";
-    let spec = json!({"current": "2", "rollout": at_once("mine")});
+    let spec = json!({"version": "2", "rollout": at_once("2", "mine")});
     assert_eq!(message(POLICY, change(spec).await), refused("set spec.rollout.override", because));
-    by_admin(json!({"current": "3", "rollout": at_once("an outage")})).await?;
+    by_admin(json!({"version": "3", "rollout": at_once("2", "an outage")})).await?;
     let again = refused("ask for version 2, which spec.rollout.override names", because);
-    assert_eq!(message(POLICY, change(json!({"current": "2"})).await), again);
+    assert_eq!(message(POLICY, change(json!({"version": "2"})).await), again);
     for rollout in strict_changes() {
         change(json!({"rollout": rollout})).await.with_context(|| rollout.to_string())?;
     }
@@ -508,8 +508,8 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
     let jane = Space { client: cluster.client(&cluster.user("jane", &["devs"])).await?, name: space.name.clone() };
     let decided = async |name: &str, config: &str, approver: &str| {
         let spec = json!({
-            "config": config, "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Deny", "reason": "x",
-            "approver": approver
+            "configName": config, "version": "2", "digest": format!("sha256:{}", "0".repeat(48)), "decision": "Deny",
+            "reason": "x", "approver": approver
         });
         let object = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": name}, "spec": spec
@@ -542,6 +542,11 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
         "VersionApproval hers: it can't be given an owner, because it would be deleted together with it"
     );
     change(json!({"metadata": {"labels": {"team": "a"}}})).await?;
+    // Its status is written by the controllers, and by nobody who may write all else.
+    let status = Patch::Merge(json!({"status": {"observedGeneration": 1}}));
+    let refused = api.patch_status("hers", &PatchParams::default(), &status).await.expect_err("this is to be refused");
+    assert!(refused.to_string().contains("versionapprovals/status"), "{refused}");
+    space.api::<VersionApproval>().patch_status("hers", &PatchParams::default(), &status).await?;
     let john = cluster.client(&cluster.user("john", &["devs"])).await?;
     let withdrawn =
         Api::<VersionApproval>::namespaced(john, &space.name).delete("hers", &DeleteParams::default()).await;
@@ -562,7 +567,7 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
 /// A Secret that is published, or was, needs the right to update it too, which jane does not have.
 async fn publishing(space: &Space, change: impl AsyncFn(&Value) -> Result<VersionedConfig, kube::Error>) -> Result<()> {
     let admin = space.api::<VersionedConfig>();
-    let of = |publish: Value| json!({"spec": {"publish": publish}});
+    let of = |objects: Value| json!({"spec": {"objects": objects}});
     let refused = async |asked: &Value| {
         assert_eq!(
             message("nudge-configs", change(asked).await),
@@ -575,7 +580,7 @@ async fn publishing(space: &Space, change: impl AsyncFn(&Value) -> Result<Versio
     };
     refused(&of(json!(["ConfigMap", "Secret"]))).await;
     admin.patch("sealed", &PatchParams::default(), &Patch::Merge(of(json!(["Secret"])))).await?;
-    for asked in [json!({"spec": {"current": "2"}}), of(json!(["ConfigMap"]))] {
+    for asked in [json!({"spec": {"version": "2"}}), of(json!(["ConfigMap"]))] {
         refused(&asked).await;
     }
     admin.patch("sealed", &PatchParams::default(), &Patch::Merge(of(json!(["ConfigMap"])))).await?;

@@ -27,7 +27,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
     let server = serve_with(guarded.cluster, tls(&certified)?, Arc::default(), Some(RATE)).await?;
     let asker = Asker::new(&guarded.authority, server.address())?;
     let object = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1"}
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1"}
     });
     let forged = review("VersionedConfig", "CREATE", &space.name, &object).to_string();
     // Namespaces that Nudge does not know are looked up no more often.

@@ -176,23 +176,23 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = guarded.space("kept").await?;
     let own = made(&space, part("a")).await?;
-    config(&space, "shop", json!({}), json!({"phase": "Current", "versions": [sealed("1.0.1", &[&own])]})).await?;
+    config(&space, "shop", json!({}), json!({"versions": [sealed("1.0.1", &[&own])]})).await?;
     let role = async |status: Value| {
         let patch = Patch::Merge(json!({"status": status}));
         space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &patch).await
     };
     let title = "ConfigMap a, part of version 1.0.1 of config shop, can't be deleted, because";
-    role(json!({"current": "1.0.1"})).await?;
+    role(json!({"currentVersion": "1.0.1"})).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
         format!("{title} the version is current; make another version current first")
     );
-    role(json!({"current": "2", "target": "1.0.1"})).await?;
+    role(json!({"currentVersion": "2", "targetVersion": "1.0.1"})).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
         format!("{title} pods are being moved to the version; make another version current first")
     );
-    role(json!({"target": null, "previous": "1.0.1"})).await?;
+    role(json!({"targetVersion": null, "previousVersion": "1.0.1"})).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
         format!(
@@ -202,12 +202,12 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     );
     let all = space.api::<ConfigMap>().delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     assert!(message(KEEPER, all.map(|_| ())).contains("to which pods would return"));
-    role(json!({"previous": null})).await?;
-    let activation = Patch::Merge(json!({"spec": {"current": "1.0.1"}}));
+    role(json!({"previousVersion": null})).await?;
+    let activation = Patch::Merge(json!({"spec": {"version": "1.0.1"}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &activation).await?;
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
-        format!("{title} spec.current names the version; make another version current first")
+        format!("{title} spec.version names the version; make another version current first")
     );
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
     deleted(&space, "a").await?;
@@ -220,7 +220,7 @@ async fn an_object_that_only_has_the_labels_goes() -> Result<()> {
     let space = guarded.space("stranger").await?;
     let own = made(&space, part("a")).await?;
     made(&space, part("b")).await?;
-    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    let status = json!({"currentVersion": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
     config(&space, "shop", json!({}), status).await?;
     deleted(&space, "b").await?;
     deleted(&space, "a").await.expect_err("it is current");
@@ -276,8 +276,8 @@ async fn a_namespace_with_a_current_version_is_deleted() -> Result<()> {
     let Some(guarded) = GuardedCluster::shared().await? else { return Ok(()) };
     let space = guarded.space("terminating").await?;
     let own = made(&space, part("a")).await?;
-    let status = json!({"phase": "Current", "current": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
-    config(&space, "shop", json!({"current": "1.0.1"}), status).await?;
+    let status = json!({"currentVersion": "1.0.1", "versions": [sealed("1.0.1", &[&own])]});
+    config(&space, "shop", json!({"version": "1.0.1"}), status).await?;
     guarded.subscribe(&space, "shop", 1);
     deleted(&space, "a").await.expect_err("it is current");
     space.delete(SOON * 2).await

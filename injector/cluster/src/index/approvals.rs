@@ -1,5 +1,6 @@
 //! What users have decided about versions, as they have written it: who counts it checks it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use nudge_api::VersionApproval;
@@ -29,11 +30,17 @@ impl Index {
         inner.spaces.get(&key.namespace).map(|space| space.approvals_of(key).collect()).unwrap_or_default()
     }
 
-    /// Adds an approval, or replaces it. One that is being deleted is gone: it was withdrawn.
+    /// The configs that users have decided about, also those that are not there.
+    pub fn configs_with_approvals(&self) -> BTreeSet<ConfigKey> {
+        let inner = self.lock();
+        inner.spaces.values().flat_map(|space| space.approvals.values()).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Adds an approval, or replaces it. One that is being deleted is gone: it was withdrawn. The status that Nudge itself writes wakes nobody.
     pub fn put_approval(&self, mut approval: VersionApproval) {
         let meta = &mut approval.metadata;
         let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
-        let Ok(key) = ConfigKey::parse(&*namespace, &approval.spec.config) else {
+        let Ok(key) = ConfigKey::parse(&*namespace, &approval.spec.config_name) else {
             return self.remove_approval(&namespace, &name);
         };
         if meta.deletion_timestamp.is_some() {
@@ -50,11 +57,16 @@ impl Index {
             if known.is_some_and(|(_, known)| known.metadata.resource_version == approval.metadata.resource_version) {
                 return;
             }
-            let is_known = known.is_some();
+            let (is_known, says_the_same) =
+                (known.is_some(), known.is_some_and(|(_, known)| is_same(known, &approval)));
             if !space.takes(Kind::Approvals, &namespace, &name, is_known) {
                 return;
             }
-            space.approvals.insert(name.into(), (key.clone(), Arc::new(approval)))
+            let before = space.approvals.insert(name.into(), (key.clone(), Arc::new(approval)));
+            if says_the_same {
+                return;
+            }
+            before
         };
         if let Some((other, _)) = before.filter(|(other, _)| *other != key) {
             self.notify(&IndexEvent::Config(other));
@@ -74,4 +86,10 @@ impl Index {
         };
         self.notify(&IndexEvent::Config(gone));
     }
+}
+
+/// Whether both are the same decision.
+fn is_same(one: &VersionApproval, other: &VersionApproval) -> bool {
+    let (meta, other_meta) = (&one.metadata, &other.metadata);
+    (&meta.uid, &meta.annotations, &one.spec) == (&other_meta.uid, &other_meta.annotations, &other.spec)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nudge_api::RolloutPolicy;
-use nudge_core::governance::{MOST_POLICIES, Policies};
+use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
 use nudge_core::keys::ConfigKey;
 
 use super::state::{Inner, Labels};
@@ -128,6 +128,26 @@ impl Index {
         policies.of(&space.labels)
     }
 
+    /// The policies with what each of them is about; none while they may have changed unseen.
+    pub fn policies_with_reach(&self) -> Vec<(Arc<RolloutPolicy>, PolicyReach)> {
+        let (policies, spaces) = {
+            let inner = self.lock();
+            let known = inner.policies.as_ref().filter(|policies| policies.is_current());
+            let policies = known.into_iter().flat_map(|known| known.all.iter().flatten());
+            let policies: Vec<_> = policies.filter_map(|(_, policy)| policy.as_ref().ok().cloned()).collect();
+            let spaces = inner.spaces.values().map(|space| (Arc::clone(&space.labels), space.configs.len()));
+            (policies, spaces.collect::<Vec<_>>())
+        };
+        let reach = |policy: &RolloutPolicy| {
+            let selected = spaces.iter().filter(|(labels, _)| policy.spec.namespace_selector.selects(labels));
+            selected.fold(PolicyReach::default(), |sum, (_, configs)| PolicyReach {
+                namespaces: sum.namespaces.saturating_add(1),
+                configs: sum.configs.saturating_add(u32::try_from(*configs).unwrap_or(u32::MAX)),
+            })
+        };
+        policies.into_iter().map(|policy| (Arc::clone(&policy), reach(&policy))).collect()
+    }
+
     /// Policies may have changed unseen, and it is not clear yet that this lasts.
     pub fn doubts_policies(&self) -> bool {
         let inner = self.lock();
@@ -173,16 +193,18 @@ impl Index {
         });
     }
 
-    /// One is new or changed.
+    /// One is new or changed. The status that Nudge itself writes wakes nobody.
     pub(crate) fn put_policy(&self, name: String, policy: Policy) {
         self.change_policies(|policies| {
             let Some(all) = &mut policies.all else { return false };
-            if all.contains_key(&name) || all.len() < MOST_POLICIES {
-                all.insert(name, policy);
-            } else {
+            let known = all.get(&name);
+            if known.is_none() && all.len() >= MOST_POLICIES {
                 policies.beyond = true;
+                return true;
             }
-            true
+            let says_the_same = matches!((known, &policy), (Some(Ok(known)), Ok(new)) if known.spec == new.spec);
+            all.insert(name, policy);
+            !says_the_same
         });
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use nudge_api::{PartKind, RolloutStatus, VersionedConfig};
+use nudge_api::{InternalStatus, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::pods::PodState;
 use nudge_core::requester::REQUESTER_BYTES;
@@ -420,18 +420,18 @@ fn revision_of(config: &VersionedConfig) -> u64 {
 
 /// What grows with every change of what a pod is assigned.
 fn revision(config: &VersionedConfig) -> (Option<&String>, Option<u64>) {
-    (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.rollout.revision))
+    (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.internal.revision))
 }
 
-/// All of a rollout that the versions assigned to pods depend on. Its evidence, which changes all the time, concerns no pod.
-fn thresholds(rollout: &RolloutStatus) -> impl PartialEq + '_ {
-    let RolloutStatus { revision, threshold, workloads, selectors, stage, .. } = rollout;
-    (revision, threshold, workloads, selectors, stage)
+/// All of a move that the versions assigned to pods depend on. Its evidence, which changes all the time, concerns no pod.
+fn thresholds(status: &VersionedConfigStatus) -> impl PartialEq + '_ {
+    let InternalStatus { revision, threshold, workloads, selectors, .. } = &status.internal;
+    (revision, threshold, workloads, selectors, status.rollout.stage)
 }
 
 /// All of a config that the versions assigned to pods depend on.
 fn assignment(config: &VersionedConfig) -> impl PartialEq + '_ {
     let status = config.status.as_ref();
-    let of_status = status.map(|it| (thresholds(&it.rollout), &it.current, &it.target, &it.versions));
-    (&config.metadata.uid, &config.metadata.deletion_timestamp, &config.spec.subscribers, of_status)
+    let of_status = status.map(|it| (thresholds(it), &it.current_version, &it.target_version, &it.versions));
+    (&config.metadata.uid, &config.metadata.deletion_timestamp, &config.spec.allowed_service_accounts, of_status)
 }

@@ -81,10 +81,11 @@ fn returning() -> (VersionedConfig, PodState) {
     let config = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
         "metadata": {"name": "shop", "namespace": "ns", "uid": "0af7651c-d43b-41d5-8e2f-000000000007", "resourceVersion": "1", "generation": 1},
-        "spec": {"current": "1"},
+        "spec": {"version": "1"},
         "status": {
-            "current": "1", "target": "2", "phase": "Progressing", "versions": [version("1"), version("2")],
-            "rollout": {"revision": 1, "stage": "Moving", "threshold": 1_u64 << 32, "step": 1, "steppedAt": "2026-01-01T00:00:00Z"},
+            "currentVersion": "1", "targetVersion": "2", "versions": [version("1"), version("2")],
+            "rollout": {"stage": "Moving", "step": 1, "stepTime": "2026-01-01T00:00:00Z"},
+            "internal": {"revision": 1, "threshold": 1_u64 << 32},
         },
     });
     let shop = ConfigName::new("shop").unwrap();
@@ -152,7 +153,7 @@ async fn where_the_status_is_refused_the_smallest_one_takes_pods_back() {
     let written = reconciled(|status| status["releases"].is_array(), 5).await;
     let status = &written.last().unwrap()["status"];
     assert_eq!(
-        (&status["rollout"]["stage"], &status["rollout"]["threshold"]),
+        (&status["rollout"]["stage"], &status["internal"]["threshold"]),
         (&json!("Leaving"), &Value::Null),
         "{written:?}"
     );

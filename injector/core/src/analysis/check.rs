@@ -1,8 +1,8 @@
 //! What must be true of `spec.rollout.analysis`, beyond its schema.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use k8s_openapi::jiff::SignedDuration;
 use nudge_api::Analysis;
 
 use super::pace::{LONGEST, SHORTEST};
@@ -25,8 +25,8 @@ pub enum Fault {
     #[error("analysis {0}: {1} must be a number such as {2}")]
     Limit(String, &'static str, &'static str),
     /// Too short or too long.
-    #[error("analysis {0}: interval must be from 5s to 1h")]
-    Interval(String),
+    #[error("analysis {0}: periodSeconds must be from 5 to 3600")]
+    Period(String),
     /// Too many or none.
     #[error("analysis {0}: failures must be from 1 to {most}", most = Analysis::MOST_FAILURES)]
     Failures(String),
@@ -60,7 +60,7 @@ pub fn check(analyses: &[Analysis]) -> Result<(), Fault> {
 }
 
 fn check_one(analysis: &Analysis) -> Result<(), Fault> {
-    let Analysis { prometheus, max, max_ratio, interval, failures, .. } = analysis;
+    let Analysis { prometheus, max, max_ratio, period_seconds, failures, .. } = analysis;
     let name = || analysis.name.clone();
     if max.is_none() && max_ratio.is_none() {
         return Err(Fault::NoLimit(name()));
@@ -72,9 +72,8 @@ fn check_one(analysis: &Analysis) -> Result<(), Fault> {
     if number(max_ratio).is_some_and(|ratio| !(ratio.is_finite() && ratio >= 1.0)) {
         return Err(Fault::Limit(name(), "maxRatio", "1.5, and at least 1"));
     }
-    let interval = interval.parse::<SignedDuration>().ok().and_then(|it| std::time::Duration::try_from(it).ok());
-    if interval.is_none_or(|interval| !(SHORTEST..=LONGEST).contains(&interval)) {
-        return Err(Fault::Interval(name()));
+    if !(SHORTEST..=LONGEST).contains(&Duration::from_secs((*period_seconds).into())) {
+        return Err(Fault::Period(name()));
     }
     if !(1..=Analysis::MOST_FAILURES).contains(failures) {
         return Err(Fault::Failures(name()));
@@ -106,7 +105,7 @@ mod tests {
     #[test]
     fn what_has_a_meaning_passes() {
         check(&[analysis(&json!({})), analysis(&json!({"name": "b", "max": null, "maxRatio": "1.5"}))]).unwrap();
-        check(&[analysis(&json!({"maxRatio": "1", "interval": "1h", "failures": 10}))]).unwrap();
+        check(&[analysis(&json!({"maxRatio": "1", "periodSeconds": 3600, "failures": 10}))]).unwrap();
         check(&[]).unwrap();
     }
 
@@ -117,8 +116,8 @@ mod tests {
             (json!({"max": null}), "set max, or maxRatio"),
             (json!({"max": "9".repeat(400)}), "max must be a number"),
             (json!({"maxRatio": "0.5"}), "maxRatio must be a number such as 1.5, and at least 1"),
-            (json!({"interval": "4s"}), "interval must be from 5s to 1h"),
-            (json!({"interval": "61m"}), "interval must be from 5s to 1h"),
+            (json!({"periodSeconds": 4}), "periodSeconds must be from 5 to 3600"),
+            (json!({"periodSeconds": 3601}), "periodSeconds must be from 5 to 3600"),
             (json!({"failures": 0}), "failures must be from 1 to 10"),
             (json!({"failures": 11}), "failures must be from 1 to 10"),
             (query("up"), "the query must have {{pods}} where"),

@@ -211,6 +211,6 @@ fn shown(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> Analy
         verdict,
         target: last.and_then(|last| number(&last.target)),
         control: last.and_then(|last| number(&last.control)),
-        at: last.map(|last| last.at.clone()),
+        measure_time: last.map(|last| last.answer_time.clone()),
     }
 }

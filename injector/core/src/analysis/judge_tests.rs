@@ -46,7 +46,7 @@ impl Asked {
         self.now += 60_000;
         self.answers.push(Answer {
             number: u64::try_from(self.answers.len()).unwrap() + 1,
-            at: Time(Timestamp::UNIX_EPOCH),
+            answer_time: Time(Timestamp::UNIX_EPOCH),
             target: target.ok().map(|number| number.to_string()),
             control: control.map(|number| number.to_string()),
             error: target.err().map(str::to_owned),
@@ -154,7 +154,7 @@ fn the_worst_of_several_counts() {
         name: name.to_owned(),
         answers: vec![Answer {
             number: 1,
-            at: Time(Timestamp::UNIX_EPOCH),
+            answer_time: Time(Timestamp::UNIX_EPOCH),
             target: Some("0.25".to_owned()),
             control: Some("0".to_owned()),
             error: None,

@@ -60,9 +60,13 @@ mod tests {
         let (max, ratio) = limits;
         let prometheus = json!({"address": "http://a", "query": "{{pods}}"});
         let analysis = json!({"name": "errors", "prometheus": prometheus, "max": max, "maxRatio": ratio});
-        let at = Time(Timestamp::UNIX_EPOCH);
-        let answer =
-            Answer { number: 1, at, target: Some(target.to_owned()), control: control.map(str::to_owned), error: None };
+        let answer = Answer {
+            number: 1,
+            answer_time: Time(Timestamp::UNIX_EPOCH),
+            target: Some(target.to_owned()),
+            control: control.map(str::to_owned),
+            error: None,
+        };
         outcome(&serde_json::from_value(analysis).unwrap(), &answer)
     }
 

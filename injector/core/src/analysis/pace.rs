@@ -5,16 +5,15 @@ use std::time::Duration;
 use nudge_api::Analysis;
 
 use super::reach::{LONGEST_REACH, reach};
-use crate::period;
 
-/// The shortest interval.
+/// The shortest period.
 pub(super) const SHORTEST: Duration = Duration::from_secs(5);
-/// The longest interval.
+/// The longest period.
 pub(super) const LONGEST: Duration = Duration::from_hours(1);
 
 /// The time between two answers, and from the moment that pods run the version to the first.
 pub fn period(analysis: &Analysis) -> Duration {
-    let interval = period::period(&analysis.interval, LONGEST).max(SHORTEST);
+    let period = Duration::from_secs(analysis.period_seconds.into()).clamp(SHORTEST, LONGEST);
     // Admission lets no query pass whose reach is not known.
-    interval.max(reach(&analysis.prometheus.query).unwrap_or(LONGEST_REACH))
+    period.max(reach(&analysis.prometheus.query).unwrap_or(LONGEST_REACH))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Approval, ApprovalDecision, Reason, Release, ReleaseApproval, clipped};
+use nudge_api::{Approval, ApprovalDecision, Explanation, Reason, Release, ReleaseApproval, clipped};
 use nudge_protocol::bounded_text::one_line;
 
 use super::RuleOwner;
@@ -22,7 +22,7 @@ const AGAIN: i64 = 15_000;
 const UNKNOWN_AUTHOR: &str =
     "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs";
 /// What is said where nobody knows who asked for it.
-const UNKNOWN_ASKER: &str = "who asked for it is not known, so nobody's approval counts: set spec.current to another version, and then to this one";
+const UNKNOWN_ASKER: &str = "who asked for it is not known, so nobody's approval counts: set spec.version to another version, and then to this one";
 
 /// What a user has decided, as a `VersionApproval` that admission has seen says it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub enum Authors {
 /// Who asked for a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker<'a> {
-    /// Nobody: it is the first one, of a config without `spec.current`.
+    /// Nobody: it is the first one, of a config without `spec.version`.
     Nobody,
     /// It is not known.
     Unknown,
@@ -159,13 +159,13 @@ fn counted(
     for (user, given) in users {
         match excluded(needed, authors, asker, given) {
             None => counts.push(given),
-            Some(why) => others.push(format!("{} {why}", shown(user))),
+            Some(why) => others.push(format!("{} {}", shown(user), why.phrase())),
         }
     }
     counts.sort_by(|one, other| (one.at.0, &one.user).cmp(&(other.at.0, &other.user)));
     let required = usize::try_from(needed.required).unwrap_or(usize::MAX).max(1);
     if counts.len() >= required {
-        let record = |given: &Given| ReleaseApproval { user: shown(&given.user), at: given.at.clone() };
+        let record = |given: &Given| ReleaseApproval { user: shown(&given.user), approval_time: given.at.clone() };
         return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
     }
     let unknown = match (authors, asker) {
@@ -195,20 +195,93 @@ fn counted(
 }
 
 /// Why an approval does not count.
-fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given) -> Option<&'static str> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exclusion {
+    /// The right is gone.
+    NoRight,
+    /// The API server has not said whether the user has the right.
+    NoAnswer,
+    /// The user has created a part of the version.
+    Author,
+    /// The user has asked for the version.
+    Asker,
+    /// Who created the version, or asked for it, is not known.
+    Unknown,
+}
+
+impl Exclusion {
+    /// What is said of the user, behind the name.
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::NoRight => "may not approve it any more",
+            Self::NoAnswer => "approves it, and the API server has not said whether that user still may",
+            Self::Author => "has created a part of it",
+            Self::Asker => "has asked for it",
+            Self::Unknown => "approves it",
+        }
+    }
+}
+
+/// Why an approval does not count.
+fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given) -> Option<Exclusion> {
     let user = given.user.as_str();
     match (given.may, authors, asker) {
-        (Some(false), ..) => return Some("may not approve it any more"),
-        (None, ..) => return Some("approves it, and the API server has not said whether that user still may"),
+        (Some(false), ..) => return Some(Exclusion::NoRight),
+        (None, ..) => return Some(Exclusion::NoAnswer),
         _ if !needed.not_author => return None,
         _ => {}
     }
     match (authors, asker) {
-        (Authors::Known(authors), _) if authors.contains(user) => Some("has created a part of it"),
+        (Authors::Known(authors), _) if authors.contains(user) => Some(Exclusion::Author),
         // Who asked is known in one line of bounded length.
-        (_, Asker::User(asker)) if asker == one_line(user, USER_BYTES) => Some("has asked for it"),
+        (_, Asker::User(asker)) if asker == one_line(user, USER_BYTES) => Some(Exclusion::Asker),
         (Authors::Known(_), Asker::Nobody | Asker::User(_)) => None,
-        _ => Some("approves it"),
+        _ => Some(Exclusion::Unknown),
+    }
+}
+
+/// Whether an approval of the candidate counts, and why, or why not; `None` where that is not known yet. `incomplete`: why nobody's is counted.
+pub fn approval_counts(
+    needed: &Approval,
+    candidate: Candidate<'_>,
+    given: &Given,
+    incomplete: Option<&str>,
+) -> Option<(bool, Explanation)> {
+    let Candidate { config, version, authors, asker, .. } = candidate;
+    if let Some(why) = incomplete {
+        let message = format!("approvals of version {version} can't be counted: {why}");
+        return Some((false, Reason::NotCounted.explained(message)));
+    }
+    let user = shown(&given.user);
+    let Some(exclusion) = excluded(needed, authors, asker, given) else {
+        let message = format!("{user} approves version {version}, and that counts");
+        return Some((true, Reason::Counted.explained(message)));
+    };
+    let text = format!("version {version}: {user} {}", exclusion.phrase());
+    let why = match exclusion {
+        Exclusion::NoAnswer => return None,
+        Exclusion::Unknown if *authors == Authors::Unread => return None,
+        Exclusion::NoRight => {
+            let right = format!("the right to approve versions of VersionedConfig {config}");
+            Reason::NoRight.explained(format!("{text}; this needs {right}"))
+        }
+        Exclusion::Author | Exclusion::Asker => {
+            Reason::IsAuthor.explained(format!("{text}; somebody else has to approve it"))
+        }
+        Exclusion::Unknown => {
+            let unknown = if *authors == Authors::Unknown { UNKNOWN_AUTHOR } else { UNKNOWN_ASKER };
+            Reason::AuthorUnknown.explained(format!("version {version}: {unknown}"))
+        }
+    };
+    Some((false, why))
+}
+
+impl Given {
+    /// Whether the release went on by this approval.
+    pub fn is_recorded(&self, release: &Release) -> bool {
+        let user = shown(&self.user);
+        let same = |one: &ReleaseApproval| one.user == user && one.approval_time == self.at;
+        release.version == self.version && release.approvals.iter().any(same)
     }
 }
 

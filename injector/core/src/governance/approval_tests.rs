@@ -89,7 +89,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     let candidate = of_nobody(&authors, &RuleOwner::Config);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let counted = approved(&needs(1), candidate, &approvals, now).unwrap();
-    assert_eq!((counted.len(), counted[0].at.0.as_second()), (1, 5), "since the first time");
+    assert_eq!((counted.len(), counted[0].approval_time.0.as_second()), (1, 5), "since the first time");
     // The right of a group that the user has left does not hide that of another one.
     for gone in [Some(false), None] {
         let again = [Given { may: gone, ..given("bob", 1) }, given("bob", 2)];

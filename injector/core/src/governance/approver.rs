@@ -44,9 +44,9 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
 }
 
 fn message(namespace: &str, approval: &VersionApprovalSpec, groups: &str) -> Vec<u8> {
-    let VersionApprovalSpec { config, version, digest, decision, reason, approver } = approval;
+    let VersionApprovalSpec { config_name, version, digest, decision, reason, approver } = approval;
     let mut message = Vec::new();
-    for text in [namespace, config, version, digest, decision.as_str(), reason, approver, groups] {
+    for text in [namespace, config_name, version, digest, decision.as_str(), reason, approver, groups] {
         message.extend((text.len() as u64).to_be_bytes());
         message.extend(text.as_bytes());
     }
@@ -68,7 +68,7 @@ mod tests {
 
     fn approval() -> VersionApprovalSpec {
         VersionApprovalSpec {
-            config: "shop".to_owned(),
+            config_name: "shop".to_owned(),
             version: "2".to_owned(),
             digest: "sha256:00".to_owned(),
             decision: ApprovalDecision::Approve,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(groups_of(&key(1), "other", &approval(), &written), None);
         assert_eq!(groups_of(&key(2), "team", &approval(), &written), None);
         let changes: [Change; 6] = [
-            |it| it.config = "other".into(),
+            |it| it.config_name = "other".into(),
             |it| it.version = "3".into(),
             |it| it.digest = "sha256:01".into(),
             |it| it.decision = ApprovalDecision::Deny,

@@ -6,6 +6,8 @@ use ring::digest::{Context, SHA256};
 
 /// Bytes of the digest, as of those that it is made of.
 const BYTES: usize = 24;
+/// Digits of it that people compare.
+const SHORT: usize = 32;
 
 /// The digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted and
 /// made again has the same one, and other content never has it.
@@ -18,6 +20,11 @@ pub fn sealed_digest(version: &VersionStatus) -> String {
         sum.update(text.as_bytes());
     }
     format!("sha256:{}", hex(&sum.finish().as_ref()[..BYTES]))
+}
+
+/// The digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
+pub fn short_digest(version: &VersionStatus) -> String {
+    sealed_digest(version)["sha256:".len()..].chars().take(SHORT).collect()
 }
 
 #[cfg(test)]
@@ -36,12 +43,12 @@ mod tests {
         VersionStatus {
             version: name.to_owned(),
             state: VersionState::Available,
+            digest: String::new(),
             parts: parts.iter().map(part).collect(),
             keys: 1,
             bytes: 1,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         }
     }
 

@@ -67,9 +67,9 @@ impl<'a> Effective<'a> {
             Policies::Unknown(why) => all.unknown = Some(why),
             Policies::Known(policies) => {
                 for policy in policies {
-                    let RolloutPolicySpec { hold, windows, require_approval, .. } = &policy.spec;
+                    let RolloutPolicySpec { hold, windows, approval, .. } = &policy.spec;
                     let owner = RuleOwner::Policy(policy.metadata.name.clone().unwrap_or_default());
-                    all.add(&owner, require_approval.as_ref(), windows);
+                    all.add(&owner, approval.as_ref(), windows);
                     all.hold(owner, hold.as_ref().map(|hold| (&*hold.reason, hold.until_time.as_ref())));
                 }
             }

@@ -20,7 +20,7 @@ fn policy(name: &str, mut spec: Value) -> Arc<RolloutPolicy> {
 }
 
 fn window(from: &str, to: &str) -> Value {
-    json!([{"days": ALWAYS, "from": from, "to": to, "timeZone": "UTC"}])
+    json!([{"name": "always", "days": ALWAYS, "from": from, "to": to, "timeZone": "UTC"}])
 }
 
 /// Why nothing goes on at this time of 25 November 2026, and for how many seconds at most nobody needs to look.
@@ -44,7 +44,9 @@ fn without_rules_nothing_is_withheld() {
 
 #[test]
 fn outside_of_a_window_the_message_says_when_it_opens() {
-    let spec = json!({"windows": [{"days": ["Mon", "Tue", "Wed"], "from": "09:00", "to": "17:00", "timeZone": "Europe/Berlin"}]});
+    let spec = json!({"windows": [
+        {"name": "office", "days": ["Mon", "Tue", "Wed"], "from": "09:00", "to": "17:00", "timeZone": "Europe/Berlin"}
+    ]});
     assert_eq!(said(spec.clone(), &Policies::default(), "08:00:00"), None);
     assert_eq!(said(spec.clone(), &Policies::default(), "15:59:59"), None);
     let (reason, message, wait) = said(spec.clone(), &Policies::default(), "07:59:59").unwrap();
@@ -83,7 +85,7 @@ fn of_each_rule_the_stricter_one_counts_both_ways() {
 fn approval_is_the_most_that_any_rule_asks_for() {
     let approval = |required, not_author| Approval { required, not_author };
     let merged = |own: Option<Approval>, others: &[Approval]| {
-        let policies = others.iter().map(|one| policy("p", json!({"requireApproval": one})));
+        let policies = others.iter().map(|one| policy("p", json!({"approval": one})));
         let (spec, policies) =
             (RolloutSpec { approval: own, ..RolloutSpec::default() }, Policies::Known(policies.collect()));
         Effective::of(&spec, &policies).approval
@@ -124,7 +126,7 @@ fn a_hold_says_whose_it_is_why_and_until_when() {
 
 #[test]
 fn a_window_that_can_not_be_used_is_closed() {
-    let windows = json!([{"days": ALWAYS, "from": "00:00", "to": "24:00", "timeZone": "Mars/Olympus"}]);
+    let windows = json!([{"name": "mars", "days": ALWAYS, "from": "00:00", "to": "24:00", "timeZone": "Mars/Olympus"}]);
     let (reason, message, wait) =
         said(json!({}), &known(&[policy("space", json!({"windows": windows}))]), "12:00:00").unwrap();
     assert_eq!((reason, wait), (Reason::OutsideWindow, None));
@@ -134,6 +136,18 @@ fn a_window_that_can_not_be_used_is_closed() {
         ),
         "{message}"
     );
+}
+
+#[test]
+fn a_window_that_can_not_be_used_does_not_count_against_others() {
+    let mut windows = window("09:00", "17:00");
+    let mars = json!({"name": "mars", "days": ALWAYS, "from": "00:00", "to": "24:00", "timeZone": "Mars/Olympus"});
+    windows.as_array_mut().unwrap().push(mars);
+    let space = policy("space", json!({"windows": windows}));
+    assert_eq!(said(json!({}), &known(&[Arc::clone(&space)]), "12:00:00"), None);
+    let (reason, message, _) = said(json!({}), &known(&[space]), "18:00:00").unwrap();
+    assert_eq!(reason, Reason::OutsideWindow);
+    assert!(message.contains("the next window opens at 2026-11-26 09:00 UTC"), "{message}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not switch them off, so a change
-//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, tolerance, any other hold) is no
+//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, maxHarmed, any other hold) is no
 //! guard.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
 
 /// The guards that a config has, by their fields.
@@ -32,12 +32,12 @@ pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<Str
 pub fn overrides(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
     let overridden = new.rollout.overridden.as_ref()?;
     let (before, asked) =
-        (old.and_then(|old| old.rollout.overridden.as_ref()), old.and_then(|old| old.current.as_ref()));
+        (old.and_then(|old| old.rollout.overridden.as_ref()), old.and_then(|old| old.version.as_ref()));
     if before != Some(overridden) {
         return Some("set spec.rollout.override".to_owned());
     }
     let version = &overridden.version;
-    (new.current.as_ref() == Some(version) && asked != Some(version))
+    (new.version.as_ref() == Some(version) && asked != Some(version))
         .then(|| format!("ask for version {version}, which spec.rollout.override names"))
 }
 
@@ -99,19 +99,16 @@ fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     }
 }
 
-/// `failures` and `interval` say how soon a version is bad, and for how long the first step is measured at least: neither direction is stricter.
+/// `failures` and `periodSeconds` say how soon a version is bad, and for how long the first step is measured at least: neither direction is stricter.
 fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {
         (Some(new), Some(old)) => new == old || number(new).zip(number(old)).is_some_and(|(new, old)| new <= old),
         (new, old) => new == old,
     };
-    let period = |text: &str| text.parse::<SignedDuration>().ok();
-    let as_often = new.interval == old.interval
-        || period(&new.interval).zip(period(&old.interval)).is_some_and(|(new, old)| new == old);
     new.prometheus == old.prometheus
         && limit(&new.max, &old.max)
         && limit(&new.max_ratio, &old.max_ratio)
         && new.failures == old.failures
-        && as_often
+        && new.period_seconds == old.period_seconds
 }

@@ -21,13 +21,13 @@ fn said(old: &Value, new: &Value) -> Vec<String> {
 }
 
 fn window(days: &[&str], from: &str, to: &str) -> Value {
-    json!({"days": days, "from": from, "to": to, "timeZone": "Europe/Berlin"})
+    json!({"name": "shop", "days": days, "from": from, "to": to, "timeZone": "Europe/Berlin"})
 }
 
 fn analysis(change: &Value) -> Value {
     let mut one = json!({
         "name": "errors", "prometheus": {"address": "http://prometheus:9090", "query": "errors"},
-        "max": "0.01", "maxRatio": "1.5", "interval": "30s", "failures": 2
+        "max": "0.01", "maxRatio": "1.5", "periodSeconds": 30, "failures": 2
     });
     json_patch::merge(&mut one, change);
     json!({"analysis": [one]})
@@ -135,9 +135,7 @@ fn a_protected_hold_ends_no_earlier_unless_it_is_over() {
 #[test]
 fn a_number_is_judged_by_no_less() {
     let changed = |change: Value| said(&analysis(&json!({})), &analysis(&change));
-    for stricter in
-        [json!({"max": "0.001"}), json!({"max": "0"}), json!({"maxRatio": "1.50"}), json!({"interval": "30000ms"})]
-    {
+    for stricter in [json!({"max": "0.001"}), json!({"max": "0"}), json!({"maxRatio": "1.50"})] {
         assert_eq!(changed(stricter.clone()), Vec::<String>::new(), "{stricter}");
     }
     for weaker in [
@@ -148,12 +146,12 @@ fn a_number_is_judged_by_no_less() {
         json!({"failures": 3}),
         // The first step would be measured for less time.
         json!({"failures": 1}),
-        json!({"interval": "5s"}),
-        json!({"interval": "31s"}),
-        json!({"interval": "999999999999999h"}),
+        json!({"periodSeconds": 5}),
+        json!({"periodSeconds": 31}),
+        json!({"periodSeconds": u32::MAX}),
         json!({"prometheus": {"query": "vector(0)"}}),
         json!({"prometheus": {"address": "http://mine:9090"}}),
-        json!({"prometheus": {"authRef": {"name": "mine"}}}),
+        json!({"prometheus": {"secretRef": {"name": "mine"}}}),
     ] {
         assert_eq!(changed(weaker.clone()).len(), 1, "{weaker}");
     }
@@ -162,9 +160,11 @@ fn a_number_is_judged_by_no_less() {
 
 #[test]
 fn who_overrides_sets_it_or_asks_for_what_it_names() {
-    let spec = |current: Option<&str>, overridden: Option<(&str, &str)>| {
-        let overridden = overridden.map(|(version, reason)| json!({"version": version, "reason": reason}));
-        let spec = json!({"current": current, "rollout": {"override": overridden}});
+    let spec = |version: Option<&str>, overridden: Option<(&str, &str)>| {
+        let overridden = overridden.map(
+            |(version, reason)| json!({"version": version, "reason": reason, "untilTime": "2026-01-01T12:00:00Z"}),
+        );
+        let spec = json!({"version": version, "rollout": {"override": overridden}});
         serde_json::from_value::<VersionedConfigSpec>(spec).unwrap()
     };
     let (none, of_two) = (spec(Some("1"), None), spec(Some("2"), Some(("2", "outage"))));

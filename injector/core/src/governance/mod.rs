@@ -18,15 +18,15 @@ mod policies;
 mod window_tests;
 mod windows;
 
-pub use approval::{Approvals, Asker, Authors, Candidate, Given, approved};
+pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved};
 pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
 pub use bound::{Made, NoRoom, has_room};
-pub use digest::sealed_digest;
+pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
 pub use effective::{Closed, Effective, RuleOwner};
 pub use guards::{guards, overrides, weakened};
-pub use policies::{MOST_POLICIES, Policies};
-pub use windows::{Opening, WindowError, Windows, next_common_opening};
+pub use policies::{MOST_POLICIES, Policies, PolicyReach, policy_status};
+pub use windows::{Opening, WindowError, Windows, WindowsFault, check_windows, next_common_opening};
 
 use nudge_api::Reason;
 

@@ -3,16 +3,22 @@
 use jiff::civil::date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, Zoned};
-use nudge_api::{Day, Window};
+use nudge_api::{Day, Reason, Window};
 use proptest::prelude::*;
 
-use super::windows::{WindowError, Windows, next_common_opening};
+use super::windows::{WindowError, Windows, WindowsFault, check_windows, next_common_opening};
 
 const DAYS: [Day; 7] = [Day::Mon, Day::Tue, Day::Wed, Day::Thu, Day::Fri, Day::Sat, Day::Sun];
 const MINUTE: SignedDuration = SignedDuration::from_mins(1);
 
 fn window(days: &[Day], from: &str, to: &str, zone: &str) -> Window {
-    Window { days: days.to_vec(), from: from.to_owned(), to: to.to_owned(), time_zone: zone.to_owned() }
+    Window {
+        name: "shop".to_owned(),
+        days: days.to_vec(),
+        from: from.to_owned(),
+        to: to.to_owned(),
+        time_zone: zone.to_owned(),
+    }
 }
 
 fn windows(days: &[Day], from: &str, to: &str, zone: &str) -> Windows {
@@ -131,6 +137,46 @@ fn what_can_not_be_used_is_refused() {
     }
     assert_eq!(refused(window(&DAYS, "09:00", "25:00", "UTC")), WindowError::Time("25:00".to_owned()));
     assert_eq!(refused(window(&[], "09:00", "17:00", "UTC")), WindowError::NoDays);
+}
+
+#[test]
+fn a_window_that_can_not_be_used_closes_itself_alone() {
+    let (mars, friday) =
+        (window(&DAYS, "00:00", "24:00", "Mars/Olympus"), window(&[Day::Fri], "09:00", "17:00", "UTC"));
+    let usable = Windows::parse(&[mars.clone(), friday]).unwrap();
+    let week = changes(&usable, "UTC", "2026-11-23T00:00:00Z", 7 * 24);
+    assert_eq!(week, ["opens Fri 09:00 +00:00", "closes Fri 17:00 +00:00"]);
+    let late = window(&DAYS, "9:00", "17:00", "UTC");
+    assert_eq!(Windows::parse(&[mars, late]).unwrap_err(), WindowError::Zone("Mars/Olympus".to_owned()));
+}
+
+#[test]
+fn a_list_is_checked_whole_and_each_fault_has_its_reason() {
+    let named =
+        |name: &str, from: &str, zone: &str| Window { name: name.to_owned(), ..window(&DAYS, from, "17:00", zone) };
+    let good = named("good", "09:00", "UTC");
+    assert_eq!(check_windows(&[good.clone(), named("other", "09:00", "UTC")]), Ok(()));
+    for (window, reason, said) in [
+        (
+            named("mars", "09:00", "Mars/Olympus"),
+            Reason::UnknownTimeZone,
+            "window mars: time zone \"Mars/Olympus\" is not known to this release; use a name of the IANA database, such as Europe/Berlin or \
+             UTC",
+        ),
+        (
+            named("late", "24:00", "UTC"),
+            Reason::InvalidWindow,
+            "window late: \"24:00\" is no time of a day; write one such as 09:00",
+        ),
+        (
+            named("good", "10:00", "UTC"),
+            Reason::InvalidWindow,
+            "two windows have the name good; give each of them its own",
+        ),
+    ] {
+        let fault: WindowsFault = check_windows(&[good.clone(), window]).unwrap_err();
+        assert_eq!((fault.reason(), fault.to_string().as_str()), (reason, said));
+    }
 }
 
 #[test]

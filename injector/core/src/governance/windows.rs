@@ -3,19 +3,20 @@
 //! A window is open while a clock on the wall there shows a time in it. So one that lies in the hour that does not exist when clocks go forward
 //! is not open that day, one that begins in it begins with the hour after it, and what lies in the hour that comes twice is open twice.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::civil::{DateTime, Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use nudge_api::{Day, Window};
+use nudge_api::{Day, Reason, Window};
 
 /// How far the next opening is looked for. Each window opens every week, but where its hour does not exist.
 const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
 /// How often one list of windows opens at most before another one does: where they never open together, they cost no more.
 const MOST_TRIES: usize = 128;
 
-/// Why windows can't be used.
+/// Why a window can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// No such time.
@@ -29,6 +30,45 @@ pub enum WindowError {
     /// It never begins.
     #[error("it has no days; name at least one")]
     NoDays,
+}
+
+/// Why a list of windows is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WindowsFault {
+    /// A window can't be used.
+    #[error("window {name}: {error}")]
+    Unusable {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: WindowError,
+    },
+    /// Two windows have the same name.
+    #[error("two windows have the name {0}; give each of them its own")]
+    SameName(String),
+}
+
+impl WindowsFault {
+    /// The reason for programs.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Unusable { error: WindowError::Zone(_), .. } => Reason::UnknownTimeZone,
+            Self::Unusable { .. } | Self::SameName(_) => Reason::InvalidWindow,
+        }
+    }
+}
+
+/// Checks a list of windows: each can be used, and has a name of its own. Admission refuses others, and the status of a policy says what is
+/// stored all the same.
+pub fn check_windows(windows: &[Window]) -> Result<(), WindowsFault> {
+    let mut names = BTreeSet::new();
+    for window in windows {
+        if !names.insert(&window.name) {
+            return Err(WindowsFault::SameName(window.name.clone()));
+        }
+        Open::parse(window).map_err(|error| WindowsFault::Unusable { name: window.name.clone(), error })?;
+    }
+    Ok(())
 }
 
 /// A window that can be used.
@@ -78,9 +118,19 @@ fn minutes(time: DateTime) -> impl fmt::Display {
 }
 
 impl Windows {
-    /// Windows that can be used; the first fault of the first one that can't.
+    /// The windows that can be used. A fault of one closes that one and no other; where none can be used, it is the fault of the first one.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
-        windows.iter().map(Open::parse).collect::<Result<_, _>>().map(Self)
+        let (mut usable, mut fault) = (Vec::new(), None);
+        for window in windows {
+            match Open::parse(window) {
+                Ok(window) => usable.push(window),
+                Err(error) => fault = fault.or(Some(error)),
+            }
+        }
+        match fault {
+            Some(error) if usable.is_empty() => Err(error),
+            _ => Ok(Self(usable)),
+        }
     }
 
     /// Whether one of them is open.

@@ -65,7 +65,7 @@ pub struct ResolvedConfig {
     /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin
     /// allows them): the agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
-    /// The pod's service account is not among the config's subscribers.
+    /// The pod's service account is not among the config's allowed service accounts.
     pub closed: bool,
     /// A step of its rollout has a selector.
     pub selects: bool,

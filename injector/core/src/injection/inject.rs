@@ -10,7 +10,7 @@ use super::facts::Facts;
 use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
 use super::preflight;
 use super::refusal::Refusal;
-use super::request::{PodRequest, resolve};
+use super::request::{PodRequest, judged, resolve};
 use super::resources::agent_resources;
 use super::settings::InjectionSettings;
 use super::targets::{RunAsUser, Targets};
@@ -38,14 +38,13 @@ pub fn inject(
     settings: &InjectionSettings,
 ) -> Result<Injection, Refusal> {
     let user = UserPod::of(pod)?;
-    let foreign = &settings.foreign_containers;
     let sidecar = facts.features.native_sidecars;
-    let mut warnings = request.warnings.clone();
+    let mut warnings = judged(&request.unknown, settings.unknown_keys)?;
 
-    let (configs, more) = resolve(&user, request, facts, foreign)?;
+    let (configs, more) = resolve(&user, request, facts, settings)?;
     warnings.extend(more);
     let targets = Targets::of(&user, request, settings, sidecar)?;
-    warnings.extend(preflight::check(&user, request, &targets, facts.features)?);
+    warnings.extend(preflight::check(&user, request, &targets, settings, facts.features)?);
     if targets.restarted().next().is_some() {
         preflight::check_rules(pod)?;
         preflight::check_policies(pod)?;
@@ -53,14 +52,14 @@ pub fn inject(
     warnings.extend(targets.warnings());
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
-    let (resources, more) = agent_resources(&user, request, &facts.limits)?;
+    let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, &facts.limits)?;
     warnings.extend(more);
     let mount_path = request.mount_path.as_deref();
     let volumes = Volumes::of(&configs, mount_path.is_some(), !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {
-        let mut patch = ContainerPatch::of(&user, member, port(request), mount_path, facts.features)?;
+        let mut patch = ContainerPatch::of(&user, member, port(request, settings), mount_path, facts.features)?;
         if let Some(keys) = request.variables.get(member.name()) {
             patch.add_variables(member, keys)?;
         }

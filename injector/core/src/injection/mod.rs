@@ -28,5 +28,5 @@ mod user_pod;
 pub use facts::{Facts, Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};
 pub use refusal::Refusal;
-pub use request::{PodRequest, annotations, opts_in, read};
-pub use settings::InjectionSettings;
+pub use request::{PodRequest, annotations, by_rollout, opts_in, read};
+pub use settings::{AgentDefaults, InjectionSettings, UnknownKeys};

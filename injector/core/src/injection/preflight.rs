@@ -1,14 +1,14 @@
 //! Checks of a pod before injection: what keeps the agent from working is refused, what may keep it is a warning.
 
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
-use nudge_protocol::env::DEFAULT_PORT;
 use serde_json::Value;
 
 use super::facts::Features;
 use super::patch::port;
 use super::refusal::Refusal;
 use super::request::PodRequest;
-use super::request::annotations::{CONFIG_RESTARTS, INJECT, NOTIFY, PORT};
+use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
+use super::settings::InjectionSettings;
 use super::targets::Targets;
 use super::user_pod::{LISTS, Member, UserPod, is_agent, items};
 
@@ -17,6 +17,7 @@ pub(super) fn check(
     user: &UserPod,
     request: &PodRequest,
     targets: &Targets<'_>,
+    settings: &InjectionSettings,
     features: Features,
 ) -> Result<Vec<String>, Refusal> {
     let refuse = |message: String| Err(Refusal::Pod(message));
@@ -33,16 +34,15 @@ pub(super) fn check(
     if let Some(name) = targets.restarted().next() {
         check_restart(user, name, features)?;
     }
-    let host_network = spec.host_network == Some(true);
+    let (host_network, port) = (spec.host_network == Some(true), port(request, settings));
     if host_network && request.port.is_none() {
         return refuse(format!(
-            "this pod uses its node's network, where port {DEFAULT_PORT} may be taken; set annotation {PORT} to a port that is free on the nodes"
+            "this pod uses its node's network, where port {port} may be taken; set annotation {AGENT_PORT} to a port that is free on the nodes"
         ));
     }
-    if let Some(name) = declares_port(user, port(request)) {
+    if let Some(name) = declares_port(user, port) {
         return refuse(format!(
-            "container {name} declares port {0}, on which the agent would listen; choose another with annotation {PORT}",
-            port(request)
+            "container {name} declares port {port}, on which the agent would listen; choose another with annotation {AGENT_PORT}"
         ));
     }
     if spec.share_process_namespace == Some(false)
@@ -77,14 +77,14 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
         )
     } else if !features.restart_in_place {
         format!(
-            "which needs Kubernetes 1.36 on the API server and on every node; set {CONFIG_RESTARTS}: \"true\" in place of it, which restarts \
-             the workload by its own rolling update"
+            "which needs Kubernetes 1.36 on the API server and on every node; set {NOTIFY}: rollout in place of it, which restarts the \
+             workload by its own rolling update"
         )
     } else {
         return Ok(());
     };
     Err(Refusal::Pod(format!(
-        "container {} takes another version by a restart in place ({NOTIFY}: restart), {reason}",
+        "container {} takes another version by a restart in place ({NOTIFY}: in-place), {reason}",
         super::refusal::shown(name)
     )))
 }
@@ -97,7 +97,7 @@ pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     };
     let Some(container) = all.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
     Err(Refusal::Pod(format!(
-        "container {} has a rule RestartAllContainers, and {NOTIFY}: restart adds one to the agent; remove one of the two",
+        "container {} has a rule RestartAllContainers, and {NOTIFY}: in-place adds one to the agent; remove one of the two",
         super::refusal::shown(container["name"].as_str().unwrap_or_default())
     )))
 }
@@ -108,7 +108,7 @@ pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
     let mut containers = items(&pod["spec"], "containers").map(|(_, container)| container);
     let Some(container) = containers.find(ends) else { return Ok(()) };
     Err(Refusal::Pod(format!(
-        "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: restart restarts the pod in place; remove one of the \
+        "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
         super::refusal::shown(container["name"].as_str().unwrap_or_default()),
         container["restartPolicy"].as_str().unwrap_or_default()

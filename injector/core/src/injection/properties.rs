@@ -59,12 +59,12 @@ fn annotations() -> impl Strategy<Value = Value> {
     let all = (
         some("notify", &["none", "SIGHUP", "webhook"]),
         some("notify.c0", &["none", "SIGUSR1", "webhook"]),
-        some("port", &["9002", "1024"]),
+        some("agent-port", &["9002", "1024"]),
         some("mount-path", &["/etc/shop", "/srv"]),
         some("containers", &["c0"]),
-        some("run-as-user", &["7", "2000"]),
-        some("cpu", &["7m", "0.1"]),
-        some("memory", &["64Mi", "100M"]),
+        some("agent-run-as-user", &["7", "2000"]),
+        some("agent-cpu", &["7m", "0.1"]),
+        some("agent-memory", &["64Mi", "100M"]),
         some("ack", &["fetched"]),
         some("configs", &["shop,web"]),
     );
@@ -297,7 +297,7 @@ proptest! {
     #[test]
     fn the_qos_class_stays(pod in any_pod(), facts in any_facts()) {
         let injected = injected(&pod, &facts);
-        let asked = ["cpu", "memory"].iter().any(|name| pod["metadata"]["annotations"].get(format!("nudge.dev/{name}")).is_some());
+        let asked = ["agent-cpu", "agent-memory"].iter().any(|name| pod["metadata"]["annotations"].get(format!("nudge.dev/{name}")).is_some());
         let before = qos_class(&pod);
         let expected = if asked && before == QosClass::BestEffort { QosClass::Burstable } else { before };
         prop_assert_eq!(qos_class(&injected), expected);

@@ -75,8 +75,11 @@ mod tests {
 
     #[test]
     fn a_message_is_short_however_long_the_value() {
-        let refusal = Refusal::value("nudge.dev/port", &"9".repeat(100_000), "a port").to_string();
-        assert!(refusal.len() < 200 && refusal.contains("nudge.dev/port") && refusal.ends_with("a port"), "{refusal}");
+        let refusal = Refusal::value("nudge.dev/agent-port", &"9".repeat(100_000), "a port").to_string();
+        assert!(
+            refusal.len() < 200 && refusal.contains("nudge.dev/agent-port") && refusal.ends_with("a port"),
+            "{refusal}"
+        );
         let names = vec!["container"; 10_000];
         assert!(Refusal::container("nudge.dev/notify.x", "x", names).to_string().len() < 1200);
     }

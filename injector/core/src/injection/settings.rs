@@ -1,5 +1,8 @@
 //! Settings of an installation, the same for every pod.
 
+use super::quantity::Quantity;
+use super::request::values;
+
 /// How an installation injects pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectionSettings {
@@ -17,4 +20,53 @@ pub struct InjectionSettings {
     pub foreign_containers: Vec<String>,
     /// Whether a pod may name them all the same.
     pub foreign_containers_allowed: bool,
+    /// What agents get where their pods do not say it.
+    pub agent_defaults: AgentDefaults,
+    /// What becomes of pods with labels or annotations of Nudge's that this version does not know.
+    pub unknown_keys: UnknownKeys,
+}
+
+/// What becomes of pods with labels or annotations of Nudge's that this version does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownKeys {
+    /// They are refused.
+    #[default]
+    Refuse,
+    /// They are injected, with a warning.
+    Warn,
+}
+
+/// What agents get where the annotations of their pods do not say it. Nothing: what this version has for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentDefaults {
+    pub(super) cpu: Option<Quantity>,
+    pub(super) memory: Option<Quantity>,
+    pub(super) port: Option<u16>,
+    pub(super) start_timeout: Option<String>,
+}
+
+impl AgentDefaults {
+    /// Sets the CPU request from a text as in the annotation. Returns what is allowed where the text is not.
+    pub fn set_cpu(&mut self, text: &str) -> Result<(), String> {
+        self.cpu = Some(values::cpu(text)?);
+        Ok(())
+    }
+
+    /// Sets the memory request and limit in the same way.
+    pub fn set_memory(&mut self, text: &str) -> Result<(), String> {
+        self.memory = Some(values::memory(text)?);
+        Ok(())
+    }
+
+    /// Sets the port in the same way.
+    pub fn set_port(&mut self, text: &str) -> Result<(), String> {
+        self.port = Some(values::port(text)?);
+        Ok(())
+    }
+
+    /// Sets how long the start of a pod waits, in the same way.
+    pub fn set_start_timeout(&mut self, text: &str) -> Result<(), String> {
+        self.start_timeout = Some(values::start_timeout(text)?);
+        Ok(())
+    }
 }

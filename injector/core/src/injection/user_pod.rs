@@ -54,6 +54,7 @@ pub(super) struct UserPod {
     /// Init containers first, in the order of the pod.
     pub(super) members: Vec<Member>,
     pub(super) annotations: BTreeMap<String, String>,
+    pub(super) labels: BTreeMap<String, String>,
     /// Kinds of its owners.
     pub(super) owners: Vec<String>,
 }
@@ -75,6 +76,7 @@ impl UserPod {
         Ok(Self {
             members,
             annotations: meta.annotations.unwrap_or_default(),
+            labels: meta.labels.unwrap_or_default(),
             owners: meta.owner_references.into_iter().flatten().map(|owner| owner.kind).collect(),
             spec,
         })

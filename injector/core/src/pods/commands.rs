@@ -1,4 +1,4 @@
-//! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: restart`), as the status of the pod shows them.
+//! Restarts of all containers of a pod that its agent commands (`nudge.dev/notify: in-place`), as the status of the pod shows them.
 //!
 //! The agent ends with an exit code of its own. The kubelet then ends and removes all containers before it starts any, the agent first. So what
 //! had started before the agent did is explained by its command when it ends, and what started later is not.
@@ -42,7 +42,7 @@ pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -
 pub(super) fn restarts(agent: &Container) -> bool {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
-    let way = |item: &str| item.split_once('=').is_some_and(|(_, way)| way.trim() == Notify::Restart.as_str());
+    let way = |item: &str| item.split_once('=').is_some_and(|(_, way)| way.trim() == Notify::InPlace.as_str());
     list.split(SEPARATOR).any(way)
 }
 
@@ -74,7 +74,7 @@ mod tests {
         let status = json!({
             "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "state": state, "lastState": last,
         });
-        commands(&container("log=none,app=restart"), Some(&serde_json::from_value(status).unwrap()))
+        commands(&container("log=none,app=in-place"), Some(&serde_json::from_value(status).unwrap()))
     }
 
     fn container(notify: &str) -> Container {
@@ -99,7 +99,7 @@ mod tests {
             assert_eq!(agent(&running, &last), Commands::No, "{last}");
         }
         assert_eq!(agent(&end(3, "Error", Some(12)), &end(88, "Error", Some(9))), Commands::No, "it has crashed since");
-        assert_eq!(commands(&container("app=restart"), None), Commands::No);
+        assert_eq!(commands(&container("app=in-place"), None), Commands::No);
         let status = json!({
             "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "lastState": end(137, REMOVED, None),
         });

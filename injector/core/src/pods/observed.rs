@@ -17,6 +17,7 @@ use super::commands::{Commands, commands, restarts};
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
+use crate::injection::by_rollout;
 use crate::keys::{PodKey, PodUid};
 use crate::owners::controlling_owner;
 
@@ -77,7 +78,7 @@ pub struct PodState {
     pub template: String,
     /// The labels that it was created with, or where that is not known, those that it has.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// Its processes take another version by a restart alone ([`labels::CONFIG_RESTARTS`]): its agent keeps what they were born with.
+    /// Its processes take another version by a restart alone (`notify: rollout`): its agent keeps what they were born with.
     pub by_restart: bool,
     /// When it was made, in seconds since 1970.
     pub created: i64,
@@ -221,7 +222,7 @@ fn bounded(mut warnings: String) -> String {
 
 /// Whether processes of this pod take another version by a restart alone.
 pub fn by_restart(meta: &ObjectMeta) -> bool {
-    meta.annotations.as_ref().and_then(|map| map.get(labels::CONFIG_RESTARTS)).is_some_and(|value| value == "true")
+    by_rollout(meta)
 }
 
 /// Whether the pod is Ready or has been.
@@ -388,7 +389,7 @@ mod tests {
         let removed = json!({"terminated": {"exitCode": 137, "reason": "RestartingAllContainers"}});
         let seen = |phase: &str, agent: [&serde_json::Value; 2], app: [&serde_json::Value; 2], restarts: [i32; 2]| {
             let mut changed = sample();
-            changed["spec"]["initContainers"][0]["env"] = json!([{"name": "NUDGE_NOTIFY", "value": "app=restart"}]);
+            changed["spec"]["initContainers"][0]["env"] = json!([{"name": "NUDGE_NOTIFY", "value": "app=in-place"}]);
             changed["status"]["phase"] = json!(phase);
             for (of, [state, last], restarts) in [(1, agent, restarts[0]), (0, app, restarts[1])] {
                 let status = &mut changed["status"]["containerStatuses"][of];

@@ -29,7 +29,10 @@ pub fn behind(pods: &[Arc<PodState>], config: &str, status: &VersionedConfigStat
     let mut behind = BTreeMap::new();
     let Some(target) = to_publish(status) else { return behind };
     let restarted = |pod: &&Arc<PodState>| !pod.workload.is_empty() && pod.workload != "Job";
-    let back = matches!(status.rollout.stage, Some(RolloutStage::Leaving | RolloutStage::RollingBack));
+    let back = matches!(
+        status.rollout.stage,
+        Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
+    );
     let counts = |pod: &&Arc<PodState>| pod.by_restart && !pod.terminating && !pod.finished;
     for pod in pods.iter().filter(restarted).filter(counts) {
         let is_behind = match pod.runs(config) {
@@ -135,7 +138,7 @@ mod tests {
                 "parts": [{"kind": "Secret", "name": format!("shop-{name}"), "uid": name, "digest": digest}]})
         };
         serde_json::from_value(json!({
-            "current": "1", "target": "2", "rollout": {"stage": stage},
+            "currentVersion": "1", "targetVersion": "2", "rollout": {"stage": stage},
             "versions": [version("1", "a"), version("2", "b"), version("0", "b")],
         }))
         .unwrap()
@@ -164,7 +167,9 @@ mod tests {
         assert_eq!(found("Moving", &[web(Some("1"))]), [], "it is not their turn");
         assert_eq!(found("RollingBack", &[web(Some("1")), web(Some("2"))]), one(1));
         let never_ready = PodState { was_ready: false, ..web(Some("2")) };
-        assert_eq!(found("Leaving", &[never_ready]), one(1), "one that crashes with what is left");
+        for stage in ["Leaving", "Returning"] {
+            assert_eq!(found(stage, std::slice::from_ref(&never_ready)), one(1), "one that crashes with what is left");
+        }
         let others = [
             PodState { by_restart: false, ..web(Some("1")) },
             PodState { was_ready: false, ..web(Some("1")) },

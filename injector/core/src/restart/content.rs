@@ -1,6 +1,6 @@
 //! The digest of the content that a template's pods start with. Versions of the same content, and a way back, give the same template.
 
-use nudge_api::{PartKind, VersionedConfig, WithoutAgent};
+use nudge_api::{AgentlessPolicy, PartKind, VersionedConfig};
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
@@ -43,10 +43,10 @@ fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
 
 /// The sealed digests of what the published object of this kind and config holds.
 fn published(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
-    let status = config.status.as_ref().filter(|_| config.spec.without_agent == WithoutAgent::Restart)?;
+    let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
     let held = match kind {
-        PartKind::ConfigMap => &status.published,
-        PartKind::Secret => &status.published_secret,
+        PartKind::ConfigMap => &status.published_version,
+        PartKind::Secret => &status.published_secret_version,
     };
     let version = status.version(held.as_deref()?)?;
     let parts = version.parts.iter().filter(|part| part.kind == kind);
@@ -63,7 +63,7 @@ pub(super) mod tests {
     pub(crate) fn config(name: &str, published: &str, digest: &str) -> VersionedConfig {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name}, "spec": {},
-            "status": {"current": published, "published": published, "versions": [{
+            "status": {"currentVersion": published, "publishedVersion": published, "versions": [{
                 "version": published, "state": "Current", "keys": 1, "bytes": 1,
                 "parts": [{"kind": "ConfigMap", "name": format!("{name}-{published}"), "uid": "u", "digest": digest}],
             }]},
@@ -90,8 +90,8 @@ pub(super) mod tests {
             let secret =
                 PartStatus { kind: PartKind::Secret, digest: digest.to_owned(), ..status.versions[0].parts[0].clone() };
             status.versions[0].parts.push(secret);
-            status.published = None;
-            config.spec.without_agent = WithoutAgent::Ignore;
+            status.published_version = None;
+            config.spec.agentless_policy = AgentlessPolicy::Ignore;
             config
         };
         let [one, other] = ["seal:b", "seal:c"].map(with_secret);
@@ -105,7 +105,7 @@ pub(super) mod tests {
         status
             .versions
             .push(VersionStatus { version: "2".to_owned(), ..other.status.as_ref().unwrap().versions[0].clone() });
-        status.target = Some("2".to_owned());
+        status.target_version = Some("2".to_owned());
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&one, &by_agent));
         moved.status.as_mut().unwrap().rollout.stage = Some(RolloutStage::Restarting);
         assert_eq!(digest_of(&moved, &by_agent), digest_of(&other, &by_agent));
@@ -123,7 +123,7 @@ pub(super) mod tests {
         };
         assert_eq!(of_secret(&config), None, "it is not published");
         let before = of(std::slice::from_ref(&config), &["shop"]);
-        config.status.as_mut().unwrap().published_secret = Some("1".to_owned());
+        config.status.as_mut().unwrap().published_secret_version = Some("1".to_owned());
         assert_eq!(
             of(std::slice::from_ref(&config), &["shop"]),
             before,
@@ -151,7 +151,7 @@ pub(super) mod tests {
         let both = of(&[shop.clone(), keys.clone()], &["keys", "shop"]);
         let alone = of(std::slice::from_ref(&shop), &["shop"]);
         assert_ne!(both, alone);
-        keys.spec.without_agent = WithoutAgent::Ignore;
+        keys.spec.agentless_policy = AgentlessPolicy::Ignore;
         assert_eq!(of(&[shop, keys], &["keys", "shop"]), alone);
     }
 }

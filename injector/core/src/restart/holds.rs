@@ -17,7 +17,7 @@ impl Holds {
     /// By this status.
     pub fn of(status: &VersionedConfigStatus, version: &str) -> Self {
         let is = |held: &Option<String>| held.as_deref() == Some(version);
-        Self { config_map: is(&status.published), secret: is(&status.published_secret) }
+        Self { config_map: is(&status.published_version), secret: is(&status.published_secret_version) }
     }
 
     /// Whether any does.
@@ -28,6 +28,6 @@ impl Holds {
     /// Since when all of them do.
     pub fn since(self, status: &VersionedConfigStatus) -> Option<Timestamp> {
         let at = |holds: bool, time: &Option<Time>| time.as_ref().filter(|_| holds).map(|time| time.0);
-        at(self.config_map, &status.published_at).max(at(self.secret, &status.published_secret_at))
+        at(self.config_map, &status.publish_time).max(at(self.secret, &status.secret_publish_time))
     }
 }

@@ -1,18 +1,14 @@
-//! Annotations of workloads and pods about restarts and refreshes.
-
-use std::collections::BTreeMap;
+//! Annotations of workloads and pods about restarts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+
+use crate::injection::annotations::RESTART;
 
 /// Annotation of a template: the digest of the content that its pods start with, from published ConfigMaps and from an agent.
 pub const DIGEST: &str = "nudge.dev/config-digest";
 /// Annotation of a workload (not of its template): when Nudge last restarted it, with which digest, and whether it was well then.
 pub const RESTARTED: &str = "nudge.dev/restarted";
-/// Annotation of a pod whose volumes the kubelet is to read again: the version that was published.
-pub const REFRESHED: &str = "nudge.dev/refreshed";
-/// Annotation of a template without an agent: the kubelet refreshes its volumes at once.
-pub const REFRESH: &str = "nudge.dev/refresh";
 
 /// What a mark's field begins with that says how many pods were available before.
 const BEFORE: &str = "available:";
@@ -56,12 +52,13 @@ impl Restarted {
     }
 }
 
-pub(super) fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
-    found(meta.annotations.as_ref(), name)
+/// Whether no version is a reason to restart pods without an agent that have this metadata.
+pub(super) fn is_never_restarted(meta: &ObjectMeta) -> bool {
+    annotation(meta, RESTART) == Some("never")
 }
 
-pub(super) fn found<'a>(map: Option<&'a BTreeMap<String, String>>, name: &str) -> Option<&'a str> {
-    map?.get(name).map(String::as_str)
+pub(super) fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
+use nudge_protocol::Notify;
 use nudge_protocol::pod::AGENT_CONTAINER;
-use nudge_protocol::{Notify, labels};
 use serde_json::json;
 
 use super::holds::Holds;
-use super::marks::{REFRESH, annotation, found};
+use super::marks::{annotation, is_never_restarted};
 use crate::injection;
-use crate::injection::annotations::VARIABLES;
+use crate::injection::annotations::{NOTIFY, VARIABLES, WEBHOOK};
 use crate::pods::{by_restart, references};
-
-/// How containers are notified; with a dot and a name, that container.
-const NOTIFY: &str = "nudge.dev/notify";
 
 /// The configs that pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +22,7 @@ pub struct Uses {
     pub published: BTreeSet<String>,
     /// Published Secrets that they read themselves.
     pub secrets: BTreeSet<String>,
-    /// Configs that they get from an agent, Secrets included, and take by restarts because their annotation says so.
+    /// Configs that they get from an agent, Secrets included, and take by rolling updates alone (`notify: rollout`).
     pub configs: BTreeSet<String>,
 }
 
@@ -52,17 +49,14 @@ impl Uses {
 
 /// The configs that pods of this template take by a restart. Of pods whose agent notifies them of changes: those that only variables bring.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
-    // The annotation holds for pods with and without an agent.
-    if annotation(meta, labels::CONFIG_RESTARTS) == Some("false") {
-        return Uses::default();
+    if injection::opts_in(meta) {
+        return if by_restart(meta) {
+            Uses { configs: subscribed(meta, spec), ..Uses::of(&without_left_alone(meta, spec)) }
+        } else {
+            Uses::of(&unnotified(meta, spec))
+        };
     }
-    let injected = injection::opts_in(meta);
-    if injected && !by_restart(meta) {
-        return Uses::of(&unnotified(meta, spec));
-    }
-    let reads = if annotation(meta, REFRESH) == Some("true") { Uses::of(&read_once(spec)) } else { Uses::of(spec) };
-    let configs = if injected { subscribed(meta, spec) } else { BTreeSet::new() };
-    Uses { configs, ..reads }
+    if is_never_restarted(meta) { Uses::default() } else { Uses::of(spec) }
 }
 
 /// The configs that injection gives the pods. None where it refuses the pods, because then there are none.
@@ -72,45 +66,48 @@ fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     request.map(|request| request.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
-/// Whether the kubelet must refresh this pod's volumes of the published objects at once.
-pub fn refreshed_for(meta: &ObjectMeta, spec: &PodSpec, config: &str, holds: Holds) -> bool {
-    let agent = found(meta.labels.as_ref(), labels::AGENT).is_some();
-    let volumes = PodSpec { volumes: spec.volumes.clone(), ..PodSpec::default() };
-    !agent && annotation(meta, REFRESH) == Some("true") && Uses::of(&volumes).takes(config, holds)
+/// Whether a pod takes any config by a restart.
+pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
+    !restarted_for(meta, spec).names().is_empty()
 }
 
-/// Whether a pod takes any config by a restart, or is refreshed for one.
-pub fn is_restarted_or_refreshed(meta: &ObjectMeta, spec: &PodSpec) -> bool {
-    annotation(meta, REFRESH) == Some("true") || !restarted_for(meta, spec).names().is_empty()
+/// How a container takes another version, as the annotations of its pod say; `None` where they do not say it.
+fn notify<'a>(meta: &'a ObjectMeta, container: &Container) -> Option<&'a str> {
+    let of = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
+    // What has a webhook is notified by it, and what gets variables from a config is restarted in place.
+    let posted = of(WEBHOOK).map(|_| Notify::Webhook.as_str());
+    let replaced = of(VARIABLES).map(|_| Notify::InPlace.as_str());
+    posted.or(replaced).or_else(|| of(NOTIFY)).or_else(|| annotation(meta, NOTIFY))
 }
 
-/// The containers that no agent notifies, and nothing else. Init containers that end have done their work.
+/// The containers about which no annotation says how they take another version, and nothing else. Init containers that end have done
+/// their work.
 fn unnotified(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
-    let notify = |container: &Container| {
-        let of = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
-        // What gets variables from a config is restarted in place.
-        let own = of(NOTIFY).or_else(|| of(VARIABLES).map(|_| Notify::Restart.as_str()));
-        let own = own.or_else(|| annotation(meta, NOTIFY));
-        own.unwrap_or(Notify::None.as_str()).to_owned()
-    };
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let all = spec.containers.iter().chain(sidecars).filter(|container| container.name != AGENT_CONTAINER);
-    let left = all.filter(|container| notify(container) == Notify::None.as_str());
+    let left = all.filter(|container| notify(meta, container).is_none());
     PodSpec { containers: left.cloned().collect(), ..PodSpec::default() }
 }
 
-/// The pods without what a refresh of volumes updates: with variables, and files that are mounted by `subPath`.
-fn read_once(spec: &PodSpec) -> PodSpec {
-    let containers = || spec.init_containers.iter().flatten().chain(&spec.containers);
-    let mounts = containers().flat_map(|container| container.volume_mounts.iter().flatten());
-    let once: BTreeSet<&str> = mounts
-        .filter(|mount| mount.sub_path.is_some() || mount.sub_path_expr.is_some())
-        .map(|mount| mount.name.as_str())
-        .collect();
+/// The pods without the containers that are left alone (`notify: none`), and without the volumes that only these mount.
+fn without_left_alone(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
+    let is_left_alone = |container: &Container| notify(meta, container) == Some(Notify::None.as_str());
+    let (left_alone, others): (Vec<&Container>, Vec<&Container>) =
+        spec.init_containers.iter().flatten().chain(&spec.containers).partition(|container| is_left_alone(container));
+    let (by_left_alone, by_others) = (mounted(left_alone), mounted(others));
     let mut rest = spec.clone();
-    rest.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| once.contains(volume.name.as_str())));
+    rest.containers.retain(|container| !is_left_alone(container));
+    rest.init_containers.iter_mut().for_each(|all| all.retain(|container| !is_left_alone(container)));
+    let is_used = |name: &str| !by_left_alone.contains(name) || by_others.contains(name);
+    rest.volumes.iter_mut().for_each(|volumes| volumes.retain(|volume| is_used(&volume.name)));
     rest
+}
+
+/// The names of the volumes that containers mount.
+fn mounted(containers: Vec<&Container>) -> BTreeSet<&str> {
+    let mounts = containers.into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts.map(|mount| mount.name.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -130,7 +127,7 @@ mod tests {
         let mut meta: ObjectMeta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
         let all = meta.annotations.get_or_insert_default();
         all.insert("nudge.dev/inject".to_owned(), "true".to_owned());
-        all.insert("nudge.dev/config-restarts".to_owned(), "true".to_owned());
+        all.entry("nudge.dev/notify".to_owned()).or_insert_with(|| "rollout".to_owned());
         restarted_for(&meta, &serde_json::from_value(spec).unwrap()).configs.into_iter().collect()
     }
 
@@ -154,8 +151,6 @@ mod tests {
     fn every_way_to_use_a_config_map_counts() {
         let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "projected"];
         assert_eq!(names(json!({}), spec()), all);
-        let refreshed = json!({"annotations": {"nudge.dev/refresh": "true"}});
-        assert_eq!(names(refreshed, spec()), ["by-env", "by-env-from", "by-sub-path"]);
     }
 
     #[test]
@@ -166,14 +161,9 @@ mod tests {
             "volumes": [{"name": "all", "secret": {"secretName": "by-volume"}}],
             "imagePullSecrets": [{"name": "pull"}],
         });
-        let uses = |meta: Value| {
-            restarted_for(&serde_json::from_value(meta).unwrap(), &serde_json::from_value(spec.clone()).unwrap())
-        };
-        let all = uses(json!({}));
+        let all = restarted_for(&ObjectMeta::default(), &serde_json::from_value(spec).unwrap());
         assert_eq!(all.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from", "by-volume"], "a pull reads anew");
         assert!(all.published.is_empty());
-        let refreshed = uses(json!({"annotations": {"nudge.dev/refresh": "true"}}));
-        assert_eq!(refreshed.secrets.iter().collect::<Vec<_>>(), ["by-env", "by-env-from"]);
         let holds = |config_map, secret| Holds { config_map, secret };
         assert!(all.takes("by-env", holds(false, true)) && !all.takes("by-env", holds(true, false)));
     }
@@ -200,20 +190,30 @@ mod tests {
         };
         assert_eq!(of(json!({})), ["of-app", "of-proxy", "of-web"]);
         assert_eq!(of(json!({"nudge.dev/notify": "SIGHUP"})), Vec::<String>::new());
-        let some = json!({"nudge.dev/notify": "webhook", "nudge.dev/notify.web": "none"});
-        assert_eq!(of(some), ["of-web"]);
+        assert_eq!(of(json!({"nudge.dev/notify.web": "none"})), ["of-app", "of-proxy"]);
+        assert_eq!(of(json!({"nudge.dev/notify": "none"})), Vec::<String>::new());
+        let some = json!({"nudge.dev/notify": "none", "nudge.dev/notify.web": "webhook"});
+        assert_eq!(of(some), Vec::<String>::new());
         assert_eq!(of(json!({"nudge.dev/notify.app": "SIGUSR1"})), ["of-proxy", "of-web"]);
-        assert!(of(json!({"nudge.dev/config-restarts": "false"})).is_empty());
+        assert_eq!(of(json!({"nudge.dev/webhook.app": "http://localhost/"})), ["of-proxy", "of-web"]);
+        assert_eq!(of(json!({"nudge.dev/env.app": "LIVES", "nudge.dev/notify.web": "in-place"})), ["of-proxy"]);
+    }
+
+    #[test]
+    fn without_an_agent_pods_are_never_restarted_where_they_say_so() {
+        let of = |annotations: Value| names(json!({"annotations": annotations}), spec());
+        assert!(of(json!({"nudge.dev/restart": "never"})).is_empty());
+        assert!(of(json!({"nudge.dev/restart": "never", "nudge.dev/inject": "false"})).is_empty());
+        for other in [json!({"nudge.dev/restart": "maybe"}), json!({"nudge.dev/notify": "none"})] {
+            assert_eq!(of(other).len(), 5, "only with an agent");
+        }
     }
 
     #[test]
     fn with_an_agent_only_pods_that_ask_for_restarts() {
-        for meta in [
-            json!({"labels": {"nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notify": "SIGHUP"}}),
-            json!({"annotations": {"nudge.dev/inject": "true", "nudge.dev/config-restarts": "false"}}),
-            json!({"annotations": {"nudge.dev/config-restarts": "false"}}),
-        ] {
-            assert!(names(meta, spec()).is_empty());
+        for notify in ["SIGHUP", "webhook", "in-place", "none"] {
+            let annotations = json!({"nudge.dev/inject": "true", "nudge.dev/notify": notify});
+            assert!(names(json!({"annotations": annotations}), spec()).is_empty(), "{notify}");
         }
         let listed = json!({"nudge.dev/configs": "one, two"});
         assert_eq!(configs(&listed, json!({"containers": [{"name": "app"}]})), ["one", "two"]);
@@ -221,19 +221,32 @@ mod tests {
         // As injection finds them: what the named containers reference.
         assert_eq!(configs(&json!({}), spec()), ["by-env", "by-env-from", "by-sub-path", "by-volume"]);
         assert_eq!(configs(&json!({"nudge.dev/containers": "init"}), spec()), ["by-env"]);
-        assert!(configs(&json!({"nudge.dev/notify": "SIGUSR1"}), spec()).is_empty(), "such a pod is refused");
+        let both = json!({"nudge.dev/notify": "SIGUSR1", "nudge.dev/notify.app": "rollout"});
+        assert!(configs(&both, spec()).is_empty(), "such a pod is refused");
+        let one = json!({"nudge.dev/configs": "one", "nudge.dev/notify": "none", "nudge.dev/notify.app": "rollout"});
+        assert_eq!(configs(&one, spec()), ["one"], "one container decides for its pod");
     }
 
     #[test]
-    fn only_volumes_of_pods_that_ask_are_refreshed() {
-        let asks: ObjectMeta = serde_json::from_value(json!({"annotations": {"nudge.dev/refresh": "true"}})).unwrap();
-        let spec: PodSpec = serde_json::from_value(spec()).unwrap();
-        let map = Holds { config_map: true, secret: false };
-        let refreshed = |meta: &ObjectMeta, name: &str, holds| refreshed_for(meta, &spec, name, holds);
-        assert!(refreshed(&asks, "by-volume", map) && refreshed(&asks, "projected", map));
-        assert!(!refreshed(&asks, "by-env", map) && !refreshed(&ObjectMeta::default(), "by-volume", map));
-        let secret = Holds { config_map: false, secret: true };
-        assert!(refreshed(&asks, "secret", secret) && !refreshed(&asks, "secret", map));
-        assert!(!refreshed(&asks, "by-volume", secret));
+    fn a_container_that_is_left_alone_is_no_reason_for_a_rollout() {
+        let mut spec = spec();
+        let mounts = json!([{"name": "all", "mountPath": "/a"}, {"name": "some", "mountPath": "/s"}]);
+        let from = json!([{"configMapRef": {"name": "of-web"}}]);
+        let web = json!({"name": "web", "envFrom": from, "volumeMounts": mounts});
+        spec["containers"].as_array_mut().unwrap().push(web);
+        let of = |mut annotations: Value| {
+            annotations["nudge.dev/inject"] = json!("true");
+            annotations["nudge.dev/configs"] = json!("one");
+            let meta = serde_json::from_value(json!({"annotations": annotations})).unwrap();
+            let uses = restarted_for(&meta, &serde_json::from_value(spec.clone()).unwrap());
+            assert_eq!(uses.configs.iter().collect::<Vec<_>>(), ["one"]);
+            (uses.published.into_iter().collect::<Vec<_>>(), uses.secrets.len())
+        };
+        let all = ["by-env", "by-env-from", "by-sub-path", "by-volume", "of-web", "projected"].map(str::to_owned);
+        assert_eq!(of(json!({"nudge.dev/notify": "rollout"})), (all.to_vec(), 1));
+        // The other one mounts one of its volumes too.
+        let rest = ["by-env", "by-env-from", "by-sub-path", "by-volume"].map(str::to_owned);
+        let alone = json!({"nudge.dev/notify": "rollout", "nudge.dev/notify.web": "none"});
+        assert_eq!(of(alone), (rest.to_vec(), 0));
     }
 }

@@ -301,7 +301,8 @@ impl Workload {
     }
 }
 
-/// Annotations that replace pods and change nothing else: ours, and those of `kubectl nudge restart` and `kubectl rollout restart`.
+/// Annotations that replace pods and change nothing else: ours, that of a command of earlier versions, and that of
+/// `kubectl rollout restart`.
 const ONLY_RESTART: [&str; 3] = [DIGEST, "nudge.dev/restarted-at", "kubectl.kubernetes.io/restartedAt"];
 
 /// Stands for the template, but for what only restarts its pods. The API server keeps what it has once stored, so nothing but a change

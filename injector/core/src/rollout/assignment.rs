@@ -32,23 +32,23 @@ pub fn version_by_number<'a>(
     labels: &BTreeMap<String, String>,
 ) -> Option<&'a str> {
     // Most of the time nothing moves.
-    if status.target.is_none() {
-        return status.current.as_deref();
+    if status.target_version.is_none() {
+        return status.current_version.as_deref();
     }
     of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
 }
 
 /// The version for the pod with this place in the order.
 pub(super) fn of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
-    let moved = is_below(&status.rollout, place);
-    status.target.as_deref().filter(|_| moved).or(status.current.as_deref())
+    let moved = is_below(&status.internal, place);
+    status.target_version.as_deref().filter(|_| moved).or(status.current_version.as_deref())
 }
 
 /// The version that the published ConfigMap is to hold: the current one, except from the end of the bake on, when it is the target.
 pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
-    match (status.rollout.stage, &status.target) {
+    match (status.rollout.stage, &status.target_version) {
         (Some(RolloutStage::Restarting), Some(target)) => Some(target),
-        _ => status.current.as_deref(),
+        _ => status.current_version.as_deref(),
     }
 }
 
@@ -69,7 +69,7 @@ pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{RolloutStage, RolloutStatus, WorkloadThreshold};
+    use nudge_api::{InternalStatus, RolloutStage, WorkloadThreshold};
     use serde_json::json;
 
     use super::*;
@@ -80,9 +80,9 @@ mod tests {
 
     fn status(target: Option<&str>, threshold: u64) -> VersionedConfigStatus {
         VersionedConfigStatus {
-            current: Some("1".to_owned()),
-            target: target.map(str::to_owned),
-            rollout: RolloutStatus { revision: 1, threshold, ..RolloutStatus::default() },
+            current_version: Some("1".to_owned()),
+            target_version: target.map(str::to_owned),
+            internal: InternalStatus { revision: 1, threshold, ..InternalStatus::default() },
             ..VersionedConfigStatus::default()
         }
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(share(&status(Some("2"), ALL), "Deployment/web"), 1000);
         let mut quarter = status(Some("2"), 1 << 30);
         assert!((200..300).contains(&share(&quarter, "Deployment/web")));
-        quarter.rollout.workloads = vec![WorkloadThreshold { workload: "Deployment/api".to_owned(), threshold: 0 }];
+        quarter.internal.workloads = vec![WorkloadThreshold { workload: "Deployment/api".to_owned(), threshold: 0 }];
         assert!((200..300).contains(&share(&quarter, "Deployment/web")) && share(&quarter, "Deployment/api") == 0);
     }
 

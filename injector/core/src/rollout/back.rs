@@ -13,7 +13,7 @@ use crate::event_record::EventRecord;
 /// The message while a move that failed is held.
 pub(super) fn stands_still(message: &str) -> String {
     format!(
-        "{message}; the move stands still (onFailure: Hold): set spec.current to another version, or onFailure to Rollback, or try again \
+        "{message}; the move stands still (onFailure: Hold): set spec.version to another version, or onFailure to Rollback, or try again \
          (kubectl nudge retry)"
     )
 }
@@ -30,7 +30,7 @@ pub(super) fn fail(
     let failure = RolloutFailure {
         version: moved.target.clone(),
         digest: seen.digest.to_owned(),
-        retry: seen.requesters.retry(),
+        retry_time: seen.requesters.retry(),
         reason,
         message: clipped(message.clone()),
         overridden: seen.at_once.map(str::to_owned),

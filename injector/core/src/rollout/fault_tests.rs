@@ -1,6 +1,6 @@
 //! What goes wrong around a rollout: a good version becomes current all the same, and in time; a bad one does not.
 
-use nudge_api::{Reason, Tolerance};
+use nudge_api::{MaxHarmed, Reason};
 use serde_json::json;
 
 use super::test_scene::{BAD, Nature, Scene, USUAL, each};
@@ -23,16 +23,16 @@ fn the_spec_changes_in_the_middle() {
     let changes: [(&str, Change); 6] = [
         ("fewer steps", |rollout| rollout.spec.steps = steps(&["100%"])),
         ("more steps", |rollout| rollout.spec.steps = steps(&["1", "2", "3", "4", "5", "6"])),
-        ("tolerance", |rollout| rollout.spec.tolerance = Some(Tolerance::Count(0))),
-        ("no tolerance", |rollout| rollout.spec.tolerance = None),
+        ("maxHarmed", |rollout| rollout.spec.max_harmed = Some(MaxHarmed::Count(0))),
+        ("no maxHarmed", |rollout| rollout.spec.max_harmed = None),
         ("deadline", |rollout| rollout.spec.progress_deadline_seconds = 60),
         ("bake", |rollout| rollout.spec.bake_seconds = 300),
     ];
     for (name, change) in changes {
         each(|nature| {
             let mut scene = Scene::new(&[("web", 8)], nature);
-            if name == "no tolerance" {
-                scene.rollout.spec.tolerance = Some(Tolerance::Count(1));
+            if name == "no maxHarmed" {
+                scene.rollout.spec.max_harmed = Some(MaxHarmed::Count(1));
             }
             scene.watch(if nature == Nature::Good { 50 } else { 1 });
             change(&mut scene.rollout);
@@ -54,7 +54,7 @@ fn another_version_is_requested_in_the_middle() {
         scene.watch(20);
         scene.requested = "3";
         let began = scene.seconds;
-        while scene.rollout.status.current.as_deref() != Some("3") {
+        while scene.rollout.status.current_version.as_deref() != Some("3") {
             scene.second();
             assert!(scene.seconds - began < USUAL + 10, "{nature:?}: {:?}", scene.rollout.status.rollout);
         }
@@ -86,7 +86,7 @@ fn an_image_roll_out_in_the_middle_brings_another_probe() {
             };
             if nature == Nature::Good {
                 scene.passes_while(900, replace);
-                assert_eq!(scene.rollout.status.current.as_deref(), Some("2"));
+                assert_eq!(scene.rollout.status.current_version.as_deref(), Some("2"));
             } else {
                 scene.is_stopped_while(1500, replace);
                 assert!(at > 100 || scene.exposed <= 6, "{nature:?} at {at}: {}", scene.exposed);
@@ -345,17 +345,18 @@ fn a_return_with_every_pod_crash_looping_is_one_write() {
             if hands_over {
                 scene.rollout.evidence = Evidence::default();
             }
-            let revision = scene.rollout.status.rollout.revision;
+            let revision = scene.rollout.status.internal.revision;
             scene.rollout.withheld = Some(on_hold());
             scene.rollout.rest("1");
             assert_eq!(scene.rollout.assigned("1"), count);
-            assert!(scene.rollout.status.rollout.revision > revision);
+            assert!(scene.rollout.status.internal.revision > revision);
             // They come back one after the other, without anything more to write for them.
             for at in 0..count {
                 (scene.rollout.pods[at].in_contact, scene.rollout.pods[at].runs) = (true, Some("1".to_owned()));
             }
             scene.rollout.rest("1");
-            assert_eq!((scene.rollout.status.current.as_deref(), scene.rollout.assigned("1")), (Some("1"), count));
+            let current = scene.rollout.status.current_version.as_deref();
+            assert_eq!((current, scene.rollout.assigned("1")), (Some("1"), count));
         }
     }
 }

@@ -190,7 +190,7 @@ fn next_step(
     let before = moved.thresholds.clone();
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
-    let step = usize::try_from(moved.step).unwrap_or(usize::MAX);
+    let out = steps_out(&moved, seen);
     let watched = if moved.step > 0 {
         watched(&moved, tally, evidence, seen, now).or_else(|| waits(measured, tally, seen, now))
     } else {
@@ -201,7 +201,7 @@ fn next_step(
     }
     if moved.step > 0 && tally.judges == 0 {
         // The pods that have it prove nothing: another one of the step is asked, if there is one.
-        let selector = seen.spec.steps.get(step - 1).and_then(|step| step.selector.as_ref());
+        let selector = out.checked_sub(1).and_then(|last| seen.spec.steps.get(last)?.selector.as_ref());
         let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
         if seen.pods.iter().any(in_step) {
             let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
@@ -216,15 +216,31 @@ fn next_step(
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
     let begins = !is_in_part(&moved, seen);
-    let Step { pods, selector, .. } = step_at(if begins { step } else { step - 1 }, seen);
+    let index = if begins { out } else { out.saturating_sub(1) };
+    let Step { name, pods, selector, .. } = step_at(index, seen);
     let mut thresholds = moved.thresholds.raised_in_part(seen.pods, &pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
     if tally.judges == 0 && candidates && selector.is_none() && !seen.pods.iter().any(|pod| judges(pod) && gets(pod)) {
         thresholds = thresholds.with_one(seen.pods, None, &judges);
     }
-    let moved = Move { step: moved.step + u32::from(begins), ..moved };
+    let moved = Move { step: u32::try_from(index + 1).unwrap_or(u32::MAX), step_name: name, ..moved };
     let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
     (Rollout::Forward(moved, Stage::Moving), effects)
+}
+
+/// How many steps of the spec went out. The last one is found by its name, because steps before it may have been added or taken away since. Where
+/// it was taken away itself, none is passed over that pods have not reached.
+fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
+    let (steps, count) = (&seen.spec.steps, usize::try_from(moved.step).unwrap_or(usize::MAX));
+    let Some(name) = &moved.step_name else { return count };
+    if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
+        return at + 1;
+    }
+    let reached = |step: &&Step| {
+        let whole = moved.thresholds.raised(seen.pods, &step.pods, step.selector.as_ref());
+        seen.pods.iter().all(|pod| moved.thresholds.is_assigned(pod) || !whole.is_assigned(pod))
+    };
+    steps.iter().take(count).take_while(reached).count()
 }
 
 /// The step of this index; after those of the spec, all pods.
@@ -234,10 +250,10 @@ fn step_at(index: usize, seen: &Observation<'_>) -> Step {
 
 /// Whether pods that restart in place have yet to be assigned the target in the step that has begun.
 fn is_in_part(moved: &Move, seen: &Observation<'_>) -> bool {
-    let Some(step) = moved.step.checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else {
+    let Some(last) = steps_out(moved, seen).checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else {
         return false;
     };
-    let Step { pods, selector, .. } = step_at(usize::try_from(step).unwrap_or(usize::MAX), seen);
+    let Step { pods, selector, .. } = step_at(last, seen);
     let (has, whole) = (&moved.thresholds, moved.thresholds.raised(seen.pods, &pods, selector.as_ref()));
     seen.pods.iter().any(|pod| pod.in_place && pod.ready && whole.is_assigned(pod) && !has.is_assigned(pod))
 }
@@ -252,8 +268,8 @@ fn watched(
 ) -> Option<Effects> {
     let since = *evidence.proven.get_or_insert(now.steady);
     let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
-    let hold = usize::try_from(moved.step).ok().and_then(|step| seen.spec.steps.get(step.checked_sub(1)?));
-    let hold = hold.filter(|_| !is_in_part(moved, seen)).map_or(0, |step| step.hold_seconds);
+    let last = steps_out(moved, seen).checked_sub(1).and_then(|last| seen.spec.steps.get(last));
+    let pause = last.filter(|_| !is_in_part(moved, seen)).map_or(0, |step| step.pause_seconds);
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
     let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
     if now.steady < end {
@@ -261,11 +277,11 @@ fn watched(
             format!("{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}");
         return Some(Effects::waits(Reason::Progressing, message, Some(end)));
     }
-    let whole = window.saturating_add(hold);
-    let held = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| hold > 0)?;
-    let message =
-        format!("{proven} of {all} pods run version {target}; the step holds for {hold} s, as spec.rollout.steps says");
-    Some(Effects::waits(Reason::Progressing, message, Some(held)))
+    let whole = window.saturating_add(pause);
+    let end = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| pause > 0)?;
+    let step = moved.step_name.as_ref().map_or_else(|| format!("step {}", moved.step), |name| format!("step {name}"));
+    let message = format!("{proven} of {all} pods run version {target}; {step} pauses for {pause} s, as the spec says");
+    Some(Effects::waits(Reason::Progressing, message, Some(end)))
 }
 
 /// Holds where no pod can say anything about the target, although some run, or did a moment ago.
@@ -396,6 +412,7 @@ pub(super) fn begun(base: Base, target: &str, now: &Time) -> Move {
         progressed_at: MicroTime(now.0),
         thresholds: Thresholds::default(),
         step: 0,
+        step_name: None,
         stepped_at: now.clone(),
         watch: None,
         evidence: None,

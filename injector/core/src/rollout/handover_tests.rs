@@ -1,6 +1,6 @@
 //! A leader that is away, and one that takes over in each state of a rollout with the stored status alone.
 
-use nudge_api::{OnFailure, Phase, Reason, RolloutStage};
+use nudge_api::{ConfigState, OnFailure, Reason, RolloutStage};
 
 use super::state::{Cause, Stage};
 use super::test_scene::{BAD, Nature, Scene, USUAL};
@@ -90,11 +90,11 @@ fn another_leader_goes_on_in_each_stage() {
         for after in [0, 1, 15, 36] {
             let mut scene = moving(stage);
             scene.watch(after);
-            let (revision, assigned) = (scene.rollout.status.rollout.revision, scene.rollout.assigned("2"));
+            let (revision, assigned) = (scene.rollout.status.internal.revision, scene.rollout.assigned("2"));
             scene.hand_over();
             scene.rollout.rest("2");
             assert_eq!(
-                (scene.rollout.status.rollout.revision, scene.rollout.assigned("2")),
+                (scene.rollout.status.internal.revision, scene.rollout.assigned("2")),
                 (revision, assigned),
                 "a take-over assigns nothing: {stage:?}"
             );
@@ -131,7 +131,7 @@ fn another_leader_waits_again_in_the_bake() {
 fn a_leader_whose_clock_was_ahead_does_not_prolong_the_bake() {
     for ahead in [30, 300] {
         let mut scene = moving(Stage::Baking);
-        let began = scene.rollout.status.rollout.progressed_at.as_mut().unwrap();
+        let began = scene.rollout.status.rollout.progress_time.as_mut().unwrap();
         *began = MicroTime(began.0 + SignedDuration::from_secs(ahead));
         scene.hand_over();
         scene.watch(59);
@@ -144,8 +144,8 @@ fn a_leader_whose_clock_was_ahead_does_not_prolong_the_bake() {
 fn a_leader_whose_clock_was_ahead_does_not_prolong_a_hold() {
     let mut scene = moving(Stage::Moving);
     let step = scene.rollout.status.rollout.step;
-    scene.rollout.spec.steps[step as usize - 1].hold_seconds = 600;
-    let stepped = scene.rollout.status.rollout.stepped_at.as_mut().unwrap();
+    scene.rollout.spec.steps[step as usize - 1].pause_seconds = 600;
+    let stepped = scene.rollout.status.rollout.step_time.as_mut().unwrap();
     *stepped = Time(stepped.0 + SignedDuration::from_mins(5));
     scene.hand_over();
     scene.watch(620);
@@ -162,12 +162,12 @@ fn a_leader_whose_clock_was_ahead_does_not_prolong_a_return() {
         // No pod takes version 1 again.
         rollout.rest("1");
         let deadline = i64::from(rollout.spec.progress_deadline_seconds);
-        let began = rollout.status.rollout.progressed_at.as_mut().unwrap();
+        let began = rollout.status.rollout.progress_time.as_mut().unwrap();
         *began = MicroTime(began.0 + SignedDuration::from_secs(ahead));
         rollout.watch("1", deadline - 1);
-        assert_eq!(rollout.status.phase, Phase::RollingBack);
+        assert_eq!(rollout.status.state(), ConfigState::RollingBack);
         rollout.watch("1", 2);
-        assert_eq!(rollout.status.phase, Phase::Current, "{ahead}");
+        assert_eq!(rollout.status.state(), ConfigState::Current, "{ahead}");
     }
 }
 
@@ -189,11 +189,11 @@ fn another_leader_ends_each_way_back() {
     returned.requested = "1";
     returned.rollout.rest("1");
     let causes = [
-        (failed, Phase::Failed, "RollingBack"),
-        (left, Phase::Current, "Leaving"),
-        (returned, Phase::Current, "Returning"),
+        (failed, ConfigState::Failed, "RollingBack"),
+        (left, ConfigState::Current, "Leaving"),
+        (returned, ConfigState::Current, "Returning"),
     ];
-    for (mut scene, phase, name) in causes {
+    for (mut scene, end, name) in causes {
         let before = state(&scene);
         let kind = match &before {
             Rollout::Back(_, Cause::RollingBack(_)) => "RollingBack",
@@ -207,7 +207,7 @@ fn another_leader_ends_each_way_back() {
         assert_eq!(state(&scene), before, "nothing has moved yet");
         scene.watch(10);
         let status = &scene.rollout.status;
-        assert_eq!((status.phase, status.current.as_deref()), (phase, Some("1")), "{name}");
+        assert_eq!((status.state(), status.current_version.as_deref()), (end, Some("1")), "{name}");
         assert_eq!(failure(&scene.rollout).is_some(), name == "RollingBack");
     }
 }
@@ -247,7 +247,7 @@ fn another_leader_keeps_waiting_and_does_not_try_again_what_failed() {
     let mut scene = Scene::new(&[("web", 8)], Nature::Crashes);
     scene.is_stopped(60);
     scene.watch(60);
-    assert_eq!(scene.rollout.status.phase, Phase::Failed);
+    assert_eq!(scene.rollout.status.state(), ConfigState::Failed);
     scene.hand_over();
     scene.watch(3600);
     assert!(matches!(state(&scene), Rollout::Failed(..)));

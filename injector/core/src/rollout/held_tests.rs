@@ -22,7 +22,7 @@ fn what_was_harmed_before_an_outage_holds_after_it() {
 fn what_is_inconclusive_stays_it_when_the_evidence_begins_anew() {
     let mut scene = Scene::new(&[("web", 40)], Nature::Good);
     scene.rollout.spec.steps = steps(&["25%", "50%"]);
-    scene.rollout.spec.steps[0].hold_seconds = 840;
+    scene.rollout.spec.steps[0].pause_seconds = 840;
     scene.watch(830);
     // An outage of everybody, in the middle of which the first 15 minutes end.
     scene.rollout.pods.iter_mut().for_each(Subject::fall);

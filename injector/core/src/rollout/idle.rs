@@ -67,7 +67,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     let failure = match failure {
         Some(failure) if holds(&failure, seen) => {
             let message = format!(
-                "version {requested} failed and {current} runs again: {}; set spec.current to a new version with a fix, or to \
+                "version {requested} failed and {current} runs again: {}; set spec.version to a new version with a fix, or to \
                  {current}; kubectl nudge retry tries {requested} again",
                 failure.message
             );
@@ -91,7 +91,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
 /// Whether what is requested is what failed: the same content of that version, and nobody has asked for another attempt since. For all pods at
 /// once only another reason asks, which takes the right to override. No other change of the spec is a new request.
 pub(super) fn holds(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
-    let retries = seen.requesters.retry.is_some() && failure.retry != seen.requesters.retry();
+    let retries = seen.requesters.retry.is_some() && failure.retry_time != seen.requesters.retry();
     let asked_anew = match seen.at_once {
         Some(reason) => failure.overridden.as_deref() != Some(reason),
         None => retries,

@@ -1,6 +1,6 @@
 //! Restarts that agents command, and crashes beside them.
 
-use nudge_api::{Phase, Reason};
+use nudge_api::{ConfigState, Reason};
 
 use super::Subject;
 use super::tests::{TestRollout, failure};
@@ -34,7 +34,7 @@ fn walk(rollout: &mut TestRollout, version: &str, seconds: i64) {
             rollout.watch(version, seconds);
             rollout.with(version).into_iter().for_each(Subject::recover);
         }
-        if rollout.status.current.as_deref() == Some(version) {
+        if rollout.status.current_version.as_deref() == Some(version) {
             return;
         }
     }
@@ -47,7 +47,7 @@ fn a_commanded_restart_harms_nobody_and_makes_nobody_restless() {
     // Each right after the other: what was restarted a moment ago can judge, however long it takes to start.
     for (version, seconds) in [("2", 1), ("3", 30), ("4", 100)] {
         walk(&mut rollout, version, seconds);
-        assert_eq!((failure(&rollout), rollout.status.current.as_deref()), (None, Some(version)));
+        assert_eq!((failure(&rollout), rollout.status.current_version.as_deref()), (None, Some(version)));
     }
 }
 
@@ -94,7 +94,7 @@ fn an_agent_that_crashes_after_its_command_is_watched_and_harms_one_pod() {
     rollout.watch("2", 2);
     rollout.with("2").into_iter().for_each(|pod| pod.start("1"));
     for _ in 0..20 {
-        if rollout.status.phase != Phase::Progressing {
+        if rollout.status.state() != ConfigState::Progressing {
             break;
         }
         rollout.watch("2", 20);
@@ -125,7 +125,7 @@ fn a_new_pod_that_is_restarted_by_command_twice_does_not_fail() {
     }
     rollout.pods.last_mut().unwrap().recover();
     walk(&mut rollout, "3", 1);
-    assert_eq!((failure(&rollout), rollout.status.current.as_deref()), (None, Some("3")));
+    assert_eq!((failure(&rollout), rollout.status.current_version.as_deref()), (None, Some("3")));
 }
 
 /// Pods of a Deployment that are restarted in place.
@@ -162,7 +162,7 @@ fn no_more_than_a_quarter_of_the_pods_is_away_at_the_same_time() {
 fn a_step_that_holds_does_so_once_all_its_pods_have_the_version() {
     let mut rollout = in_place(16);
     rollout.spec.steps = super::tests::steps(&["1", "75%", "100%"]);
-    rollout.spec.steps[1].hold_seconds = 600;
+    rollout.spec.steps[1].pause_seconds = 600;
     let mut stays = Vec::new();
     for _ in 0..1200 {
         rollout.watch("2", 1);
@@ -190,7 +190,7 @@ fn a_pod_that_cannot_go_back_is_counted() {
     let stuck = rollout.pods.iter_mut().find(|pod| pod.runs.as_deref() == Some("3")).unwrap();
     stuck.failure = Some(Reason::CantApply.explained("config shop: container app has no key LIVES"));
     rollout.watch("3", 700);
-    assert_eq!(rollout.status.phase, Phase::Failed);
+    assert_eq!(rollout.status.state(), ConfigState::Failed);
     let event = rollout.events.iter().find(|event| event.explanation.reason == Reason::Failed).unwrap();
     assert!(
         event.explanation.message.starts_with("1 pod does not run version 2 again: "),

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Phase, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, Reason, RolloutStage, VersionedConfigStatus};
 use proptest::prelude::*;
 
 use super::assignment::of_place;
@@ -138,12 +138,12 @@ impl Scene {
 
 /// One release is open exactly as long as something moves, it is about that, and no write is made for the record alone.
 fn recorded(before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
-    let (open, ended): (Vec<_>, Vec<_>) = after.releases.iter().partition(|release| release.ended_at.is_none());
+    let (open, ended): (Vec<_>, Vec<_>) = after.releases.iter().partition(|release| release.end_time.is_none());
     assert_eq!(open.len(), usize::from(after.rollout.stage.is_some()), "{after:?}");
     assert!(ended.iter().all(|release| release.outcome.is_some()), "{ended:?}");
     if let Some(open) = open.first() {
-        let versions = (Some(&open.version), open.from.as_ref());
-        let (current, target) = (after.current.as_ref(), after.target.as_ref());
+        let versions = (Some(&open.version), open.from_version.as_ref());
+        let (current, target) = (after.current_version.as_ref(), after.target_version.as_ref());
         assert!(versions == (target, current) || versions == (current, target), "{open:?} {after:?}");
         assert_eq!(after.releases.last(), Some(*open));
     }
@@ -164,7 +164,7 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
     assert_eq!(read.into_status(stored.clone()), stored);
     recorded(before, after);
     // The revision never falls, and grows with every other assignment.
-    let (old, new) = (before.rollout.revision, after.rollout.revision);
+    let (old, new) = (before.internal.revision, after.internal.revision);
     let reassigned = rollout.pods.iter().any(|pod| assigned(before, pod) != assigned(after, pod));
     assert!(new > old || (new == old && !reassigned), "{old} to {new}: {after:?}");
     // Within a move no threshold sinks.
@@ -173,26 +173,29 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
             status.rollout.stage,
             Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting)
         );
-        status.target.clone().filter(|_| forward)
+        status.target_version.clone().filter(|_| forward)
     };
     if let Some(target) = moves(before)
         && moves(after).as_ref() == Some(&target)
     {
-        assert!(after.rollout.threshold >= before.rollout.threshold, "{before:?} to {after:?}");
+        assert!(after.internal.threshold >= before.internal.threshold, "{before:?} to {after:?}");
         for pod in rollout.pods.iter().filter(|pod| assigned(before, pod).as_ref() == Some(&target)) {
             assert_eq!(assigned(after, pod).as_ref(), Some(&target), "{} goes back", pod.name);
         }
     }
     // What turns back does so whole.
-    let back = matches!(after.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving));
-    if back || matches!(after.phase, Phase::Failed | Phase::Waiting) {
-        assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current), "{after:?}");
+    let back = matches!(
+        after.rollout.stage,
+        Some(RolloutStage::RollingBack | RolloutStage::Returning | RolloutStage::Leaving)
+    );
+    if back || matches!(after.state(), ConfigState::Failed | ConfigState::Waiting) {
+        assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current_version), "{after:?}");
     }
     // Only what every healthy pod that counts has taken is current.
-    let returns = before.previous.is_some() && before.previous == after.current;
-    if before.current.is_some() && before.current != after.current && !returns {
-        assert_eq!(before.target, after.current);
-        let (version, second) = (after.current.clone().unwrap(), rollout.millis / 1000);
+    let returns = before.previous_version.is_some() && before.previous_version == after.current_version;
+    if before.current_version.is_some() && before.current_version != after.current_version && !returns {
+        assert_eq!(before.target_version, after.current_version);
+        let (version, second) = (after.current_version.clone().unwrap(), rollout.millis / 1000);
         let counts = |pod: &&Subject| pod.is_healthy(second) && rollout.evidence.judges(pod);
         for pod in rollout.pods.iter().filter(counts) {
             assert!(pod.has_taken(&version), "{version} is current without {pod:?}");
@@ -221,10 +224,10 @@ proptest! {
         scene.rollout.retry();
         let ended = (0..2_500).any(|_| {
             let held = reason(&scene.second()) == Some(Reason::NobodyToJudge);
-            let current = scene.rollout.status.current.as_deref() == Some(scene.requested);
-            let ended = scene.rollout.status.phase == Phase::Failed;
+            let current = scene.rollout.status.current_version.as_deref() == Some(scene.requested);
+            let ended = scene.rollout.status.state() == ConfigState::Failed;
             // A version that crashes pods that were unwell before waits for one that is well, or for somebody.
-            ended || (bad && held) || (current && scene.rollout.status.phase == Phase::Current)
+            ended || (bad && held) || (current && scene.rollout.status.state() == ConfigState::Current)
         });
         prop_assert!(ended, "{:?} {:?}", scene.requested, scene.rollout.status);
     }

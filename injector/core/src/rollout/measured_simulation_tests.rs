@@ -173,8 +173,8 @@ impl Prometheus {
         let others = question.control.len();
         let control = (others > 0).then(|| service.share(others, service.failing * factor, random));
         let number = self.answers.last().map_or(1, |last| last.number + 1);
-        let at = Time(Timestamp::from_millisecond(now).unwrap());
-        self.answers.push(Answer { number, at, target: Some(target), control, error: None });
+        let answer_time = Time(Timestamp::from_millisecond(now).unwrap());
+        self.answers.push(Answer { number, answer_time, target: Some(target), control, error: None });
         let surplus = self.answers.len().saturating_sub(QueryAnswers::MOST);
         self.answers.drain(..surplus);
     }
@@ -202,7 +202,7 @@ fn run(service: Service, seed: u64) -> Run {
             return run;
         }
         run.step = rollout.status.rollout.step.max(run.step);
-        if rollout.status.current.as_deref() == Some("2") {
+        if rollout.status.current_version.as_deref() == Some("2") {
             run.end = End::Current;
             return run;
         }

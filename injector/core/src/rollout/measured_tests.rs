@@ -47,7 +47,7 @@ impl Measured {
             let control = (!question.control.is_empty()).then(|| control.to_string());
             self.answers.push(Answer {
                 number: self.answers.last().map_or(1, |last| last.number + 1),
-                at: Time(Timestamp::from_second(now).unwrap()),
+                answer_time: Time(Timestamp::from_second(now).unwrap()),
                 target: target.ok().map(|number| number.to_string()),
                 control,
                 error: target.err().map(str::to_owned),
@@ -189,7 +189,7 @@ fn the_others_are_of_the_same_workloads_where_there_are_any() {
     measured.watch(60);
     let question = measured.round.clone().unwrap().0;
     let of = question.pods[0].split('-').next().unwrap();
-    assert_eq!((question.pods.len(), question.control.len(), question.target.as_str()), (1, 3, "2"));
+    assert_eq!((question.pods.len(), question.control.len(), question.target_version.as_str()), (1, 3, "2"));
     assert!(question.control.iter().all(|pod| pod.starts_with(of)), "{question:?}");
     // One of each: the others are better than none.
     let mut measured = Measured::new(8, (Ok(0.0), 0.0));

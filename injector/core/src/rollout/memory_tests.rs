@@ -53,7 +53,7 @@ fn what_is_unready_when_nobody_looked_is_waited_for() {
         let time = rollout.millis / 1000;
         rollout.pods[..6].iter_mut().for_each(|pod| pod.unready_since = Some(time - 10));
         rollout.watch("2", 590);
-        assert_ne!(rollout.status.current.as_deref(), Some("2"));
+        assert_ne!(rollout.status.current_version.as_deref(), Some("2"));
         rollout.watch("2", 60);
         assert!(rollout.assigned("1") == 8 && failure(&rollout).is_some(), "{:?}", rollout.status);
     }
@@ -76,14 +76,14 @@ fn a_verdict_that_is_waited_for_lets_no_other_config_pass() {
     rollout.watch("2", 25);
     rollout.with("2").remove(0).fall();
     let held = rollout.watch("2", 5);
-    assert!(held.inconclusive && !held.yields() && !rollout.status.rollout.yields);
+    assert!(held.inconclusive && !held.yields() && !rollout.status.internal.yields);
 }
 
 #[test]
 fn a_bad_first_hour_excuses_no_version() {
     let mut rollout = first_step(8);
-    let since = Time(Timestamp::from_millisecond(rollout.millis - 3_600_000).unwrap());
-    rollout.background = Some(BackgroundStatus { since, pod_seconds: 880, harmed: 8 });
+    let start_time = Time(Timestamp::from_millisecond(rollout.millis - 3_600_000).unwrap());
+    rollout.background = Some(BackgroundStatus { start_time, pod_seconds: 880, harmed: 8 });
     rollout.watch("2", 25);
     rollout.with("2").remove(0).fall();
     rollout.watch("2", 14);
@@ -169,7 +169,7 @@ fn with_canaries(count: usize, canary: &Pods) -> TestRollout {
         pod.labels = Arc::new(labels.clone());
     }
     let selector = Some(StepSelector { match_labels: labels });
-    let first = Step { selector, hold_seconds: 3600, ..Step::of(canary.clone()) };
+    let first = Step { selector, pause_seconds: 3600, ..Step::of(canary.clone()) };
     rollout.spec.steps = [vec![first], steps(&["50%"])].concat();
     rollout
 }
@@ -211,7 +211,7 @@ fn pods_that_are_created_in_a_step_with_a_number_do_not_all_get_the_version() {
 #[test]
 fn a_blip_after_a_long_watch_is_not_a_lack_of_progress() {
     let mut rollout = first_step(8);
-    rollout.spec.steps[0].hold_seconds = 3600;
+    rollout.spec.steps[0].pause_seconds = 3600;
     rollout.watch("2", 1800);
     rollout.with("2").remove(0).fall();
     rollout.watch("2", 2);
@@ -245,5 +245,5 @@ fn one_of_two_pods_that_never_takes_the_version_is_no_minority() {
         rollout.take();
         rollout.pods[1].runs = old;
     }
-    assert_ne!(rollout.status.current.as_deref(), Some("2"));
+    assert_ne!(rollout.status.current_version.as_deref(), Some("2"));
 }

@@ -7,6 +7,8 @@ mod assignment;
 mod back;
 mod chance;
 mod clock;
+#[cfg(test)]
+mod edited_tests;
 mod effects;
 mod evidence;
 #[cfg(test)]
@@ -65,7 +67,7 @@ pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, Restarts};
 pub use plan::planned_steps;
-pub use release::{began, ended, fitting, recorded, summary};
+pub use release::{MAX_RELEASES_BYTES, began, ended, fitting, recorded, summary};
 pub use same_content::is_same;
 pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};

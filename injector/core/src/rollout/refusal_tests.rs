@@ -1,6 +1,6 @@
 //! A version that a container refuses when it is asked, and one about which it does not answer.
 
-use nudge_api::{Phase, Reason};
+use nudge_api::{ConfigState, Reason};
 
 use super::tests::{TestRollout, failure, reason};
 
@@ -17,15 +17,15 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     rollout.rest("2");
     let message = format!("pod {name} reported of version 2: config shop: container app refuses it: no");
     assert_eq!(failure(&rollout), Some((Reason::CheckRefused, message)));
-    assert_eq!((rollout.assigned("1"), rollout.status.phase), (8, Phase::RollingBack));
+    assert_eq!((rollout.assigned("1"), rollout.status.state()), (8, ConfigState::RollingBack));
     // Its report is on its way.
     rollout.watch("3", 20);
-    assert_eq!((rollout.assigned("3"), rollout.status.phase), (0, Phase::RollingBack));
+    assert_eq!((rollout.assigned("3"), rollout.status.state()), (0, ConfigState::RollingBack));
     for pod in &mut rollout.pods {
         (pod.failure, pod.acknowledged) = (None, true);
     }
     assert_eq!(rollout.walk("3").last(), Some(&8));
-    assert_eq!(rollout.status.current.as_deref(), Some("3"), "{:?}", rollout.status);
+    assert_eq!(rollout.status.current_version.as_deref(), Some("3"), "{:?}", rollout.status);
 }
 
 #[test]

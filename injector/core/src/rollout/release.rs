@@ -24,7 +24,8 @@ pub fn recorded(
         if let Rollout::Forward(moved, _) = before {
             note_judgement(open, moved, after, effects);
         }
-        let same = subject.is_some_and(|(version, from)| open.version == version && open.from.as_deref() == Some(from));
+        let same = subject
+            .is_some_and(|(version, from)| open.version == version && open.from_version.as_deref() == Some(from));
         retried = same && open.outcome == Some(ReleaseOutcome::Held) && tries(after);
         if !same || retried {
             end(open, (before, after), now);
@@ -34,7 +35,7 @@ pub fn recorded(
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
             let mut first = begun(&releases, (&idle.base.current, None), (now, now), seen);
             first.approvals = seen.approvals.to_vec();
-            (first.ended_at, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
+            (first.end_time, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
         (Some((version, from)), ..) if open(&mut releases).is_none() => {
@@ -45,7 +46,7 @@ pub fn recorded(
     }
     let known = requester(
         seen.requesters.overridden.as_ref(),
-        releases.iter().filter_map(|one| one.overridden.as_ref()?.requested_at.as_ref()),
+        releases.iter().filter_map(|one| one.overridden.as_ref()?.request_time.as_ref()),
         now,
     );
     if let Some(open) = open(&mut releases) {
@@ -57,14 +58,14 @@ pub fn recorded(
                     open.approvals = seen.approvals.to_vec();
                 }
                 if let Some(reason) = seen.at_once.filter(|_| open.overridden.is_none()) {
-                    let (requested_by, requested_at) = known.map(|it| (it.user.clone(), it.at.clone())).unzip();
-                    open.overridden = Some(ReleaseOverride { reason: reason.to_owned(), requested_by, requested_at });
+                    let (requested_by, request_time) = known.map(|it| (it.user.clone(), it.at.clone())).unzip();
+                    open.overridden = Some(ReleaseOverride { reason: reason.to_owned(), requested_by, request_time });
                 }
             }
             Rollout::Back(_, Cause::RollingBack(failure)) => note_failure(open, failure),
             Rollout::Back(_, Cause::Leaving(_)) => note_leaving(open),
             Rollout::Back(_, Cause::Returning) if open.steps.is_empty() => {
-                open.steps.push(ReleaseStep { at: now.clone(), pods: count(seen.pods.len()) });
+                open.steps.push(ReleaseStep { start_time: now.clone(), pods: count(seen.pods.len()) });
             }
             _ => {}
         }
@@ -73,6 +74,9 @@ pub fn recorded(
     releases.drain(..surplus);
     releases
 }
+
+/// Most bytes of releases in a status.
+pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
 /// The releases within so many bytes of JSON: older ones lose their details first, then the oldest are forgotten. The
 /// newest stays, without its details where it is too large alone.
@@ -112,17 +116,17 @@ pub fn began<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<I
 
 /// The releases that `after` says are over and `before` did not.
 pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
-    let known = |release: &Release| before.iter().any(|old| old.ended_at.is_some() && old.is_same(release));
-    after.iter().filter(move |release| release.ended_at.is_some() && !known(release))
+    let known = |release: &Release| before.iter().any(|old| old.end_time.is_some() && old.is_same(release));
+    after.iter().filter(move |release| release.end_time.is_some() && !known(release))
 }
 
 /// What a release came to, for people.
 pub fn summary(release: &Release) -> String {
-    let Release { version, from, requested_by, began_at, ended_at, outcome, message, .. } = release;
-    let of = from.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+    let Release { version, from_version, requested_by, start_time, end_time, outcome, message, .. } = release;
+    let of = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
     let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
     let outcome = outcome.map_or("open", ReleaseOutcome::as_str);
-    let took = ended_at.as_ref().map_or(0, |end| end.0.duration_since(began_at.0).as_secs().max(0));
+    let took = end_time.as_ref().map_or(0, |end| end.0.duration_since(start_time.0).as_secs().max(0));
     let why = message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
     format!("release {version}{of}{by}, ended after {took} s: {outcome}{why}")
 }
@@ -151,7 +155,7 @@ fn tries(rollout: &Rollout) -> bool {
 }
 
 fn open(releases: &mut [Release]) -> Option<&mut Release> {
-    releases.last_mut().filter(|release| release.ended_at.is_none())
+    releases.last_mut().filter(|release| release.end_time.is_none())
 }
 
 /// A release that begins, with who asked for it.
@@ -164,10 +168,10 @@ fn begun(
     let mut release = Release::new(version, from, at.clone());
     let Requesters { current, retry, .. } = seen.requesters;
     let asked = current.iter().chain(retry).max_by_key(|requester| requester.at.0);
-    let before = releases.iter().filter_map(|one| one.requested_at.as_ref());
+    let before = releases.iter().filter_map(|one| one.request_time.as_ref());
     if let Some(known) = requester(asked, before, now) {
         release.requested_by = Some(known.user.clone());
-        release.requested_at = Some(known.at.clone());
+        release.request_time = Some(known.at.clone());
     }
     release
 }
@@ -227,7 +231,7 @@ fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observat
     let full = open.steps.len() >= Release::MOST_STEPS;
     match open.steps.last_mut() {
         Some(step) if goes_on || full => step.pods = pods,
-        _ => open.steps.push(ReleaseStep { at: now.clone(), pods }),
+        _ => open.steps.push(ReleaseStep { start_time: now.clone(), pods }),
     }
 }
 
@@ -237,7 +241,7 @@ fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
         (_, Rollout::Failed(_, failure)) | (Rollout::Back(_, Cause::RollingBack(failure)), _) => Some(failure),
         _ => None,
     };
-    open.ended_at = Some(now.clone());
+    open.end_time = Some(now.clone());
     open.outcome = Some(match (before, failure) {
         (Rollout::Back(_, Cause::Returning), _) if current => ReleaseOutcome::Returned,
         _ if current => ReleaseOutcome::Current,

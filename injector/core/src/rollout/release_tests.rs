@@ -15,7 +15,7 @@ fn last(rollout: &TestRollout) -> &Release {
 
 fn outcomes(rollout: &TestRollout) -> Vec<(&str, Option<&str>, Option<ReleaseOutcome>)> {
     let all = rollout.status.releases.iter();
-    all.map(|release| (release.version.as_str(), release.from.as_deref(), release.outcome)).collect()
+    all.map(|release| (release.version.as_str(), release.from_version.as_deref(), release.outcome)).collect()
 }
 
 fn ask(rollout: &mut TestRollout, user: &str) {
@@ -32,12 +32,13 @@ fn a_good_version_is_recorded_with_its_steps_and_numbers() {
     assert_eq!(outcomes(&scene.rollout), [("2", Some("1"), Some(ReleaseOutcome::Current))]);
     let release = last(&scene.rollout);
     assert_eq!(release.steps.iter().map(|step| step.pods).collect::<Vec<_>>(), [1, 2, 4, 8]);
-    assert!(release.steps.is_sorted_by_key(|step| step.at.0) && release.steps[0].at.0.as_second() == began);
+    assert!(release.steps.is_sorted_by_key(|step| step.start_time.0));
+    assert_eq!(release.steps[0].start_time.0.as_second(), began);
     assert_eq!(release.requested_by.as_deref(), Some("alice"));
-    assert_eq!((release.began_at.0.as_second(), release.reason), (began, None));
+    assert_eq!((release.start_time.0.as_second(), release.reason), (began, None));
     let evidence = release.evidence.as_ref().unwrap();
     assert_eq!((evidence.assigned, evidence.harmed), (8, 0));
-    assert!(release.ended_at.is_some());
+    assert!(release.end_time.is_some());
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_bad_version_is_recorded_with_what_was_found() {
         let mut scene = Scene::new(&[("web", 8)], nature);
         let reason = scene.is_stopped(USUAL);
         let open = last(&scene.rollout).clone();
-        assert_eq!((open.reason, open.ended_at.clone(), open.outcome), (Some(reason), None, None), "pods still return");
+        assert_eq!((open.reason, open.end_time.clone(), open.outcome), (Some(reason), None, None), "pods still return");
         scene.watch(60);
         assert_eq!(outcomes(&scene.rollout), [("2", Some("1"), Some(ReleaseOutcome::RolledBack))]);
         let release = last(&scene.rollout);
@@ -67,7 +68,7 @@ fn a_failure_that_holds_the_move_is_open_until_somebody_acts() {
     scene.watch(USUAL);
     assert_eq!(outcomes(&scene.rollout), [("2", Some("1"), Some(ReleaseOutcome::Held))]);
     let held = last(&scene.rollout).clone();
-    assert!(held.ended_at.is_none() && held.reason.is_some() && held.message.is_some());
+    assert!(held.end_time.is_none() && held.reason.is_some() && held.message.is_some());
     scene.nature = Nature::Good;
     scene.rollout.pods.iter_mut().for_each(super::Subject::recover);
     scene.rollout.retry();
@@ -76,7 +77,7 @@ fn a_failure_that_holds_the_move_is_open_until_somebody_acts() {
     assert_eq!(outcomes(&scene.rollout), two);
     let [first, again] = &scene.rollout.status.releases[..] else { panic!() };
     assert_eq!((&first.evidence, &first.message), (&held.evidence, &held.message));
-    assert_eq!(first.ended_at.as_ref(), Some(&again.began_at));
+    assert_eq!(first.end_time.as_ref(), Some(&again.start_time));
     assert_eq!((again.reason, &again.message), (None, &None));
     assert_eq!((&first.requested_by, again.requested_by.as_deref()), (&None, Some("joe")));
 }
@@ -108,8 +109,8 @@ fn a_target_that_is_left_is_a_release_that_ended() {
     let [left, open] = &scene.rollout.status.releases[..] else { panic!("{:?}", scene.rollout.status.releases) };
     assert_eq!((left.outcome, left.reason), (Some(ReleaseOutcome::Left), Some(Reason::Leaving)));
     assert_eq!(left.message.as_deref(), Some("version 2 is not requested any more"));
-    assert_eq!((open.version.as_str(), open.from.as_deref(), open.outcome), ("3", Some("1"), None));
-    assert!(left.ended_at.as_ref().is_some_and(|end| end.0 <= open.began_at.0));
+    assert_eq!((open.version.as_str(), open.from_version.as_deref(), open.outcome), ("3", Some("1"), None));
+    assert!(left.end_time.as_ref().is_some_and(|end| end.0 <= open.start_time.0));
 }
 
 #[test]
@@ -120,12 +121,12 @@ fn a_return_to_the_previous_version_is_a_release_of_its_own() {
     ask(&mut scene.rollout, "bob");
     scene.watch(1);
     let open = last(&scene.rollout);
-    assert_eq!((open.version.as_str(), open.from.as_deref(), open.outcome), ("1", Some("2"), None));
+    assert_eq!((open.version.as_str(), open.from_version.as_deref(), open.outcome), ("1", Some("2"), None));
     scene.watch(60);
     let release = last(&scene.rollout);
     assert_eq!(outcomes(&scene.rollout)[1..], [("1", Some("2"), Some(ReleaseOutcome::Returned))]);
     assert_eq!(release.requested_by.as_deref(), Some("bob"));
-    assert_eq!(release.steps, [ReleaseStep { at: release.began_at.clone(), pods: 8 }]);
+    assert_eq!(release.steps, [ReleaseStep { start_time: release.start_time.clone(), pods: 8 }]);
 }
 
 #[test]
@@ -207,10 +208,10 @@ fn what_a_leader_finds_open_it_goes_on_with() {
     // One that began under a release without records.
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.watch(60);
-    let began_at = last(&scene.rollout).began_at.clone();
+    let start_time = last(&scene.rollout).start_time.clone();
     scene.rollout.status.releases.clear();
     scene.passes(USUAL);
-    assert_eq!((outcomes(&scene.rollout).len(), &last(&scene.rollout).began_at), (1, &began_at));
+    assert_eq!((outcomes(&scene.rollout).len(), &last(&scene.rollout).start_time), (1, &start_time));
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn twenty_are_kept_and_the_oldest_go() {
     for name in &names {
         scene.requested = name.clone().leak();
         scene.watch(120);
-        assert_eq!(scene.rollout.status.current.as_deref(), Some(name.as_str()));
+        assert_eq!(scene.rollout.status.current_version.as_deref(), Some(name.as_str()));
     }
     let kept: Vec<&str> = scene.rollout.status.releases.iter().map(|release| release.version.as_str()).collect();
     assert_eq!(kept, names[5..]);
@@ -230,9 +231,9 @@ fn twenty_are_kept_and_the_oldest_go() {
 fn large(number: usize) -> Release {
     let at = || Time(Timestamp::from_second(1_790_000_000).unwrap());
     let mut release = Release::new(format!("1.0.{number}"), Some("1.0.0".to_owned()), at());
-    (release.ended_at, release.outcome) = (Some(at()), Some(ReleaseOutcome::RolledBack));
+    (release.end_time, release.outcome) = (Some(at()), Some(ReleaseOutcome::RolledBack));
     (release.requested_by, release.message) = (Some("u".repeat(253)), Some("m".repeat(512)));
-    release.steps = vec![ReleaseStep { at: at(), pods: u32::MAX }; Release::MOST_STEPS];
+    release.steps = vec![ReleaseStep { start_time: at(), pods: u32::MAX }; Release::MOST_STEPS];
     release
 }
 
@@ -262,7 +263,7 @@ fn an_end_is_said_once() {
     scene.passes(USUAL);
     let after = scene.rollout.status.releases.clone();
     let said: Vec<String> = ended(&before, &after).map(summary).collect();
-    let took = after[0].ended_at.as_ref().unwrap().0.duration_since(after[0].began_at.0).as_secs();
+    let took = after[0].end_time.as_ref().unwrap().0.duration_since(after[0].start_time.0).as_secs();
     assert_eq!(said, [format!("release 2 from 1, which alice requested, ended after {took} s: Current")]);
     assert_eq!(ended(&after, &after).count() + ended(&[], &before).count(), 0);
 }

@@ -63,6 +63,8 @@ pub struct Move {
     pub thresholds: Thresholds,
     /// How many steps went out.
     pub step: u32,
+    /// The name of the last of them.
+    pub step_name: Option<String>,
     /// When the target was last assigned to more pods.
     pub stepped_at: Time,
     /// How long a step is watched.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nudge_api::{Phase, Reason};
+use nudge_api::{ConfigState, Reason};
 
 use super::tests::{TestRollout, failure, pod, reason};
 use super::{Effects, Subject};
@@ -142,11 +142,11 @@ impl Scene {
     }
 
     pub(super) fn is_current(&self) -> bool {
-        self.rollout.status.current.as_deref() == Some("2")
+        self.rollout.status.current_version.as_deref() == Some("2")
     }
 
     pub(super) fn is_back(&self) -> bool {
-        matches!(self.rollout.status.phase, Phase::RollingBack | Phase::Failed)
+        matches!(self.rollout.status.state(), ConfigState::RollingBack | ConfigState::Failed)
     }
 
     /// The version becomes current without a roll-back within so many seconds of now. How many it took.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    BackgroundStatus, OnFailure, Phase, Pods, Reason, RolloutAnalysisStatus, RolloutSpec, RolloutStage, Step,
-    VersionedConfigStatus,
+    BackgroundStatus, ConditionType, ConfigState, OnFailure, Pods, Reason, RolloutAnalysisStatus, RolloutSpec,
+    RolloutStage, Step, VersionedConfigStatus, condition, set_condition,
 };
 use serde_json::json;
 
@@ -51,12 +51,28 @@ pub(super) fn on_hold() -> Withheld {
     Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
 }
 
+/// The condition Ready.
+fn ready(status: bool, reason: Reason, now: &Time) -> Condition {
+    condition(ConditionType::Ready, status, reason, "", None, now)
+}
+
+/// The status with the condition Ready of this state: what is read of it follows from both.
+fn with_ready(mut status: VersionedConfigStatus, rollout: &Rollout, now: &Time) -> VersionedConfigStatus {
+    let condition = match rollout {
+        Rollout::Current(_) => ready(true, Reason::Current, now),
+        Rollout::Failed(..) => ready(false, Reason::Failed, now),
+        _ => ready(false, Reason::Progressing, now),
+    };
+    set_condition(&mut status.conditions, condition);
+    status
+}
+
 impl TestRollout {
     /// Version 1 is current, so many pods of each of these workloads run it, and everything is at its default: each pod has a readiness probe.
     pub(super) fn new(workloads: &[(&str, usize)]) -> Self {
         let status = VersionedConfigStatus {
-            current: Some("1".to_owned()),
-            phase: Phase::Current,
+            current_version: Some("1".to_owned()),
+            conditions: vec![ready(true, Reason::Current, &Time(Timestamp::UNIX_EPOCH))],
             ..VersionedConfigStatus::default()
         };
         let pods = workloads.iter().flat_map(|(workload, count)| (0..*count).map(move |number| pod(workload, number)));
@@ -121,6 +137,7 @@ impl TestRollout {
             let releases = recorded(self.status.releases.clone(), (&from, &rollout), &effects, &seen, &time);
             self.background = self.evidence.background(self.background.clone(), now);
             let status = rollout.clone().into_status(VersionedConfigStatus { releases, ..self.status.clone() });
+            let status = with_ready(status, &rollout, &time);
             check(self, &self.status, &status);
             memory = self.in_memory.then_some(rollout);
             // As it comes back from the API server; what is written is looked at once more.
@@ -192,7 +209,7 @@ impl TestRollout {
             if counts.last() != Some(&count) {
                 counts.push(count);
             }
-            if self.status.current.as_deref() == Some(version) {
+            if self.status.current_version.as_deref() == Some(version) {
                 break;
             }
         }
@@ -279,7 +296,8 @@ fn by_default_one_pod_comes_first_then_a_quarter_half_and_all() {
         let mut rollout = TestRollout::new(&workloads);
         rollout.rest("1");
         assert_eq!(rollout.walk("2"), counts, "{workloads:?}");
-        assert_eq!((rollout.status.current.as_deref(), rollout.status.previous.as_deref()), (Some("2"), Some("1")));
+        let status = &rollout.status;
+        assert_eq!((status.current_version.as_deref(), status.previous_version.as_deref()), (Some("2"), Some("1")));
     }
 }
 
@@ -300,7 +318,7 @@ fn large_workloads_have_their_share_of_each_step() {
         rollout.with("2").iter().filter(|pod| pod.workload == workload).count()
     };
     assert_eq!(["web", "api", "one"].map(|workload| of(&mut rollout, workload)), [10, 5, 1]);
-    assert_eq!(rollout.status.rollout.workloads.len(), 2);
+    assert_eq!(rollout.status.internal.workloads.len(), 2);
     rollout.take();
     rollout.watch("2", 40);
     assert_eq!(["web", "api", "one"].map(|workload| of(&mut rollout, workload)), [20, 10, 2]);
@@ -324,7 +342,7 @@ fn pods_that_a_selector_matches_come_first_and_stay() {
 #[test]
 fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_says() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
-    rollout.spec.steps[1].hold_seconds = 600;
+    rollout.spec.steps[1].pause_seconds = 600;
     rollout.rest("2");
     rollout.take();
     let watched = rollout.rest("2").waits_for.unwrap().message;
@@ -336,7 +354,7 @@ fn a_step_is_watched_until_the_probes_of_its_pods_notice_and_then_holds_as_it_sa
     assert_eq!(rollout.assigned("2"), 2);
     rollout.take();
     let held = rollout.watch("2", 40);
-    assert!(held.waits_for.unwrap().message.contains("holds for 600 s"));
+    assert!(held.waits_for.unwrap().message.contains("step 2 pauses for 600 s"));
     rollout.watch("2", 590);
     assert_eq!(rollout.assigned("2"), 2);
     rollout.watch("2", 10);
@@ -394,7 +412,7 @@ fn pods_that_were_unhealthy_or_never_started_hold_nothing_up() {
         pod.fall();
     }
     assert_eq!(rollout.walk("2").last(), Some(&8));
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+    assert_eq!(rollout.status.current_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -419,13 +437,13 @@ fn where_no_pod_is_healthy_the_first_step_goes_out_and_those_that_recover_speak_
         rollout.with("2").into_iter().for_each(Subject::recover);
         rollout.watch("2", 1);
     }
-    assert_eq!(rollout.status.current.as_deref(), Some("2"), "{:?}", rollout.status);
+    assert_eq!(rollout.status.current_version.as_deref(), Some("2"), "{:?}", rollout.status);
 }
 
 #[test]
 fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healthy() {
     let mut rollout = TestRollout::new(&[("web", 8), ("api", 1)]);
-    (rollout.status.current, rollout.status.previous) = (Some("2".to_owned()), Some("1".to_owned()));
+    (rollout.status.current_version, rollout.status.previous_version) = (Some("2".to_owned()), Some("1".to_owned()));
     for pod in &mut rollout.pods {
         pod.runs = Some("2".to_owned());
         pod.fall();
@@ -434,14 +452,15 @@ fn the_previous_version_is_assigned_to_all_in_one_write_even_where_none_is_healt
     rollout.neighbour = Some("keys");
     let waits = rollout.rest("1");
     assert_eq!(
-        (reason(&waits), rollout.assigned("1"), rollout.status.phase),
-        (Some(Reason::RollingBack), 9, Phase::RollingBack)
+        (reason(&waits), rollout.assigned("1"), rollout.status.state()),
+        (Some(Reason::RollingBack), 9, ConfigState::RollingBack)
     );
-    assert_eq!((rollout.status.rollout.stage, &rollout.status.previous), (Some(RolloutStage::Leaving), &None));
-    assert!(rollout.status.rollout.workloads_restarted_at.is_some(), "restarted workloads are restarted back");
+    let status = &rollout.status;
+    assert_eq!((status.rollout.stage, &status.previous_version), (Some(RolloutStage::Returning), &None));
+    assert!(rollout.status.internal.workloads_restart_time.is_some(), "restarted workloads are restarted back");
     rollout.take();
     rollout.rest("1");
-    assert_eq!((rollout.status.phase, rollout.status.target.as_deref()), (Phase::Current, None));
+    assert_eq!((rollout.status.state(), rollout.status.target_version.as_deref()), (ConfigState::Current, None));
 }
 
 #[test]
@@ -451,10 +470,10 @@ fn a_target_that_is_not_requested_any_more_is_left_before_the_next_move_begins()
     rollout.take();
     rollout.rest("3");
     assert_eq!((rollout.status.rollout.stage, rollout.assigned("1")), (Some(RolloutStage::Leaving), 2));
-    assert_eq!(rollout.status.target.as_deref(), Some("2"), "what is left");
+    assert_eq!(rollout.status.target_version.as_deref(), Some("2"), "what is left");
     rollout.take();
     rollout.rest("3");
-    assert_eq!((rollout.status.target.as_deref(), rollout.assigned("3")), (Some("3"), 1));
+    assert_eq!((rollout.status.target_version.as_deref(), rollout.assigned("3")), (Some("3"), 1));
 }
 
 #[test]
@@ -533,7 +552,7 @@ fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
         assert_eq!(rollout.assigned("2"), rollout.pods.len(), "they have it from the beginning");
     }
     rollout.watch("2", 2);
-    assert_eq!(rollout.status.current.as_deref(), Some("2"), "{:?}", rollout.status.rollout);
+    assert_eq!(rollout.status.current_version.as_deref(), Some("2"), "{:?}", rollout.status.rollout);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nudge_api::{Pods, RolloutStatus, SelectorThreshold, StepSelector, WorkloadThreshold};
+use nudge_api::{InternalStatus, Pods, SelectorThreshold, StepSelector, WorkloadThreshold};
 
 use super::Subject;
 
@@ -58,7 +58,7 @@ fn is_whole(count: &Pods) -> bool {
 }
 
 /// Whether the target of this rollout is assigned to the pod.
-pub(super) fn is_below(status: &RolloutStatus, pod: Place<'_>) -> bool {
+pub(super) fn is_below(status: &InternalStatus, pod: Place<'_>) -> bool {
     let own = status.workloads.iter().find(|own| own.workload == pod.workload);
     below(own.map_or(status.threshold, |own| own.threshold), &status.selectors, pod)
 }
@@ -81,7 +81,7 @@ impl Thresholds {
     }
 
     /// Those of a status.
-    pub(crate) fn stored(status: &RolloutStatus) -> Self {
+    pub(crate) fn stored(status: &InternalStatus) -> Self {
         let mut workloads = status.workloads.clone();
         // As they are written; somebody may have edited them.
         workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
@@ -117,9 +117,15 @@ impl Thresholds {
     }
 
     fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
-        let mut next = self.clone();
         let matched: Vec<&Subject> = pods.iter().filter(|pod| selects(selector, pod)).collect();
         let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.of(matched.len())) };
+        self.with_selector(selector, threshold)
+    }
+
+    /// The thresholds where that of this selector is at least so high. One that a step had before it was edited stays beside it, and pods that no
+    /// selector matches get nothing by it.
+    fn with_selector(&self, selector: &StepSelector, threshold: u64) -> Self {
+        let mut next = self.clone();
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
             // Admission lets no config have more.
@@ -187,11 +193,10 @@ impl Thresholds {
         selector: Option<&StepSelector>,
         judges: impl Fn(&Subject) -> bool,
     ) -> Self {
-        if let Some(own) = self.selectors.iter().position(|own| Some(&own.selector) == selector) {
-            let lowest = pods.iter().filter(|pod| judges(pod)).map(|pod| u64::from(pod.number) + 1).min();
-            let mut next = self.clone();
-            next.selectors[own].threshold = next.selectors[own].threshold.max(lowest.unwrap_or(0));
-            return next;
+        if let Some(selector) = selector {
+            let of_step = pods.iter().filter(|pod| judges(pod) && selects(selector, pod));
+            let lowest = of_step.map(|pod| u64::from(pod.number) + 1).min();
+            return self.with_selector(selector, lowest.unwrap_or(0));
         }
         let own = |pod: &Subject| self.workloads.iter().any(|own| own.workload == pod.workload);
         let mut groups: BTreeMap<Option<&str>, Vec<&Subject>> = BTreeMap::new();

@@ -72,7 +72,7 @@ pub(super) fn verdict(
 ) -> Verdict {
     let harmed: Vec<&Harm> = evidence.harms().filter(|harm| harm.assigned).collect();
     let numbers = numbers(evidence);
-    if seen.spec.tolerance.is_none()
+    if seen.spec.max_harmed.is_none()
         && let Some((harm, why)) = harmed.iter().find_map(|harm| match &harm.kind {
             Kind::Reported(why) => Some((harm, why)),
             _ => None,
@@ -104,7 +104,7 @@ pub(super) fn verdict(
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
     let pending = harmed.iter().any(|harm| now < due_at(harm) && stays(harm));
-    let holds = match seen.spec.tolerance {
+    let holds = match seen.spec.max_harmed {
         Some(_) => false,
         None => sudden.is_some() || numbers.unassigned_harmed > 0 || chance(evidence, seen, numbers.harmed) < SURPRISE,
     };
@@ -139,15 +139,15 @@ pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool
 
 /// Whether so many pods may well be harmed by chance.
 pub(super) fn is_expected(evidence: &Evidence, seen: &Observation<'_>, harmed: usize) -> bool {
-    seen.spec.tolerance.is_none() && chance(evidence, seen, u32::try_from(harmed).unwrap_or(u32::MAX)) >= SURPRISE
+    seen.spec.max_harmed.is_none() && chance(evidence, seen, u32::try_from(harmed).unwrap_or(u32::MAX)) >= SURPRISE
 }
 
 fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceStatus, harmed: u32) -> bool {
     if harmed == 0 {
         return false;
     }
-    match &seen.spec.tolerance {
-        Some(tolerance) => u64::from(harmed) > tolerance.of(u64::from(numbers.assigned)),
+    match &seen.spec.max_harmed {
+        Some(max) => u64::from(harmed) > max.of(u64::from(numbers.assigned)),
         None => too_many_by_chance(expected(evidence, seen), harmed, evidence.epoch()),
     }
 }

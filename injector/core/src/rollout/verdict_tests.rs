@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{BackgroundStatus, Phase, Reason, RolloutStage, Tolerance};
+use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
 
 use super::chance::poisson_binomial_tail;
 use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
@@ -45,7 +45,7 @@ fn a_version_that_makes_pods_unready_reaches_the_first_step_alone() {
             "1 of 1 pod on 2 became unready (first: {name}, 25 s after its notification); of {others} on 1 none"
         );
         assert_eq!(failure(&rollout), Some((Reason::PodNotReady, message)));
-        assert_eq!((rollout.assigned("1"), rollout.status.phase), (count, Phase::RollingBack));
+        assert_eq!((rollout.assigned("1"), rollout.status.state()), (count, ConfigState::RollingBack));
     }
 }
 
@@ -83,7 +83,7 @@ fn what_befalls_others_too_is_the_environment() {
     assert!(message.contains("; of 30 on 1 30: that may have another cause"), "{message}");
     rollout.pods.iter_mut().for_each(Subject::recover);
     assert_eq!(rollout.walk("2").last(), Some(&40));
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+    assert_eq!(rollout.status.current_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn without_others_to_compare_with_it_is_held_for_two_windows() {
         }
         rollout.watch("2", 120);
         assert_eq!(failure(&rollout).is_some(), !recovers);
-        assert_eq!(rollout.status.current.as_deref(), Some(if recovers { "2" } else { "1" }));
+        assert_eq!(rollout.status.current_version.as_deref(), Some(if recovers { "2" } else { "1" }));
     }
 }
 
@@ -324,20 +324,20 @@ fn what_happened_while_nobody_looked_is_no_harm_but_holds() {
 }
 
 #[test]
-fn a_tolerance_replaces_chance_and_not_the_comparison() {
-    for (tolerance, harmed, blames) in
-        [(Tolerance::Count(0), 1, true), (Tolerance::Count(2), 2, false), (Tolerance::Share("10%".to_owned()), 3, true)]
+fn max_harmed_replaces_chance_and_not_the_comparison() {
+    for (max_harmed, harmed, blames) in
+        [(MaxHarmed::Count(0), 1, true), (MaxHarmed::Count(2), 2, false), (MaxHarmed::Share("10%".to_owned()), 3, true)]
     {
         let mut rollout = TestRollout::new(&[("web", 80)]);
         rollout.spec.steps = steps(&["25%"]);
-        rollout.spec.tolerance = Some(tolerance.clone());
+        rollout.spec.max_harmed = Some(max_harmed.clone());
         rollout.rest("1");
         rollout.rest("2");
         rollout.take();
         rollout.watch("2", 20);
         rollout.with("2").into_iter().take(harmed).for_each(Subject::fall);
         rollout.watch("2", 30);
-        assert_eq!(failure(&rollout).is_some(), blames, "{harmed} with {tolerance:?}");
+        assert_eq!(failure(&rollout).is_some(), blames, "{harmed} with {max_harmed:?}");
     }
 }
 
@@ -420,21 +420,21 @@ fn how_often_pods_are_harmed_anyway_is_counted_hourly_and_halved_weekly() {
     let hour = rollout.background.clone().unwrap();
     assert_eq!(hour.harmed, 1);
     assert!((7 * 3600..=8 * 3600).contains(&hour.pod_seconds), "{hour:?}");
-    let since = hour.since.clone();
+    let start_time = hour.start_time.clone();
     rollout.background = Some(BackgroundStatus { pod_seconds: 1_000_000, harmed: 100, ..hour });
     rollout.later(7 * 86_400);
     rollout.evidence.blind();
     rollout.watch("1", 10);
     let week = rollout.background.clone().unwrap();
-    assert!(week.harmed == 50 && week.pod_seconds / 1000 == 500 && week.since > since, "{week:?}");
+    assert!(week.harmed == 50 && week.pod_seconds / 1000 == 500 && week.start_time > start_time, "{week:?}");
 }
 
 #[test]
 fn pods_that_are_often_harmed_anyway_say_less() {
     for (harmed, blames) in [(0, true), (1000, false)] {
         let mut rollout = at_step("web", 8, 1);
-        let since = Time(Timestamp::from_millisecond(rollout.millis).unwrap());
-        rollout.background = Some(BackgroundStatus { since, pod_seconds: 1_000_000, harmed });
+        let start_time = Time(Timestamp::from_millisecond(rollout.millis).unwrap());
+        rollout.background = Some(BackgroundStatus { start_time, pod_seconds: 1_000_000, harmed });
         one_harmed(&mut rollout, 25, |pod, _| pod.fall());
         let held = rollout.watch("2", 20);
         assert_eq!(failure(&rollout).is_some(), blames, "{harmed}: {held:?}");
@@ -446,13 +446,13 @@ fn harm_soon_after_the_version_became_current_is_shown() {
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.rest("1");
     rollout.walk("2");
-    assert_eq!(rollout.status.current.as_deref(), Some("2"));
+    assert_eq!(rollout.status.current_version.as_deref(), Some("2"));
     rollout.watch("2", 300);
     rollout.pods[..4].iter_mut().for_each(Subject::fall);
     rollout.watch("2", 90);
     let suspect = rollout.suspect.clone().unwrap();
     assert!(suspect.starts_with("version 2: 4 of 8 pods on 2 became unready"), "{suspect}");
-    assert_eq!((rollout.status.rollout.stage, rollout.status.phase), (None::<RolloutStage>, Phase::Current));
+    assert_eq!((rollout.status.rollout.stage, rollout.status.state()), (None::<RolloutStage>, ConfigState::Current));
     // After fifteen minutes nobody looks any more.
     let mut rollout = TestRollout::new(&[("web", 8)]);
     rollout.walk("2");
@@ -525,21 +525,21 @@ fn a_version_that_failed_at_once_waits_for_another_reason_or_a_retry() {
     rollout.watch("2", 120);
     rollout.take();
     rollout.rest("2");
-    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0));
+    assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0));
     rollout.generation += 1;
     let held = rollout.rest("2").waits_for.unwrap();
-    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "another change of spec");
+    assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "another change of spec");
     assert!(held.message.ends_with("kubectl nudge retry tries 2 again"), "{}", held.message);
     let failed = rollout.status.clone();
     rollout.at_once = None;
     rollout.rest("2");
-    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "the end of an override");
+    assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "the end of an override");
     rollout.retry();
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 1, "in steps");
     (rollout.status, rollout.at_once) = (failed, Some("a key leaked"));
     rollout.rest("2");
-    assert_eq!((rollout.status.phase, rollout.assigned("2")), (Phase::Failed, 0), "a retry goes out in steps");
+    assert_eq!((rollout.status.state(), rollout.assigned("2")), (ConfigState::Failed, 0), "a retry goes out in steps");
     rollout.at_once = Some("no, really");
     rollout.rest("2");
     assert_eq!(rollout.assigned("2"), 8);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Day, Hold, Phase, Reason, RolloutSpec, Window};
+use nudge_api::{ConfigState, Day, Hold, Reason, RolloutSpec, Window};
 
 use super::test_scene::{Nature, Scene, USUAL};
 use super::tests::{TestRollout, failure, reason};
@@ -16,6 +16,7 @@ fn millis(time: &str) -> i64 {
 /// A rollout with this window on Sundays in Berlin, at this time.
 fn sunday(from: &str, to: &str, time: &str) -> Scene {
     let window = Window {
+        name: "sunday".to_owned(),
         days: vec![Day::Sun],
         from: from.to_owned(),
         to: to.to_owned(),
@@ -118,7 +119,7 @@ fn outside_of_a_window_it_goes_back_and_takes_an_override() {
         second(&mut scene);
         assert!(scene.rollout.millis < millis("2026-10-25T06:10:00Z"));
     }
-    assert!(matches!(scene.rollout.status.phase, Phase::RollingBack | Phase::Failed));
+    assert!(matches!(scene.rollout.status.state(), ConfigState::RollingBack | ConfigState::Failed));
     // Somebody goes back.
     let mut scene = start(Nature::Good);
     scene.requested = "1";

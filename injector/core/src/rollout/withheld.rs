@@ -35,7 +35,7 @@ impl Withheld {
         if self.unsaid {
             return Effects { look_again: self.until, ..Effects::default() };
         }
-        let withheld = Some(WithheldStatus { reason: self.why.reason, until: self.ends.map(Time) });
+        let withheld = Some(WithheldStatus { reason: self.why.reason, until_time: self.ends.map(Time) });
         Effects { look_again: self.until, withheld, ..Effects::held(self.why.reason, self.why.message.clone()) }
     }
 }

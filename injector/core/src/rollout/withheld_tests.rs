@@ -1,6 +1,6 @@
 //! Versions that may not go on although nothing is wrong with them.
 
-use nudge_api::{OnFailure, Phase, Reason};
+use nudge_api::{ConfigState, OnFailure, Reason};
 
 use super::Withheld;
 use super::test_scene::{BAD, Nature, Scene, USUAL};
@@ -20,7 +20,7 @@ fn nothing_begins_and_it_begins_when_it_may() {
             assert_eq!((reason(&effects), effects.yields()), (Some(reason_), true));
         }
         assert_eq!((scene.exposed, failure(&scene.rollout)), (0, None));
-        assert_eq!(scene.rollout.status.target.as_deref(), Some("2"), "it is visible");
+        assert_eq!(scene.rollout.status.target_version.as_deref(), Some("2"), "it is visible");
         scene.rollout.withheld = None;
         scene.passes(USUAL);
     }
@@ -64,7 +64,7 @@ fn the_way_back_and_an_override_do_not_wait() {
     scene.rollout.withheld = Some(withheld(Reason::OnHold));
     scene.requested = "1";
     scene.second();
-    assert_eq!((scene.rollout.assigned("2"), scene.rollout.status.current.as_deref()), (0, Some("1")));
+    assert_eq!((scene.rollout.assigned("2"), scene.rollout.status.current_version.as_deref()), (0, Some("1")));
 
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.rollout.withheld = Some(withheld(Reason::AwaitingApproval));
@@ -82,7 +82,7 @@ fn a_version_that_failed_stays_failed() {
     scene.is_stopped(100);
     scene.rollout.withheld = Some(withheld(Reason::OnHold));
     scene.watch(700);
-    assert_eq!(scene.rollout.status.phase, Phase::Failed);
+    assert_eq!(scene.rollout.status.state(), ConfigState::Failed);
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn the_first_version_waits_for_approval_and_for_nothing_else() {
         rollout.pods.iter_mut().for_each(|pod| pod.runs = None);
         rollout.withheld = Some(withheld(why));
         let effects = rollout.rest("1");
-        assert_eq!((rollout.status.current.is_none(), reason(&effects) == Some(why)), (waits, waits), "{why}");
+        assert_eq!((rollout.status.current_version.is_none(), reason(&effects) == Some(why)), (waits, waits), "{why}");
         rollout.withheld = None;
         rollout.rest("1");
-        assert_eq!(rollout.status.current.as_deref(), Some("1"));
+        assert_eq!(rollout.status.current_version.as_deref(), Some("1"));
     }
 }
 
@@ -111,6 +111,6 @@ fn a_config_that_is_deleted_and_made_again_has_no_first_version_for_its_pods() {
         assert_eq!((reason(&rollout.rest("2")), rollout.assigned("2")), (Some(why), 0), "{why}");
         rollout.at_once = Some("outage");
         rollout.rest("2");
-        assert_eq!(rollout.status.current.as_deref(), Some("2"), "{why}");
+        assert_eq!(rollout.status.current_version.as_deref(), Some("2"), "{why}");
     }
 }

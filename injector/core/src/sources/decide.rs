@@ -13,7 +13,7 @@ use nudge_protocol::labels;
 use super::holder::holder;
 use super::newest::{Newest, after};
 use super::observed::{Act, Decision, Observed, Upstream};
-use super::period::{debounce, min_interval};
+use super::period::{debounce, min_period};
 use super::retention::{note_gone, retained};
 use crate::versions::{is_nearly_full, is_of_source};
 
@@ -56,9 +56,9 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
             act = act.or(Some(next));
         }
         Outcome::Waits { version, why, until } => {
-            let since = waited.map_or(Time(now), |waited| waited.since);
+            let start_time = waited.map_or(Time(now), |waited| waited.start_time);
             conclude(&mut status, observed, false, &why);
-            status.waiting = Some(WaitingContent { version, since, reason: why.reason });
+            status.waiting = Some(WaitingContent { version, start_time, reason: why.reason });
             again = until.or(due);
         }
         Outcome::Done(why) => {
@@ -71,7 +71,7 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
         }
     }
     if let Upstream::Content(newest) = upstream {
-        status.observed = Some(newest.version.clone());
+        status.observed_version = Some(newest.version.clone());
     }
     Decision { status, act, again }
 }
@@ -101,7 +101,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let version = newest.version.as_str();
     let known = config.status.as_ref();
     let is_sealed = is_sealed(observed, version);
-    let wanted = config.spec.current.as_deref() == Some(version);
+    let wanted = config.spec.version.as_deref() == Some(version);
     let automatic = source.spec.activate == Activate::Automatic;
     // What was asked for by hand is not put off.
     let asked = sync_asked(source).is_some_and(|asked| status.synced.as_deref() != Some(asked));
@@ -123,7 +123,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     if let Some(why) = invalid(observed, version) {
         return Outcome::Blocked(why);
     }
-    if status.failed.iter().any(|failed| failed == version) && !asked {
+    if status.failed_versions.iter().any(|failed| failed == version) && !asked {
         return Outcome::Blocked(failed(source, version));
     }
     if let Some(other) = holder(config).filter(|_| automatic && !wanted) {
@@ -132,7 +132,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     // It was made by this source a moment ago: it is to be sealed, and then asked for.
     let own = status.version.as_deref() == Some(version);
     if own && !is_sealed && made_just_now(status, now) {
-        let until = status.made_at.as_ref().map(|made| after(made.0, SEALING));
+        let until = status.make_time.as_ref().map(|made| after(made.0, SEALING));
         let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
         return Outcome::Waits { version: version.to_owned(), why, until };
     }
@@ -140,9 +140,10 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
         let why = Reason::Progressing.explained(message);
         return Outcome::Waits { version: version.to_owned(), why, until: None };
     }
-    let earliest = status.made_at.as_ref().filter(|_| !own).map(|made| after(made.0, min_interval(source)));
+    let earliest = status.make_time.as_ref().filter(|_| !own).map(|made| after(made.0, min_period(source)));
     if let Some(until) = earliest.filter(|&until| until > now && !asked) {
-        let message = format!("version {version} comes after spec.minInterval, which is {}", source.spec.min_interval);
+        let message =
+            format!("version {version} comes after spec.minPeriodSeconds, which is {}", source.spec.min_period_seconds);
         return Outcome::Waits {
             version: version.to_owned(),
             why: Reason::TooSoon.explained(message),
@@ -190,7 +191,7 @@ fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
 const SEALING: Duration = Duration::from_secs(30);
 
 fn made_just_now(status: &ConfigSourceStatus, now: Timestamp) -> bool {
-    status.made_at.as_ref().is_some_and(|made| now < after(made.0, SEALING))
+    status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING))
 }
 
 /// What a rollout of the config does that nothing may interrupt.
@@ -198,7 +199,7 @@ fn under_way(config: &VersionedConfig) -> Option<String> {
     let status = config.status.as_ref()?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
     if status.rollout.stage.is_some() {
-        let target = status.target.as_deref().unwrap_or("another version");
+        let target = status.target_version.as_deref().unwrap_or("another version");
         return Some(format!("config {name} is being moved to {target}; the newest content comes next"));
     }
     // What was asked for last has not been looked at.
@@ -209,10 +210,10 @@ fn under_way(config: &VersionedConfig) -> Option<String> {
 /// Remembers that a version of the source failed.
 fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfigStatus>) {
     let Some(failure) = config.and_then(|config| config.rollout.failure.as_ref()) else { return };
-    if is_of_source(&failure.version) && !status.failed.contains(&failure.version) {
-        status.failed.push(failure.version.clone());
-        let surplus = status.failed.len().saturating_sub(MOST_FAILED);
-        status.failed.drain(..surplus);
+    if is_of_source(&failure.version) && !status.failed_versions.contains(&failure.version) {
+        status.failed_versions.push(failure.version.clone());
+        let surplus = status.failed_versions.len().saturating_sub(MOST_FAILED);
+        status.failed_versions.drain(..surplus);
     }
 }
 
@@ -224,11 +225,11 @@ fn failed(source: &ConfigSource, version: &str) -> Explanation {
     ))
 }
 
-/// Somebody else sets `spec.current`.
+/// Somebody else sets `spec.version`.
 pub fn held_by(source: &ConfigSource, other: &str) -> Explanation {
     let (config, name) = (source.config(), own_name(source));
     Reason::HeldBy.explained(format!(
-        "spec.current of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
+        "spec.version of config {config} is set by {other}; give it back to the source with kubectl nudge source resume {name}"
     ))
 }
 

@@ -28,7 +28,7 @@ fn content_becomes_a_version_that_is_asked_for() {
     );
     scene.is(true, "Activated");
     let status = scene.source.status.as_ref().unwrap();
-    assert_eq!((status.observed.as_deref(), status.version.as_deref()), (Some("src-a"), Some("src-a")));
+    assert_eq!((status.observed_version.as_deref(), status.version.as_deref()), (Some("src-a"), Some("src-a")));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn failed_versions_are_remembered_up_to_a_bound() {
         scene.passes(2000);
         scene.rollout_ends(false);
     }
-    let failed = &scene.source.status.as_ref().unwrap().failed;
+    let failed = &scene.source.status.as_ref().unwrap().failed_versions;
     assert_eq!((failed.len(), failed[0].as_str(), failed[7].as_str()), (8, "src-4", "src-11"));
 }
 
@@ -146,7 +146,7 @@ fn older_secrets_go_when_their_source_is_gone_for_long() {
         let before = scene.acts.len();
         scene.gone = true;
         scene.settle();
-        let since = scene.source.status.as_ref().unwrap().gone_since.clone().unwrap();
+        let since = scene.source.status.as_ref().unwrap().gone_time.clone().unwrap();
         scene.passes(24 * hour - 1);
         assert_eq!(scene.acts.len(), before);
         scene.passes(1);
@@ -156,7 +156,7 @@ fn older_secrets_go_when_their_source_is_gone_for_long() {
         let said = if goes { vec![keep_only(Some("src-a"))] } else { Vec::new() };
         assert_eq!(acts(&scene), said);
         let status = scene.source.status.as_ref().unwrap();
-        assert!(status.gone_since.as_ref() == Some(&since), "{status:?}");
+        assert!(status.gone_time.as_ref() == Some(&since), "{status:?}");
         // While it does not work, and when it is back.
         scene.source.spec.suspend = true;
         scene.settle();
@@ -165,7 +165,7 @@ fn older_secrets_go_when_their_source_is_gone_for_long() {
         scene.changes("a");
         scene.settle();
         assert_eq!(acts(&scene)[said.len()..], if goes { vec![keep_only(None)] } else { Vec::new() });
-        assert_eq!(scene.source.status.as_ref().unwrap().gone_since, None);
+        assert_eq!(scene.source.status.as_ref().unwrap().gone_time, None);
     }
 }
 
@@ -225,7 +225,7 @@ fn content_that_breaks_a_rule_becomes_no_version_until_it_or_the_rules_change() 
     // Other rules.
     scene.refusal = None;
     scene.passes(60_000);
-    assert_eq!(scene.config().spec.current.as_deref(), Some("src-wrong"));
+    assert_eq!(scene.config().spec.version.as_deref(), Some("src-wrong"));
     let status = scene.source.status.clone().unwrap();
     assert_eq!(find_condition(&status.conditions, ConditionType::Valid).unwrap().status, "True");
 }
@@ -304,7 +304,7 @@ proptest! {
                 Event::Changes(content) => scene.changes(&content.to_string()),
                 Event::Gone => scene.gone = scene.newest.is_some(),
                 Event::Ends(good) if scene.config.is_some() => {
-                    if let Some(target) = scene.status().target.clone().filter(|_| !good) {
+                    if let Some(target) = scene.status().target_version.clone().filter(|_| !good) {
                         failed.insert(target, scene.now);
                     }
                     scene.rollout_ends(good);
@@ -333,7 +333,7 @@ proptest! {
                 }
             }
             if let Some(status) = &scene.source.status {
-                prop_assert!(status.failed.len() <= 8 && status.conditions.len() <= 4);
+                prop_assert!(status.failed_versions.len() <= 8 && status.conditions.len() <= 4);
             }
         }
     }
@@ -353,7 +353,7 @@ proptest! {
             }
         }
         let last = format!("src-{}", contents.last().unwrap().0);
-        prop_assert_eq!(scene.config().spec.current.as_deref(), Some(last.as_str()));
+        prop_assert_eq!(scene.config().spec.version.as_deref(), Some(last.as_str()));
         scene.is(true, "Activated");
     }
 }

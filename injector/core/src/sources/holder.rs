@@ -1,4 +1,4 @@
-//! Who sets `spec.current` of a config, by the field managers that the API server keeps.
+//! Who sets `spec.version` of a config, by the field managers that the API server keeps.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use nudge_api::VersionedConfig;
@@ -7,24 +7,24 @@ use serde_json::Value;
 /// The field manager of sources.
 pub const FIELD_MANAGER: &str = "nudge-sources";
 
-/// The manager other than sources that set `spec.current`.
+/// The manager other than sources that set `spec.version`.
 pub fn holder(config: &VersionedConfig) -> Option<&str> {
-    let of_others = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_current(entry);
+    let of_others = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_version(entry);
     let entry = config.metadata.managed_fields.iter().flatten().find(of_others)?;
     Some(entry.manager.as_deref().unwrap_or("somebody"))
 }
 
-fn has_current(entry: &ManagedFieldsEntry) -> bool {
-    entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:current").is_some())
+fn has_version(entry: &ManagedFieldsEntry) -> bool {
+    entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:version").is_some())
 }
 
-/// The managers of a config after all others have let go of `spec.current`. Its value stays.
+/// The managers of a config after all others have let go of `spec.version`. Its value stays.
 pub fn release(config: &VersionedConfig) -> Vec<ManagedFieldsEntry> {
     let mut entries = config.metadata.managed_fields.clone().unwrap_or_default();
     for entry in entries.iter_mut().filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER)) {
         let fields = entry.fields_v1.as_mut().and_then(|fields| fields.0.get_mut("f:spec"));
         if let Some(Value::Object(spec)) = fields {
-            spec.remove("f:current");
+            spec.remove("f:version");
         }
     }
     entries
@@ -39,7 +39,7 @@ mod tests {
     fn config(managers: &[(&str, bool)]) -> VersionedConfig {
         let entry = |(manager, holds): &(&str, bool)| {
             let spec =
-                if *holds { json!({"f:current": {}, "f:historyLimit": {}}) } else { json!({"f:historyLimit": {}}) };
+                if *holds { json!({"f:version": {}, "f:historyLimit": {}}) } else { json!({"f:historyLimit": {}}) };
             let entry = json!({"manager": manager, "operation": "Apply", "fieldsV1": {"f:spec": spec}});
             serde_json::from_value(entry).unwrap()
         };
@@ -58,6 +58,6 @@ mod tests {
         assert_eq!(holder(&held), None);
         let kept = serde_json::to_value(&held.metadata.managed_fields).unwrap();
         assert_eq!(kept[1]["fieldsV1"]["f:spec"], json!({"f:historyLimit": {}}));
-        assert_eq!(kept[0]["fieldsV1"]["f:spec"]["f:current"], json!({}));
+        assert_eq!(kept[0]["fieldsV1"]["f:spec"]["f:version"], json!({}));
     }
 }

@@ -12,12 +12,12 @@ use super::period::secret_retention;
 pub(super) fn note_gone(status: &mut ConfigSourceStatus, upstream: &Upstream<'_>, now: Timestamp) {
     match upstream {
         Upstream::Refused(why) if why.reason == Reason::SourceGone => {
-            status.gone_since.get_or_insert(Time(now));
+            status.gone_time.get_or_insert(Time(now));
         }
         // Whether it is there can't be seen.
         Upstream::Unknown => {}
         Upstream::Refused(why) if why.reason == Reason::NotAllowed => {}
-        Upstream::Refused(_) | Upstream::Content(_) => status.gone_since = None,
+        Upstream::Refused(_) | Upstream::Content(_) => status.gone_time = None,
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn retained(observed: &Observed<'_>, status: &ConfigSourceStatus) -> 
         return (None, None);
     }
     let is_secret = source.spec.from.only().is_some_and(|from| from.part_kind() == PartKind::Secret);
-    let due = status.gone_since.as_ref().filter(|_| is_secret).map(|gone| after(gone.0, secret_retention(source)));
+    let due = status.gone_time.as_ref().filter(|_| is_secret).map(|gone| after(gone.0, secret_retention(source)));
     let last = status.version.as_deref().filter(|_| due.is_some_and(|due| due <= now));
     let act = (last != observed.last).then(|| Act::KeepOnly(last.map(str::to_owned)));
     (act, due.filter(|due| *due > now))

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     fn source(name: &str, config: &str, second: i64, suspend: bool) -> ConfigSource {
-        let spec = json!({"config": config, "from": {"configMap": {"name": "live"}}, "suspend": suspend});
+        let spec = json!({"configName": config, "from": {"configMap": {"name": "live"}}, "suspend": suspend});
         let mut source = ConfigSource::new(name, serde_json::from_value(spec).unwrap());
         source.metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
         source

@@ -24,12 +24,12 @@ pub(super) fn sealed(version: &str) -> VersionStatus {
     VersionStatus {
         version: version.to_owned(),
         state: VersionState::Available,
+        digest: String::new(),
         parts: vec![part],
         keys: 1,
         bytes: 1,
-        sealed_at: None,
+        seal_time: None,
         consent: None,
-        origin: None,
     }
 }
 
@@ -121,7 +121,7 @@ impl Scene {
         let took = |status: &mut ConfigSourceStatus, version: &str| {
             if status.version.as_deref() != Some(version) {
                 status.version = Some(version.to_owned());
-                status.made_at = Some(Time(at(now)));
+                status.make_time = Some(Time(at(now)));
             }
         };
         let status = self.source.status.as_mut().unwrap();
@@ -133,20 +133,20 @@ impl Scene {
             }
             Act::Make => {
                 status.version = Some(newest.clone());
-                status.made_at = Some(Time(at(now)));
+                status.make_time = Some(Time(at(now)));
                 self.status().versions.retain(|sealed| sealed.version != newest);
                 self.status().versions.push(sealed(&newest));
             }
             Act::Activate(version) => {
                 took(status, version);
-                self.config().spec.current = Some(version.clone());
+                self.config().spec.version = Some(version.clone());
                 let status = self.status();
                 status.rollout.failure = None;
-                if status.current.is_some() {
-                    status.target = Some(version.clone());
+                if status.current_version.is_some() {
+                    status.target_version = Some(version.clone());
                     status.rollout.stage = Some(RolloutStage::Moving);
                 } else {
-                    status.current = Some(version.clone());
+                    status.current_version = Some(version.clone());
                 }
             }
             Act::KeepOnly(last) => {
@@ -162,15 +162,15 @@ impl Scene {
 
     pub(super) fn rollout_ends(&mut self, good: bool) {
         let status = self.status();
-        let Some(target) = status.target.take() else { return };
+        let Some(target) = status.target_version.take() else { return };
         status.rollout.stage = None;
         if good {
-            status.current = Some(target);
+            status.current_version = Some(target);
         } else {
             status.rollout.failure = Some(RolloutFailure {
                 version: target,
                 digest: String::new(),
-                retry: None,
+                retry_time: None,
                 reason: Reason::PodNotReady,
                 message: String::new(),
                 overridden: None,
@@ -180,9 +180,9 @@ impl Scene {
     }
 
     pub(super) fn taken_by(&mut self, manager: &str, version: &str) {
-        let fields = json!({"f:spec": {"f:current": {}}});
+        let fields = json!({"f:spec": {"f:version": {}}});
         let entry = json!({"manager": manager, "operation": "Update", "fieldsV1": fields});
-        self.config().spec.current = Some(version.to_owned());
+        self.config().spec.version = Some(version.to_owned());
         self.config().metadata.managed_fields = Some(vec![serde_json::from_value(entry).unwrap()]);
         self.settle();
     }

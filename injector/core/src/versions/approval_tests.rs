@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Approval, ApprovalDecision, Hold, Override, PartKind, Phase, Reason, WithheldStatus};
+use nudge_api::{Approval, ApprovalDecision, ConfigState, Hold, Override, PartKind, Reason, WithheldStatus};
 
 use super::decide_tests::Fixture;
 use crate::governance::{Given, sealed_digest};
@@ -22,7 +22,7 @@ impl Fixture {
     }
 
     fn wants(&mut self, version: &str) {
-        self.config.spec.current = Some(version.to_owned());
+        self.config.spec.version = Some(version.to_owned());
         self.config.metadata.generation = self.config.metadata.generation.map(|it| it + 1);
     }
 
@@ -47,13 +47,13 @@ fn the_first_version_of_a_config_waits_too_and_its_approvals_are_recorded() {
     let mut fixture = Fixture::guarded(None, 2).with("1");
     fixture.asked_by(None);
     let waits = fixture.step().status;
-    assert_eq!((waits.current, fixture.ready().1.as_str()), (None, "AwaitingApproval"));
+    assert_eq!((waits.current_version, fixture.ready().1.as_str()), (None, "AwaitingApproval"));
     fixture.approve("bob", "1");
     fixture.approve("alice", "1");
-    assert_eq!(fixture.step().status.current, None, "alice has made it");
+    assert_eq!(fixture.step().status.current_version, None, "alice has made it");
     fixture.approve("carol", "1");
     let status = fixture.step().status;
-    assert_eq!(status.current.as_deref(), Some("1"));
+    assert_eq!(status.current_version.as_deref(), Some("1"));
     let users: Vec<&str> = status.releases[0].approvals.iter().map(|one| one.user.as_str()).collect();
     assert_eq!(users, ["bob", "carol"]);
 }
@@ -61,30 +61,30 @@ fn the_first_version_of_a_config_waits_too_and_its_approvals_are_recorded() {
 #[test]
 fn a_version_waits_and_what_runs_or_ran_before_does_not() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
-    assert_eq!(fixture.step().status.phase, Phase::Current);
+    assert_eq!(fixture.step().status.state(), ConfigState::Current);
     fixture.config.spec.rollout.approval = Some(Approval::default());
     fixture.asked_by(Some("dora"));
     fixture.wants("2");
     let waits = fixture.step().status;
-    assert_eq!((waits.current.as_deref(), waits.target.as_deref()), (Some("1"), Some("2")));
+    assert_eq!((waits.current_version.as_deref(), waits.target_version.as_deref()), (Some("1"), Some("2")));
     assert_eq!(fixture.ready().1, "AwaitingApproval");
     // Who activates it does not approve it.
     fixture.approve("dora", "2");
-    assert_eq!(fixture.step().status.current.as_deref(), Some("1"));
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("1"));
     fixture.approve("bob", "2");
     for _ in 0..4 {
         fixture.now += 100;
         fixture.step();
     }
     let status = fixture.step().status;
-    assert_eq!(status.current.as_deref(), Some("2"));
+    assert_eq!(status.current_version.as_deref(), Some("2"));
     let last = status.releases.last().unwrap();
     assert_eq!((last.approvals.len(), last.approvals[0].user.as_str()), (1, "bob"));
     // Back, although approvals are withdrawn.
     fixture.approvals.given.clear();
     fixture.wants("1");
     fixture.now += 100;
-    assert_eq!(fixture.step().status.current.as_deref(), Some("1"));
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("1"));
     // It was left, so it has to be approved again.
     fixture.wants("2");
     fixture.step();
@@ -93,18 +93,21 @@ fn a_version_waits_and_what_runs_or_ran_before_does_not() {
 
 #[test]
 fn an_override_waits_for_nobody_and_only_for_its_version() {
-    for (named, current) in [("2", "2"), ("3", "1")] {
+    // The last one has expired.
+    for (named, until, current) in [("2", 10_000, "2"), ("3", 10_000, "1"), ("2", 1, "1")] {
         let mut fixture = Fixture::new(Some("1")).with("1").with("2");
         fixture.step();
         fixture.config.spec.rollout.approval = Some(Approval::default());
-        let overridden = Override { version: named.to_owned(), reason: "outage".to_owned() };
+        let until_time = Time(Timestamp::from_second(until).unwrap());
+        let overridden = Override { version: named.to_owned(), reason: "outage".to_owned(), until_time };
         fixture.config.spec.rollout.overridden = Some(overridden);
         fixture.wants("2");
         for _ in 0..5 {
             fixture.now += 100;
             fixture.step();
         }
-        assert_eq!(fixture.step().status.current.as_deref(), Some(current), "an override of {named}");
+        let status = fixture.step().status;
+        assert_eq!(status.current_version.as_deref(), Some(current), "an override of {named} until {until}");
     }
 }
 
@@ -144,7 +147,7 @@ fn the_status_says_what_withholds_it_and_until_when() {
     fixture.config.spec.rollout.approval = Some(Approval::default());
     fixture.asked_by(Some("dora"));
     fixture.wants("2");
-    let is = |reason, until| Some(WithheldStatus { reason, until });
+    let is = |reason, until_time| Some(WithheldStatus { reason, until_time });
     assert_eq!(fixture.step().status.rollout.withheld, is(Reason::AwaitingApproval, None));
     fixture.config.spec.rollout.approval = None;
     let at = |text: &str| Time(text.parse::<Timestamp>().unwrap());

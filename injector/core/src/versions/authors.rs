@@ -65,12 +65,12 @@ mod tests {
         let version = VersionStatus {
             version: "2".to_owned(),
             state: VersionState::Available,
+            digest: String::new(),
             parts: parts.iter().map(sealed).collect(),
             keys: 2,
             bytes: 2,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         };
         let both = Facts::from([of("alice", 0), of("bob", 1)]);
         let known = |facts: &Facts| authors(&version, &parts, facts, &seals());

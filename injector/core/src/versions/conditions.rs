@@ -124,14 +124,14 @@ pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp>
 fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     suspect_until(status).filter(|until| now.0 < *until)?;
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
-    let about = format!("version {}: ", status.current.as_deref()?);
+    let about = format!("version {}: ", status.current_version.as_deref()?);
     condition.message.starts_with(&about).then(|| condition.message.clone())
 }
 
-/// Objects with labels of versions that they do not belong to, and invalid versions that spec.current does not name.
+/// Objects with labels of versions that they do not belong to, and invalid versions that spec.version does not name.
 pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
-        SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.current.as_ref() != Some(version) => {
+        SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
             Some(message.clone())
         }
         _ => None,
@@ -157,7 +157,8 @@ mod tests {
         let at = |hours: i64| Time(Timestamp::from_second(hours * 3600).unwrap());
         let progress = || Progress::impossible(Reason::Current.explained("m"));
         let said = Some("version 2: 4 of 8 pods on 2 became unready");
-        let status = VersionedConfigStatus { current: Some("2".to_owned()), ..VersionedConfigStatus::default() };
+        let status =
+            VersionedConfigStatus { current_version: Some("2".to_owned()), ..VersionedConfigStatus::default() };
         let suspect = with_conditions(status, &progress(), None, said, None, &at(0));
         assert_eq!(suspect_until(&suspect), Some(at(24).0));
         let later = |status: &VersionedConfigStatus, hours: i64| {
@@ -166,7 +167,7 @@ mod tests {
         let kept = later(&suspect, 23);
         assert_eq!(suspect_until(&kept), Some(at(24).0), "a look does not make it longer");
         assert_eq!(find_condition(&later(&kept, 24).conditions, ConditionType::Suspect), None);
-        let left = VersionedConfigStatus { current: Some("3".to_owned()), ..suspect };
+        let left = VersionedConfigStatus { current_version: Some("3".to_owned()), ..suspect };
         assert_eq!(find_condition(&later(&left, 1).conditions, ConditionType::Suspect), None);
     }
 }

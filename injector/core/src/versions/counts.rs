@@ -1,6 +1,6 @@
-//! How many pods run the version that is assigned to them.
+//! How many pods run the version that the config is moved to.
 
-use nudge_api::{PodCounts, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
 
 use crate::rollout::{Subjects, Thresholds, to_publish};
@@ -8,15 +8,14 @@ use crate::rollout::{Subjects, Thresholds, to_publish};
 /// Counts the pods of a config.
 pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatus, pods: &Subjects) -> PodCounts {
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    let thresholds = status.target.as_deref().map(|target| (target, Thresholds::stored(&status.rollout)));
-    let (current, published) = (status.current.as_deref(), to_publish(status));
+    let thresholds = status.target_version.as_deref().map(|target| (target, Thresholds::stored(&status.internal)));
+    let (current, published) = (status.current_version.as_deref(), to_publish(status));
+    let goal = goal(status);
     let mut counts = PodCounts::default();
     let mut count = |assigned: Option<&str>, runs: Option<&str>, ready: bool, failed: bool| {
         counts.total += 1;
-        if assigned.is_some() && runs == assigned {
-            counts.updated += 1;
-            counts.ready += u32::from(ready);
-        }
+        counts.on_target += u32::from(goal.is_some() && runs == goal);
+        counts.ready += u32::from(ready && assigned.is_some() && runs == assigned);
         counts.failed += u32::from(failed);
     };
     for pod in pods.moved() {
@@ -27,6 +26,16 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     for pod in pods.by_restart() {
         count(published, pod.runs(name).map(VersionName::as_str), pod.ready, pod.failure().is_some());
     }
-    counts.summary = format!("{}/{}", counts.updated, counts.total);
+    counts.summary = format!("{}/{}", counts.on_target, counts.total);
     counts
+}
+
+/// The version that pods are to run in the end: the target, or the current one where nothing moves or pods leave the target.
+fn goal(status: &VersionedConfigStatus) -> Option<&str> {
+    let leaves = matches!(
+        status.rollout.stage,
+        Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
+    );
+    let target = status.target_version.as_deref().filter(|_| !leaves);
+    target.or(status.current_version.as_deref())
 }

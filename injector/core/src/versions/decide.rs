@@ -9,22 +9,22 @@ use nudge_api::{
     VersionedConfigStatus,
 };
 
-use super::authors::authors;
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::counts::pod_counts;
-use super::inventory::{inventory, room_for_releases};
+use super::guarded_version::{Provenance, guarded_version, overridden_for};
+use super::inventory::inventory;
 use super::judged::{Judging, Unjudged};
-use super::requested::requested;
+use super::requested::{desired, requested};
 use super::seal::Seals;
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
-use crate::governance::{Approvals, Asker, Candidate, Effective, Policies, approved, sealed_digest, withheld};
+use crate::governance::{Approvals, Effective, Policies, approved, sealed_digest, withheld};
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
 use crate::rollout::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, Withheld, ended, fitting,
-    next, recorded, summary,
+    Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, Withheld,
+    ended, fitting, next, recorded, summary,
 };
 
 /// What is known of a config.
@@ -74,7 +74,7 @@ pub struct Decision {
     pub status: VersionedConfigStatus,
     /// Objects whose content must be read before more can be decided.
     pub unread: Vec<(PartKind, String)>,
-    /// Versions that must be judged before they are sealed; what `spec.current` names comes first.
+    /// Versions that must be judged before they are sealed; what `spec.version` names comes first.
     pub unjudged: Vec<Unjudged>,
     /// Whose numbers are to be asked for.
     pub question: Option<RolloutAnalysisSpec>,
@@ -95,7 +95,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let before = config.status.clone().unwrap_or_default();
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
-    let named = config.spec.current.as_deref();
+    let named = config.spec.version.as_deref();
     let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = conflict(config, &inventory);
@@ -109,23 +109,22 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let mut events: Vec<EventRecord> = inventory.new.iter().map(sealed).collect();
     let mut status = VersionedConfigStatus {
         observed_generation: generation,
-        identity: Some(Identity::of(config).to_string()),
+        desired_version: desired(config, &inventory),
         versions: inventory.sealed,
-        retired: inventory.retired,
         invalid: inventory.invalid,
         ..before.clone()
     };
+    (status.internal.identity, status.internal.retired) = (Some(Identity::of(config).to_string()), inventory.retired);
     let rollout = Rollout::from_status(&status, now);
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
-    let aim = requested.as_ref().ok().or(status.current.as_ref()).cloned();
+    let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| counted(aim, &status, observed)).unwrap_or_default();
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
         None => (rollout, Effects::default()),
     };
     if status.releases != before.releases {
-        let room = room_for_releases(&status);
-        status.releases = fitting(status.releases, room);
+        status.releases = fitting(status.releases, MAX_RELEASES_BYTES);
         let ended = ended(&before.releases, &status.releases);
         events.extend(ended.map(|release| EventRecord::new(Reason::Released, summary(release))));
     }
@@ -138,16 +137,17 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
     let mut status = rollout.into_status(status);
-    status.rollout.yields = status.rollout.stage.is_some() && effects.yields();
+    status.internal.yields = status.rollout.stage.is_some() && effects.yields();
     status.rollout.withheld = withholds.then(|| effects.withheld.clone()).flatten();
-    status.background = evidence.background(status.background, clocks);
+    status.internal.background = evidence.background(status.internal.background, clocks);
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
     let suspect = effects.suspect.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
-    let later = suspect_until(&status).and_then(|until| clocks.until(until));
+    let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
+    let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
     let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question);
@@ -167,27 +167,16 @@ struct Counted {
 
 /// Counts the approvals of the version that the config is to have, if it needs any: not where it is current, or was before, nor at once.
 fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
-    let Observed { config, parts, facts, seals, requesters, approvals, now, .. } = *observed;
-    let runs = [&status.current, &status.previous].into_iter().flatten().any(|version| version == aim);
-    let Effective { approval, approval_of, .. } = Effective::of(&config.spec.rollout, observed.policies);
-    let needed = approval.filter(|_| !runs && overridden_for(config, aim).is_none());
-    let Some((needed, version)) = needed.zip(status.version(aim)) else { return Counted::default() };
-    let (authors, unread) = authors(version, parts, facts, seals);
-    let unread = if needed.not_author { unread } else { Vec::new() };
-    let named = config.spec.current.as_deref() == Some(aim);
-    let asker = match requesters.current.as_ref().filter(|_| named) {
-        Some(requester) => Asker::User(&requester.user),
-        None if named => Asker::Unknown,
-        None => Asker::Nobody,
+    let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;
+    let provenance = Provenance { parts, facts, seals, requesters };
+    let Some(version) = guarded_version(aim, (config, status), provenance, policies, now) else {
+        return Counted::default();
     };
-    let name = config.metadata.name.as_deref().unwrap_or_default();
-    let digest = sealed_digest(version);
-    let candidate =
-        Candidate { config: name, version: aim, digest: &digest, authors: &authors, asker, rule: &approval_of };
-    match approved(&needed, candidate, approvals, now) {
-        Ok(approvals) => Counted { approvals, withheld: None, unread },
-        Err(withheld) => Counted { approvals: Vec::new(), withheld: Some(withheld), unread },
-    }
+    let (approvals, withheld) = match approved(&version.needed, version.candidate(), approvals, now) {
+        Ok(approvals) => (approvals, None),
+        Err(withheld) => (Vec::new(), Some(withheld)),
+    };
+    Counted { approvals, withheld, unread: version.unread }
 }
 
 /// Makes transitions towards `aim` until there is something to wait for.
@@ -202,7 +191,7 @@ fn transitions(
     let config = observed.config;
     let Requesters { current, overridden, retry } = observed.requesters;
     let of_aim =
-        |requester: &Option<Requester>| requester.clone().filter(|_| config.spec.current.as_deref() == Some(aim));
+        |requester: &Option<Requester>| requester.clone().filter(|_| config.spec.version.as_deref() == Some(aim));
     let requesters = Requesters { current: of_aim(current), overridden: overridden.clone(), retry: of_aim(retry) };
     let mut releases = std::mem::take(&mut status.releases);
     let digest = status.version(aim).map(sealed_digest).unwrap_or_default();
@@ -212,13 +201,13 @@ fn transitions(
         spec: &config.spec.rollout,
         generation: config.metadata.generation.unwrap_or_default(),
         requested: aim,
-        named: config.spec.current.as_deref(),
+        named: config.spec.version.as_deref(),
         digest: &digest,
-        at_once: overridden_for(config, aim),
+        at_once: overridden_for(config, aim, observed.now),
         requesters: &requesters,
         pods: observed.pods.moved(),
         neighbours: observed.neighbours,
-        background: status.background.as_ref(),
+        background: status.internal.background.as_ref(),
         waiting_for: observed.waiting_for,
         withheld: withheld.as_ref(),
         approvals: &counted.approvals,
@@ -245,15 +234,9 @@ fn transitions(
     (rollout, last)
 }
 
-/// Why this version is to be assigned to all pods at once, if it is.
-fn overridden_for<'a>(config: &'a VersionedConfig, aim: &str) -> Option<&'a str> {
-    let it = config.spec.rollout.overridden.as_ref();
-    it.filter(|it| it.version == aim).map(|it| it.reason.as_str())
-}
-
 /// Since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.
 fn current_since(status: &VersionedConfigStatus) -> Option<&Time> {
-    let current = status.current.as_deref()?;
-    let published = status.published_at.as_ref().filter(|_| status.published.as_deref() == Some(current));
-    published.or_else(|| status.version(current)?.sealed_at.as_ref())
+    let current = status.current_version.as_deref()?;
+    let published = status.publish_time.as_ref().filter(|_| status.published_version.as_deref() == Some(current));
+    published.or_else(|| status.version(current)?.seal_time.as_ref())
 }

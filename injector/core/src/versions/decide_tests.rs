@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, Hold, PartKind, Phase, Reason, RolloutFailure, RolloutStage, VersionedConfig, VersionedConfigSpec,
-    condition, set_condition,
+    ConditionType, ConfigState, Hold, PartKind, Reason, RolloutFailure, RolloutStage, VersionedConfig,
+    VersionedConfigSpec, condition, set_condition,
 };
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -32,7 +32,7 @@ pub(super) fn at(second: i64) -> Time {
 /// A config, its versions and the clock.
 pub(super) struct Fixture {
     pub(super) config: VersionedConfig,
-    parts: Vec<Arc<PartMeta>>,
+    pub(super) parts: Vec<Arc<PartMeta>>,
     pub(super) facts: Facts,
     pub(super) pods: Vec<Arc<PodState>>,
     evidence: Evidence,
@@ -45,7 +45,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new(current: Option<&str>) -> Self {
-        let spec = VersionedConfigSpec { current: current.map(str::to_owned), ..VersionedConfigSpec::default() };
+        let spec = VersionedConfigSpec { version: current.map(str::to_owned), ..VersionedConfigSpec::default() };
         let mut config = VersionedConfig::new("shop", spec);
         config.metadata.uid = Some("uid".to_owned());
         config.metadata.generation = Some(1);
@@ -127,24 +127,26 @@ fn the_first_version_becomes_current_and_stays_current() {
     assert_eq!(fixture.ready().1, "VersionMissing");
     fixture.add("1");
     let status = fixture.step().status;
-    assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Current));
+    assert_eq!((status.current_version.as_deref(), status.state()), (Some("1"), ConfigState::Current));
     fixture.add("0");
-    assert_eq!(fixture.step().status.current.as_deref(), Some("1"));
+    let status = fixture.step().status;
+    assert_eq!((status.desired_version.as_deref(), status.current_version.as_deref()), (Some("1"), Some("1")));
 }
 
 #[test]
 fn nothing_moves_to_a_version_that_does_not_exist() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     let first = fixture.step().status;
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     let waiting = fixture.step().status;
-    assert_eq!((waiting.phase, waiting.current.as_deref()), (Phase::Waiting, Some("1")));
-    assert_eq!(waiting.rollout.revision, first.rollout.revision);
-    assert_eq!(fixture.ready().2, "version 2 does not exist; create it, or set spec.current to one of: 1");
+    assert_eq!((waiting.state(), waiting.current_version.as_deref()), (ConfigState::Waiting, Some("1")));
+    assert_eq!((waiting.desired_version.as_deref(), waiting.target_version), (Some("2"), None));
+    assert_eq!(waiting.internal.revision, first.internal.revision);
+    assert_eq!(fixture.ready().2, "version 2 does not exist; create it, or set spec.version to one of: 1");
     fixture.add("2");
     let moved = fixture.step().status;
-    assert_eq!((moved.current.as_deref(), moved.previous.as_deref()), (Some("2"), Some("1")));
-    assert!(moved.rollout.revision > first.rollout.revision);
+    assert_eq!((moved.current_version.as_deref(), moved.previous_version.as_deref()), (Some("2"), Some("1")));
+    assert!(moved.internal.revision > first.internal.revision);
     assert_eq!(fixture.ready().0, "True");
 }
 
@@ -153,7 +155,7 @@ fn a_version_without_consent_does_not_become_current_by_itself() {
     let mut fixture = Fixture::new(None);
     fixture.add_unmarked("6");
     let waiting = fixture.step();
-    assert_eq!((waiting.status.current, waiting.status.phase), (None, Phase::Waiting));
+    assert_eq!((&waiting.status.current_version, waiting.status.state()), (&None, ConfigState::Waiting));
     assert_eq!(fixture.ready().1, "VersionNotAuthorized");
     assert!(fixture.ready().2.ends_with("makes it current with kubectl nudge use shop 6"), "{}", fixture.ready().2);
     assert!(
@@ -162,34 +164,34 @@ fn a_version_without_consent_does_not_become_current_by_itself() {
     // A change of anything else is no consent.
     fixture.config.metadata.generation = Some(2);
     fixture.config.spec.rollout.bake_seconds = 1;
-    assert_eq!(fixture.step().status.current, None);
+    assert_eq!(fixture.step().status.current_version, None);
     fixture.config.spec.rollout.bake_seconds = 60;
     fixture.add("7");
-    assert_eq!(fixture.step().status.current.as_deref(), Some("7"), "the first with consent");
-    fixture.config.spec.current = Some("6".to_owned());
-    assert_eq!(fixture.step().status.current.as_deref(), Some("6"), "consent");
-    fixture.config.spec.current = None;
-    assert_eq!(fixture.step().status.current.as_deref(), Some("6"), "and it stays");
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("7"), "the first with consent");
+    fixture.config.spec.version = Some("6".to_owned());
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("6"), "consent");
+    fixture.config.spec.version = None;
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("6"), "and it stays");
 }
 
 #[test]
 fn a_version_that_was_named_before_it_was_created_must_be_named_again() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     fixture.step();
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     fixture.step();
     fixture.add_unmarked("2");
     let held = fixture.step().status;
-    assert_eq!((held.current.as_deref(), held.phase), (Some("1"), Phase::Waiting));
+    assert_eq!((held.current_version.as_deref(), held.state()), (Some("1"), ConfigState::Waiting));
     assert_eq!(fixture.ready().1, "VersionNotAuthorized");
     fixture.config.metadata.generation = Some(2);
     fixture.config.spec.rollout.bake_seconds = 1;
-    assert_eq!(fixture.step().status.target, None, "a change of anything else is no consent");
+    assert_eq!(fixture.step().status.target_version, None, "a change of anything else is no consent");
     fixture.config.spec.rollout.bake_seconds = 60;
-    fixture.config.spec.current = Some("1".to_owned());
-    assert_eq!(fixture.step().status.phase, Phase::Current);
-    fixture.config.spec.current = Some("2".to_owned());
-    assert_eq!(fixture.step().status.current.as_deref(), Some("2"));
+    fixture.config.spec.version = Some("1".to_owned());
+    assert_eq!(fixture.step().status.state(), ConfigState::Current);
+    fixture.config.spec.version = Some("2".to_owned());
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn one_unmarked_part_is_enough() {
     }
     let uid = fixture.parts[1].uid.clone();
     fixture.facts.get_mut(&uid).unwrap().marked = false;
-    assert_eq!(fixture.step().status.current, None);
+    assert_eq!(fixture.step().status.current_version, None);
     assert_eq!(fixture.ready().1, "VersionNotAuthorized");
 }
 
@@ -211,10 +213,10 @@ fn anybody_may_create_the_current_version_again() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     fixture.step();
     let (parts, facts) = (std::mem::take(&mut fixture.parts), fixture.facts.clone());
-    assert_eq!(fixture.step().status.retired.len(), 1);
+    assert_eq!(fixture.step().status.internal.retired.len(), 1);
     (fixture.parts, fixture.facts) = (parts, facts);
     fixture.facts.values_mut().for_each(|facts| facts.marked = false);
-    assert_eq!(fixture.step().status.phase, Phase::Current);
+    assert_eq!(fixture.step().status.state(), ConfigState::Current);
 }
 
 #[test]
@@ -225,30 +227,30 @@ fn both_orders_of_creation_end_the_same() {
     one.step();
     let mut two = Fixture::new(None).with("1");
     two.step();
-    two.config.spec.current = Some("1".to_owned());
+    two.config.spec.version = Some("1".to_owned());
     two.step();
     let [one, two] = [one, two].map(|fixture| fixture.config.status.unwrap());
-    assert_eq!((one.current, one.phase), (two.current, two.phase));
+    assert_eq!((one.state(), one.current_version), (two.state(), two.current_version));
 }
 
 #[test]
 fn a_status_that_was_lost_does_not_count_from_the_start() {
     let mut fixture = Fixture::new(Some("1")).with("1");
-    let first = fixture.step().status.rollout.revision;
+    let first = fixture.step().status.internal.revision;
     fixture.config.status = None;
-    assert!(fixture.step().status.rollout.revision > first);
+    assert!(fixture.step().status.internal.revision > first);
 }
 
 #[test]
 fn a_config_gets_its_identity_with_its_first_status_and_keeps_it() {
     let mut fixture = Fixture::new(None);
-    let identity = fixture.step().status.identity.unwrap();
+    let identity = fixture.step().status.internal.identity.unwrap();
     assert_eq!((identity.len(), Identity::of(&fixture.config).to_string()), (32, identity.clone()));
     fixture.config.metadata.uid = Some("restored".to_owned());
     fixture.add("1");
-    assert_eq!(fixture.step().status.identity, Some(identity.clone()), "restored with its status");
+    assert_eq!(fixture.step().status.internal.identity, Some(identity.clone()), "restored with its status");
     fixture.config.status = None;
-    assert_ne!(fixture.step().status.identity, Some(identity), "another config");
+    assert_ne!(fixture.step().status.internal.identity, Some(identity), "another config");
 }
 
 #[test]
@@ -266,39 +268,39 @@ fn an_invalid_version_is_stalled_with_one_event() {
 fn a_move_on_hold_is_made_after_it() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     fixture.config.spec.rollout.hold = Some(Hold { reason: "audit".to_owned(), ..Hold::default() });
     let held = fixture.step().status;
-    assert_eq!((held.current.as_deref(), held.target.as_deref()), (Some("1"), Some("2")));
+    assert_eq!((held.current_version.as_deref(), held.target_version.as_deref()), (Some("1"), Some("2")));
     assert_eq!(fixture.ready().1, "OnHold");
     fixture.config.spec.rollout.hold = None;
     let moved = fixture.step().status;
-    assert_eq!((moved.current.as_deref(), moved.target), (Some("2"), None));
+    assert_eq!((moved.current_version.as_deref(), moved.target_version), (Some("2"), None));
 }
 
 #[test]
 fn what_failed_stays_failed_while_pods_can_not_be_moved_to_it() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     let digest = sealed_digest(fixture.config.status.as_ref().unwrap().version("2").unwrap());
     let status = fixture.config.status.as_mut().unwrap();
-    status.phase = Phase::Failed;
     let (version, reason, message) = ("2".to_owned(), Reason::PodNotReady, "it crashed".to_owned());
-    status.rollout.failure = Some(RolloutFailure { version, digest, retry: None, reason, message, overridden: None });
-    assert_eq!(fixture.step().status.phase, Phase::Failed);
+    status.rollout.failure =
+        Some(RolloutFailure { version, digest, retry_time: None, reason, message, overridden: None });
+    assert_eq!(fixture.step().status.state(), ConfigState::Failed);
     // Its object is away for a while.
     let part = fixture.parts.pop().unwrap();
     let away = fixture.step().status;
-    assert_eq!((away.phase, away.rollout.failure.is_some()), (Phase::Waiting, true));
+    assert_eq!((away.state(), away.rollout.failure.is_some()), (ConfigState::Waiting, true));
     fixture.parts.push(part);
     fixture.config.metadata.generation = Some(2);
     let back = fixture.step().status;
-    assert_eq!((back.phase, back.current.as_deref()), (Phase::Failed, Some("1")));
-    fixture.config.spec.current = Some("1".to_owned());
+    assert_eq!((back.state(), back.current_version.as_deref()), (ConfigState::Failed, Some("1")));
+    fixture.config.spec.version = Some("1".to_owned());
     assert_eq!(fixture.step().status.rollout.failure, None);
-    fixture.config.spec.current = Some("2".to_owned());
-    assert_eq!(fixture.step().status.current.as_deref(), Some("2"));
+    fixture.config.spec.version = Some("2".to_owned());
+    assert_eq!(fixture.step().status.current_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -330,10 +332,10 @@ fn a_current_version_that_is_gone_is_kept() {
     fixture.step();
     fixture.parts.clear();
     let status = fixture.step().status;
-    assert_eq!((status.current.as_deref(), status.phase), (Some("1"), Phase::Waiting));
+    assert_eq!((status.current_version.as_deref(), status.state()), (Some("1"), ConfigState::Waiting));
     assert_eq!(fixture.ready().1, "VersionMissing");
     fixture.add("1");
-    assert_eq!(fixture.step().status.phase, Phase::Current);
+    assert_eq!(fixture.step().status.state(), ConfigState::Current);
 }
 
 #[test]
@@ -354,7 +356,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     let pods = [pod("a", "1"), pod("b", "2")];
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.step();
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     let decide_with = |fixture: &Fixture, restart: &Restarts| {
         decide(
             &Observed {
@@ -384,12 +386,12 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     };
     let held = decide_with(&fixture, &Restarts::Held("Deployment/web was not restarted".to_owned()));
     assert_eq!(held.rollout.stage, Some(nudge_api::RolloutStage::Restarting), "no batch and no bake moves them");
-    assert_eq!(held.current.as_deref(), Some("1"));
-    assert_eq!((held.pods.total, held.pods.updated), (2, 1), "{:?}", held.pods);
+    assert_eq!(held.current_version.as_deref(), Some("1"));
+    assert_eq!((held.pods.total, held.pods.on_target), (2, 1), "{:?}", held.pods);
     let reasons: Vec<&str> = held.conditions.iter().map(|it| it.reason.as_str()).collect();
     assert_eq!(reasons, ["NotRestarted", "NotRestarted"], "Ready and Stalled: {:?}", held.conditions);
     fixture.config.status = Some(held);
-    assert_eq!(decide_with(&fixture, &Restarts::Done).current.as_deref(), Some("2"));
+    assert_eq!(decide_with(&fixture, &Restarts::Done).current_version.as_deref(), Some("2"));
 }
 
 #[test]
@@ -411,7 +413,7 @@ fn what_is_found_bad_stays_bad_once_more_contents_are_read() {
     let mut fixture = Fixture::new(Some("1")).with("1").with("2");
     fixture.pods = pod("1", false);
     fixture.step();
-    fixture.config.spec.current = Some("2".to_owned());
+    fixture.config.spec.version = Some("2".to_owned());
     fixture.step();
     fixture.pods = pod("2", true);
     fixture.add("3");
@@ -457,7 +459,10 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
             &Evidence::default(),
         );
         let status = decision.status;
-        (status.versions.iter().map(|it| (it.version.clone(), it.state)).collect::<Vec<_>>(), status.retired.len())
+        (
+            status.versions.iter().map(|it| (it.version.clone(), it.state)).collect::<Vec<_>>(),
+            status.internal.retired.len(),
+        )
     };
     let before: Vec<_> = status.versions.iter().map(|it| (it.version.clone(), it.state)).collect();
     assert_eq!((parts.len(), before.len()), (2, 2));

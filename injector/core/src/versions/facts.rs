@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use nudge_api::{Origin, PartKind};
-use nudge_protocol::{Key, labels};
+use nudge_api::PartKind;
+use nudge_protocol::Key;
 use ring::hmac;
 
 use super::author::author;
@@ -24,8 +24,6 @@ pub struct PartFacts {
     pub marked: bool,
     /// Its creator, where that is known.
     pub author: Option<String>,
-    /// Where its content came from, as its creator says.
-    pub origin: Option<Origin>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
     /// The digest under the injector's key, which is written nowhere.
@@ -46,11 +44,6 @@ impl PartFacts {
             immutable: immutable == Some(true),
             marked: is_marked(key, kind, meta, content),
             author: author(key, kind, meta, content),
-            origin: meta
-                .annotations
-                .as_ref()
-                .and_then(|all| all.get(labels::ORIGIN))
-                .and_then(|text| Origin::read(text)),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(key)),
             keys: content.keys().cloned().collect(),

@@ -32,7 +32,7 @@ pub fn importing(mut status: VersionedConfigStatus, generation: Option<i64>, now
 #[cfg(test)]
 mod tests {
     use k8s_openapi::jiff::Timestamp;
-    use nudge_api::{VersionedConfigSpec, find_condition};
+    use nudge_api::{InternalStatus, VersionedConfigSpec, find_condition};
 
     use super::*;
 
@@ -40,9 +40,9 @@ mod tests {
     fn the_conditions_say_so_and_the_rest_stays() {
         let at = |second| Time(Timestamp::from_second(second).unwrap());
         let before = VersionedConfigStatus {
-            identity: Some("0af7651cd43b41d58e2f0123456789ab".to_owned()),
-            current: Some("1".to_owned()),
+            current_version: Some("1".to_owned()),
             conditions: vec![condition(ConditionType::Stalled, true, Reason::OnHold, "m", None, &at(1))],
+            internal: InternalStatus { revision: 7, ..InternalStatus::default() },
             ..VersionedConfigStatus::default()
         };
         let marked = importing(before.clone(), Some(3), &at(2));

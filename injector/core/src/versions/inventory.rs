@@ -6,49 +6,131 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    Consent, InvalidVersion, PartKind, PartStatus, RetiredVersion, StoredBytes, VersionState, VersionStatus,
-    VersionedConfigStatus, retired_bytes,
+    Consent, InvalidVersion, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus,
 };
+
+use serde::Serialize;
 
 use super::facts::object_name;
 use super::judged::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
 use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
 use super::source_name::is_of_source;
+use crate::governance::short_digest;
 use crate::keys::PartMeta;
 
-/// Most digests of deleted versions that are kept; the oldest go first.
-pub const MAX_RETIRED: usize = 500;
-/// Most digests of their parts together.
-const MAX_RETIRED_DIGESTS: usize = 2000;
 /// Most sealed versions of one config.
-pub const MAX_VERSIONS: usize = 500;
-/// Most parts of them together.
-const MAX_SEALED_PARTS: usize = 2000;
-/// Most bytes of them in the status: 500 versions with one part each.
-const SEALED_BYTES: usize = 44 * 1024;
-/// Most bytes of sealed and deleted versions together.
-const ALL_BYTES: usize = 47 * 1024 - 384;
+pub const MAX_VERSIONS: usize = 50;
+/// Most deleted versions that are remembered; the oldest are forgotten first.
+pub const MAX_RETIRED: usize = 50;
+/// Most bytes of sealed and deleted versions together, as the status holds them.
+const MAX_BYTES: usize = 24 * 1024;
+/// Most bytes of one version: the wish, the current one, the previous one, the target and one more fit always.
+const MAX_VERSION_BYTES: usize = 4 * 1024;
 
-/// Most bytes of releases.
-const RELEASES_BYTES: usize = 16 * 1024;
-/// What they have beside as many versions as there can be.
-const LEAST_RELEASES_BYTES: usize = 1664;
+/// The room of a status that versions take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    versions: usize,
+    bytes: usize,
+}
 
-/// How many bytes of the status releases may take: what versions leave of theirs.
-pub(super) fn room_for_releases(status: &VersionedConfigStatus) -> usize {
-    let versions = status.versions.iter().collect::<StoredBytes>().total();
-    let retired: usize = status.retired.iter().map(retired_bytes).sum();
-    (ALL_BYTES + LEAST_RELEASES_BYTES).saturating_sub(versions + retired).clamp(LEAST_RELEASES_BYTES, RELEASES_BYTES)
+impl Room {
+    /// All there is.
+    const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
+    /// What one version can take.
+    const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
+    /// Versions that nobody who may activate them has made get so much of it, so that they keep out no other.
+    const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
+
+    /// What these take.
+    fn of<'a>(versions: impl IntoIterator<Item = &'a VersionStatus>) -> Self {
+        let add = |room: Self, version| Self { versions: room.versions + 1, bytes: room.bytes + bytes(version) };
+        versions.into_iter().fold(Self::default(), add)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { versions: self.versions + other.versions, bytes: self.bytes + other.bytes }
+    }
+
+    fn is_within(self, bound: Self) -> bool {
+        self.versions <= bound.versions && self.bytes <= bound.bytes
+    }
+}
+
+/// The room that is taken: by all versions, and by those that nobody who may activate them has made.
+struct Taken {
+    all: Room,
+    unmarked: Room,
+}
+
+impl Taken {
+    fn by(sealed: &[VersionStatus]) -> Self {
+        Self { all: Room::of(sealed), unmarked: Room::of(sealed.iter().filter(|sealed| sealed.consent.is_some())) }
+    }
+
+    fn add(&mut self, sealed: &VersionStatus) {
+        let own = Room::of([sealed]);
+        self.all = self.all.and(own);
+        if sealed.consent.is_some() {
+            self.unmarked = self.unmarked.and(own);
+        }
+    }
+
+    /// Why there is no room for one more version. For the one that is asked for, some is kept free.
+    fn refuses(&self, sealed: &VersionStatus, named: bool) -> Option<String> {
+        let (version, own) = (&sealed.version, Room::of([sealed]));
+        if own.bytes > MAX_VERSION_BYTES {
+            return Some(format!(
+                "version {version} takes {} bytes of the status, and a version can have {MAX_VERSION_BYTES}; give it fewer objects, or \
+                 shorter names",
+                own.bytes
+            ));
+        }
+        let kept_free = if named { Room::default() } else { Room::ONE };
+        let Room { versions, bytes } = self.all;
+        if !self.all.and(own).and(kept_free).is_within(Room::WHOLE) {
+            return Some(format!(
+                "there are {versions} versions with {bytes} bytes of the status, and a config holds {MAX_VERSIONS} with {MAX_BYTES} \
+                 bytes, one of which is kept for the version that is asked for; delete some that are not needed"
+            ));
+        }
+        if sealed.consent.is_some() && !self.unmarked.and(own).is_within(Room::UNMARKED) {
+            return Some(format!(
+                "there are {} versions that nobody who may activate them has made, and a config holds {}; delete some that are not needed",
+                self.unmarked.versions,
+                Room::UNMARKED.versions
+            ));
+        }
+        None
+    }
+}
+
+/// A version that is complete for the first time.
+fn new_version(
+    version: &str,
+    parts: Vec<PartStatus>,
+    (keys, bytes): (u32, u64),
+    consent: Option<Consent>,
+    now: &Time,
+) -> VersionStatus {
+    let (version, state, digest, seal_time) =
+        (version.to_owned(), VersionState::Available, String::new(), Some(now.clone()));
+    let mut sealed = VersionStatus { version, state, digest, parts, keys, bytes, seal_time, consent };
+    sealed.digest = short_digest(&sealed);
+    sealed
+}
+
+/// Bytes of a version in the status, whatever becomes of it.
+fn bytes(version: &impl Serialize) -> usize {
+    // And a comma; the state and the consent can become longer by this.
+    serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 40)
 }
 
 /// Whether no more than a tenth of what versions may take is left.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
-    let parts: usize = status.versions.iter().map(|sealed| sealed.parts.len()).sum();
-    let nearly = |used: usize, most: usize| 10 * used >= 9 * most;
-    nearly(status.versions.len(), MAX_VERSIONS)
-        || nearly(parts, MAX_SEALED_PARTS)
-        || nearly(status.versions.iter().collect::<StoredBytes>().total(), SEALED_BYTES)
+    let Room { versions, bytes } = Room::of(&status.versions);
+    10 * versions >= 9 * MAX_VERSIONS || 10 * bytes >= 9 * MAX_BYTES
 }
 
 /// What there is to know about the versions of one config.
@@ -73,7 +155,7 @@ pub struct Inventory {
 }
 
 /// Surveys `parts`, the objects with the config's label. Nothing is concluded from the absence of an object of a kind that is `unseen`.
-/// `named` is what `spec.current` names.
+/// `named` is what `spec.version` names.
 #[allow(clippy::too_many_arguments)] // all that is known of one config
 pub fn inventory(
     status: &VersionedConfigStatus,
@@ -93,7 +175,7 @@ pub fn inventory(
     let there = parts.iter().filter(|part| !part.terminating);
     let there: HashMap<(PartKind, &str), &str> =
         there.map(|part| ((part.kind, part.name.as_str()), part.version.as_str())).collect();
-    let mut inventory = Inventory { retired: status.retired.clone(), ..Inventory::default() };
+    let mut inventory = Inventory { retired: status.internal.retired.clone(), ..Inventory::default() };
     for sealed in &status.versions {
         let objects = by_version.remove(sealed.version.as_str()).unwrap_or_default();
         let is_taken = |own: &PartStatus| {
@@ -112,62 +194,56 @@ pub fn inventory(
     if !fresh.is_empty() {
         inventory.sealed.iter().for_each(|sealed| names.extend(owned(sealed)));
     }
-    // It encodes all versions, so it is counted once.
-    let mut stored = None::<StoredBytes>;
+    // All versions are encoded for it, so it is counted once, and only where it is needed.
+    let mut room = None::<Taken>;
     for (_, version, objects) in fresh {
         let retired = inventory.retired.iter().find(|retired| retired.version == version);
-        let seal_check = foreign(&names, version, &objects).map(SealCheck::Invalid);
-        let seal_check = match seal_check.unwrap_or_else(|| stand(version, &objects, facts, retired, seals)) {
-            SealCheck::Complete { parts, .. } if !inventory.has_room(version, &parts, &mut stored) => {
-                SealCheck::Invalid(format!(
-                    "there are {} versions with {} parts, and a config holds {MAX_VERSIONS} with {MAX_SEALED_PARTS}, and less where \
-                     their names are long or they have many parts; delete some that are not needed",
-                    inventory.sealed.len(),
-                    inventory.sealed_parts()
-                ))
-            }
-            seal_check => seal_check,
-        };
         // What was sealed before has passed the rules of that time.
         let is_back = retired.is_some();
-        let judgement = match &seal_check {
-            SealCheck::Complete { parts, .. } if !is_back => judge(version, parts, status, judging),
-            _ => None,
-        };
-        let seal_check = judgement.map_or(seal_check, |Judgement { held, invalid, unjudged }| {
-            inventory.invalid.extend(invalid);
-            inventory.unjudged.extend(unjudged);
-            held
-        });
-        match seal_check {
+        let seal_check = foreign(&names, version, &objects).map(SealCheck::Invalid);
+        let seal_check = seal_check.unwrap_or_else(|| stand(version, &objects, facts, retired, seals));
+        let sealed = match seal_check {
             SealCheck::Complete { parts, keys, bytes, marked } => {
                 // What is current and was deleted is the same again.
-                let back = is_back && status.current.as_deref() == Some(version);
+                let back = is_back && status.current_version.as_deref() == Some(version);
                 let needed = if named == Some(version) { Consent::NeededAnew } else { Consent::Needed };
+                let consent = (!marked && !back).then_some(needed);
+                let sealed = new_version(version, parts, (keys, bytes), consent, now);
+                let room = room.get_or_insert_with(|| Taken::by(&inventory.sealed));
+                match room.refuses(&sealed, named == Some(version)) {
+                    Some(message) => Err(SealCheck::Invalid(message)),
+                    None => Ok(sealed),
+                }
+            }
+            other => Err(other),
+        };
+        let judgement = match &sealed {
+            Ok(sealed) if !is_back => judge(version, &sealed.parts, status, judging),
+            _ => None,
+        };
+        let sealed = match judgement {
+            Some(Judgement { held, invalid, unjudged }) => {
+                inventory.invalid.extend(invalid);
+                inventory.unjudged.extend(unjudged);
+                Err(held)
+            }
+            None => sealed,
+        };
+        match sealed {
+            Ok(sealed) => {
                 inventory.retired.retain(|retired| retired.version != version);
                 inventory.new.push(version.to_owned());
-                let sealed = VersionStatus {
-                    version: version.to_owned(),
-                    state: VersionState::Available,
-                    parts,
-                    keys,
-                    bytes,
-                    sealed_at: Some(now.clone()),
-                    consent: (!marked && !back).then_some(needed),
-                    origin: objects.iter().find_map(|part| facts_of(facts, part)?.origin.clone()),
-                };
                 names.extend(owned(&sealed));
-                if let Some(stored) = &mut stored {
-                    stored.add(&sealed);
+                if let Some(room) = &mut room {
+                    room.add(&sealed);
                 }
                 inventory.sealed.push(sealed);
             }
-            SealCheck::Unread(objects) => {
-                inventory.unread.extend(objects.clone());
-                inventory.others.insert(version.to_owned(), SealCheck::Unread(objects));
-            }
-            other => {
-                inventory.others.insert(version.to_owned(), other);
+            Err(seal_check) => {
+                if let SealCheck::Unread(objects) = &seal_check {
+                    inventory.unread.extend(objects.clone());
+                }
+                inventory.others.insert(version.to_owned(), seal_check);
             }
         }
     }
@@ -176,7 +252,7 @@ pub fn inventory(
         sealed.consent = sealed.consent.map(|_| Consent::Needed);
     }
     inventory.invalid = bounded(std::mem::take(&mut inventory.invalid), &status.invalid, named);
-    if !inventory.new.is_empty() || inventory.retired.len() > status.retired.len().min(MAX_RETIRED) {
+    if !inventory.new.is_empty() || inventory.retired.len() > status.internal.retired.len().min(MAX_RETIRED) {
         inventory.bound_retired();
     }
     inventory
@@ -200,26 +276,12 @@ fn foreign(names: &HashMap<(PartKind, String), String>, version: &str, objects: 
 }
 
 impl Inventory {
-    fn sealed_parts(&self) -> usize {
-        self.sealed.iter().map(|sealed| sealed.parts.len()).sum()
-    }
-
-    /// Whether one more version fits. `stored`: the bytes of those that are sealed, once they were counted.
-    fn has_room(&self, version: &str, parts: &[PartStatus], stored: &mut Option<StoredBytes>) -> bool {
-        if self.sealed.len() >= MAX_VERSIONS || self.sealed_parts() + parts.len() > MAX_SEALED_PARTS {
-            return false;
-        }
-        let names = parts.iter().map(|part| part.name.len() + part.uid.len() + part.digest.len()).sum::<usize>();
-        let stored = stored.get_or_insert_with(|| self.sealed.iter().collect());
-        stored.total() + 2 * version.len() + names + 64 <= SEALED_BYTES
-    }
-
     /// Forgets the oldest of the deleted versions.
     fn bound_retired(&mut self) {
-        let (mut count, mut digests, mut bytes) = (0, 0, self.sealed.iter().collect::<StoredBytes>().total());
+        let (mut count, mut bytes) = (0, Room::of(&self.sealed).bytes);
         let kept = self.retired.iter().rev().take_while(|retired| {
-            (count, digests, bytes) = (count + 1, digests + retired.digests.len(), bytes + retired_bytes(retired));
-            count <= MAX_RETIRED && digests <= MAX_RETIRED_DIGESTS && bytes <= ALL_BYTES
+            (count, bytes) = (count + 1, bytes + self::bytes(retired));
+            count <= MAX_RETIRED && bytes <= MAX_BYTES
         });
         let surplus = self.retired.len() - kept.count();
         self.retired.drain(..surplus);
@@ -315,6 +377,8 @@ mod tests {
 
     use super::super::seal::tests::seals;
     use super::super::seal_check::tests::{facts, part};
+    use nudge_api::InternalStatus;
+
     use super::*;
 
     fn at() -> Time {
@@ -333,7 +397,7 @@ mod tests {
     fn after(inventory: &Inventory) -> VersionedConfigStatus {
         VersionedConfigStatus {
             versions: inventory.sealed.clone(),
-            retired: inventory.retired.clone(),
+            internal: InternalStatus { retired: inventory.retired.clone(), ..InternalStatus::default() },
             ..VersionedConfigStatus::default()
         }
     }
@@ -452,12 +516,9 @@ mod tests {
         let found =
             inventory(&VersionedConfigStatus::default(), &parts, &facts, &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!(found.new, ["2", "1"]);
-        let many = VersionedConfigStatus {
-            retired: (0..MAX_RETIRED + 3)
-                .map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() })
-                .collect(),
-            ..VersionedConfigStatus::default()
-        };
+        let retired = (0..MAX_RETIRED + 3).map(|n| RetiredVersion { version: n.to_string(), digests: Vec::new() });
+        let internal = InternalStatus { retired: retired.collect(), ..InternalStatus::default() };
+        let many = VersionedConfigStatus { internal, ..VersionedConfigStatus::default() };
         let bounded = inventory(&many, &[], &Facts::new(), &[], None, &Judging::NONE, &seals(), &at());
         assert_eq!((bounded.retired.len(), bounded.retired[0].version.as_str()), (MAX_RETIRED, "3"));
     }

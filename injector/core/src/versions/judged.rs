@@ -135,7 +135,7 @@ fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVe
     }
 }
 
-/// Those that the status keeps: the newest, and what `spec.current` names. What was there before is older.
+/// Those that the status keeps: the newest, and what `spec.version` names. What was there before is older.
 pub(super) fn bounded(
     mut all: Vec<InvalidVersion>,
     before: &[InvalidVersion],

@@ -1,5 +1,5 @@
 //! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current without anybody
-//! setting `spec.current` to it.
+//! setting `spec.version` to it.
 //!
 //! The webhook makes it, and the controller believes no other: an HMAC under a key that only the injector has, over all that the part
 //! is. It is public, since everyone who reads the part reads it; on another part, or with other content, it is worth nothing.

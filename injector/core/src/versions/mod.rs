@@ -1,5 +1,6 @@
 //! Versions: their parts, when they are complete, what may not change, and which one becomes current.
 
+mod approval_status;
 #[cfg(test)]
 mod approval_tests;
 mod author;
@@ -16,6 +17,7 @@ mod digest;
 mod facts;
 #[cfg(test)]
 mod gate_tests;
+mod guarded_version;
 mod importing;
 mod inventory;
 mod judged;
@@ -34,11 +36,13 @@ mod secret_type;
 mod smallest;
 mod source_name;
 
+pub use approval_status::{ApprovalScene, approval_status};
 pub use author::{AUTHOR_BYTES, author, made_by};
 pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
+pub use guarded_version::Provenance;
 pub use importing::{importing, is_importing};
 pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory, is_nearly_full};
 pub use judged::{Judging, RulesState, Unjudged, Verdict, Verdicts};

@@ -77,7 +77,7 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
         invalid.map(|invalid| invalid.version.as_str()).filter(|version| is_of_source(version)).collect();
     names.pop();
     names.extend(superseded(config, parts));
-    names.retain(|version| config.spec.current.as_deref() != Some(version));
+    names.retain(|version| config.spec.version.as_deref() != Some(version));
     let version = |version: &str| {
         let own = parts.iter().filter(|part| part.version == version && part.keep.is_some());
         let parts = own.map(|part| PartStatus {
@@ -89,12 +89,12 @@ fn never_sealed(config: &VersionedConfig, parts: &[Arc<PartMeta>]) -> Vec<Versio
         VersionStatus {
             version: version.to_owned(),
             state: VersionState::Broken,
+            digest: String::new(),
             parts: parts.collect(),
             keys: 0,
             bytes: 0,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         }
     };
     names.into_iter().map(version).filter(|refused| !refused.parts.is_empty()).collect()
@@ -127,6 +127,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
     }
     let objects: HashMap<(PartKind, &str), &PartMeta> =
         parts.iter().map(|object| ((object.kind, object.name.as_str()), &**object)).collect();
+    let published = [&status.published_version, &status.published_secret_version];
     let is_free = |sealed: &&VersionStatus| {
         let version = &sealed.version;
         // Of one that was deleted in part, what is left counts.
@@ -137,8 +138,8 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
         let marked = left.clone().next().is_some() && left.all(|object| object.prune);
         marked
             && !status.holds(version)
-            && ![&status.published, &status.published_secret].into_iter().flatten().any(|held| held == version)
-            && config.spec.current.as_ref() != Some(version)
+            && !published.into_iter().flatten().any(|held| held == version)
+            && config.spec.version.as_ref() != Some(version)
     };
     status.versions.iter().filter(is_free).collect()
 }
@@ -161,6 +162,7 @@ mod tests {
         let versions = objects.iter().map(|object| VersionStatus {
             version: object.version.clone(),
             state: VersionState::Available,
+            digest: String::new(),
             parts: vec![PartStatus {
                 kind: object.kind,
                 name: object.name.clone(),
@@ -169,9 +171,8 @@ mod tests {
             }],
             keys: 1,
             bytes: 1,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         });
         config.status =
             Some(VersionedConfigStatus { versions: versions.collect(), ..VersionedConfigStatus::default() });
@@ -205,7 +206,7 @@ mod tests {
         assert!(!is_beyond_limit(&config, &parts, None) && is_beyond_limit(&config, &parts, Some("3")));
         let pruned = |config: &VersionedConfig| to_prune(config, &parts, Some("3"), &[], &BTreeSet::new());
         assert_eq!(names(&pruned(&config)), ["0", "2"]);
-        config.status.as_mut().unwrap().previous = Some("2".to_owned());
+        config.status.as_mut().unwrap().previous_version = Some("2".to_owned());
         assert_eq!(names(&pruned(&config)), ["0"]);
     }
 
@@ -229,7 +230,7 @@ mod tests {
         assert!(is_beyond_limit(&config, &parts, None));
         let mounted = [(PartKind::ConfigMap, "shop-1".to_owned())].into();
         assert_eq!(names(&to_prune(&config, &parts, None, &[], &mounted)), ["src-1"]);
-        config.spec.current = Some("src-1".to_owned());
+        config.spec.version = Some("src-1".to_owned());
         assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-2"]);
         config.status.as_mut().unwrap().invalid.truncate(1);
         assert!(!is_beyond_limit(&config, &parts, None));
@@ -247,10 +248,10 @@ mod tests {
         assert_eq!(names(&to_prune(&config, &parts, None, &[], &BTreeSet::new())), ["src-0", "src-1"]);
         assert!(is_beyond_limit(&config, &parts, None));
         let mounted = [(PartKind::ConfigMap, "shop-0".to_owned())].into();
-        config.spec.current = Some("src-1".to_owned());
+        config.spec.version = Some("src-1".to_owned());
         assert!(to_prune(&config, &parts, None, &[], &mounted).is_empty());
         // Somebody else's, and what is sealed meanwhile.
-        config.spec.current = None;
+        config.spec.version = None;
         parts[0] = Arc::new(PartMeta { keep: None, ..(*parts[0]).clone() });
         parts.remove(3);
         assert!(!is_beyond_limit(&config, &parts, None));
@@ -271,11 +272,11 @@ mod tests {
     #[test]
     fn what_anybody_may_need_stays() {
         let (mut config, mut parts) = config_with_versions(8, 0);
-        config.spec.current = Some("0".to_owned());
+        config.spec.version = Some("0".to_owned());
         let status = config.status.as_mut().unwrap();
-        status.current = Some("1".to_owned());
-        status.previous = Some("2".to_owned());
-        status.published = Some("3".to_owned());
+        status.current_version = Some("1".to_owned());
+        status.previous_version = Some("2".to_owned());
+        status.published_version = Some("3".to_owned());
         let mut unmarked = (*parts[4]).clone();
         unmarked.prune = false;
         parts[4] = Arc::new(unmarked);

@@ -93,7 +93,7 @@ pub fn secret_publication(found: Option<&Secret>, wanted: &SecretWanted<'_>) -> 
     };
     if !is_configuration(type_) {
         let message = format!(
-            "version {version} has Secrets of type {type_}, which are not published; remove Secret from spec.publish, or make a \
+            "version {version} has Secrets of type {type_}, which are not published; remove Secret from spec.objects, or make a \
              version with another type"
         );
         return refused(Reason::TypeNotAllowed, message);

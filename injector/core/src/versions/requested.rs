@@ -15,6 +15,11 @@ pub(super) fn requested(
     version.map_err(|explanation| if secrets_known { explanation } else { with_hint(explanation) })
 }
 
+/// The version that is asked for, whether pods can be moved to it or not.
+pub(super) fn desired(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
+    named(config, inventory).ok()
+}
+
 /// Whether only a person can make the version possible.
 pub(super) fn is_stuck(reason: Reason) -> bool {
     matches!(reason, Reason::VersionInvalid | Reason::Invalid | Reason::VersionNotAuthorized)
@@ -28,11 +33,11 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// The version that spec.current names, or else the current one, or else the first one.
+/// The version that spec.version names, or else the current one, or else the first one.
 fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
-    let current = config.status.as_ref().and_then(|status| status.current.clone());
+    let current = config.status.as_ref().and_then(|status| status.current_version.clone());
     let first = || inventory.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
-    config.spec.current.clone().or(current).or_else(first).ok_or_else(|| {
+    config.spec.version.clone().or(current).or_else(first).ok_or_else(|| {
         if let Some(sealed) = inventory.sealed.first() {
             return not_authorized(config, &sealed.version);
         }
@@ -89,7 +94,7 @@ fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) ->
     Err(match inventory.others.get(&version) {
         Some(seal_check) => not_sealed(&version, seal_check),
         None => Reason::VersionMissing.explained(format!(
-            "version {version} does not exist; create it, or set spec.current to one of: {}",
+            "version {version} does not exist; create it, or set spec.version to one of: {}",
             listed(inventory.sealed.iter().map(|sealed| sealed.version.as_str()))
         )),
     })

@@ -3,8 +3,9 @@
 use std::sync::{Arc, LazyLock};
 
 use jsonschema::Validator;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{OnFailure, Origin, Override, Reason, Step, StepSelector, VersionedConfigStatus, crd};
+use nudge_api::{OnFailure, Override, Reason, Step, StepSelector, VersionedConfigStatus, crd};
 use nudge_protocol::{ConfigName, VersionName};
 use proptest::collection::vec;
 use proptest::option;
@@ -63,37 +64,11 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn time() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        Just("-000001-01-01T00:00:00Z"),
-        Just("0000-01-01T00:00:00+12:00"),
-        Just("9999-12-31T23:59:59-12:00"),
-        Just("2026-11-26T10:00:00.123456789+01:00"),
-        Just("yesterday"),
-    ]
-    .prop_map(Value::from)
-}
-
-prop_compose! {
-    /// The annotation `nudge.dev/origin`.
-    fn origin()(kind in prop_oneof![Just("Git"), Just("OCI"), Just("Secret"), Just("Any")], texts in vec(text(), 3), signer in option::of(text()), time in option::of(time())) -> String {
-        let [url, revision, path] = &texts[..] else { unreachable!("three were asked for") };
-        let mut origin = json!({"kind": kind, "url": url, "revision": revision, "path": path});
-        if let Some(signer) = signer {
-            origin["signer"] = signer.into();
-        }
-        if let Some(time) = time {
-            origin["time"] = time;
-        }
-        origin.to_string()
-    }
-}
-
 /// What happens to a config.
 #[derive(Clone, Debug)]
 enum Act {
-    /// A version is created, with this origin.
-    Create(String),
+    /// A version is created.
+    Create,
     /// A version is asked for, by this user.
     Use(usize, String),
     /// And for all pods at once.
@@ -110,7 +85,7 @@ fn act() -> impl Strategy<Value = Act> {
     const REASONS: &[Reason] =
         &[Reason::CheckRefused, Reason::CantApply, Reason::NoHandler, Reason::NotFound, Reason::Pending];
     prop_oneof![
-        3 => origin().prop_map(Act::Create),
+        3 => Just(Act::Create),
         3 => (0_usize..4, text()).prop_map(|(version, user)| Act::Use(version, user)),
         1 => (0_usize..4, text()).prop_map(|(version, reason)| Act::Override(version, reason)),
         1 => "[a-z]{1,63}".prop_map(Act::Select),
@@ -122,8 +97,11 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Reports what the pods run, and how that went.
 fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
-    let target =
-        fixture.config.status.as_ref().and_then(|status| status.target.clone().or_else(|| status.current.clone()));
+    let target = fixture
+        .config
+        .status
+        .as_ref()
+        .and_then(|status| status.target_version.clone().or_else(|| status.current_version.clone()));
     let versions = vec![(ConfigName::new("shop").unwrap(), target.and_then(|version| VersionName::new(&version).ok()))];
     let state = reason.map_or(ReportState::Acknowledged, |reason| ReportState::of(reason.explained(message)));
     fixture.pods = (0..24)
@@ -145,20 +123,19 @@ fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
 fn done(fixture: &mut Fixture, act: &Act, created: &mut usize) {
     let name = |number: usize| format!("v{number}");
     match act {
-        Act::Create(origin) => {
+        Act::Create => {
             *created += 1;
             fixture.add(&name(*created));
-            let facts = fixture.facts.values_mut().find(|facts| facts.uid.ends_with(&name(*created)));
-            facts.expect("it was added").origin = Origin::read(origin);
         }
         Act::Use(number, user) => {
-            fixture.config.spec.current = Some(name(*number));
+            fixture.config.spec.version = Some(name(*number));
             let requester = Requester::new(user, Timestamp::from_second(1_790_000_000).unwrap());
             (fixture.requesters.current, fixture.requesters.overridden) = (Some(requester.clone()), Some(requester));
         }
         Act::Override(number, reason) => {
             let reason = reason.chars().take(256).collect();
-            fixture.config.spec.rollout.overridden = Some(Override { version: name(*number), reason });
+            let until_time = Time(Timestamp::from_second(4_000_000_000).unwrap());
+            fixture.config.spec.rollout.overridden = Some(Override { version: name(*number), reason, until_time });
         }
         Act::Select(value) => {
             let selector = StepSelector { match_labels: [("zone".to_owned(), value.clone())].into() };
@@ -185,7 +162,7 @@ proptest! {
             let stored = fixture.config.status.clone().unwrap_or_default();
             let decided = fixture.step().status;
             check(&decided)?;
-            check(&smallest(&stored, &decided, "refused", &decided.rollout.began_at.clone().unwrap_or_else(|| super::decide_tests::at(1))))?;
+            check(&smallest(&stored, &decided, "refused", &decided.rollout.start_time.clone().unwrap_or_else(|| super::decide_tests::at(1))))?;
         }
     }
 }
@@ -193,9 +170,9 @@ proptest! {
 #[test]
 fn the_schema_refuses_what_the_api_server_refuses() {
     let refused = |status: Value| SCHEMA.iter_errors(&status).next().is_some();
-    let origin = |more: Value| json!({"versions": [{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1, "origin": more}]});
-    assert!(!refused(origin(json!({"kind": "Git", "url": "u", "time": "2026-11-26T10:00:00Z"}))));
-    assert!(refused(origin(json!({"kind": "Git", "url": "u".repeat(513)}))));
-    assert!(refused(origin(json!({"kind": "Git", "url": "u", "time": "-000001-01-01T00:00:00Z"}))));
+    assert!(!refused(json!({"publishTime": "2026-11-26T10:00:00Z", "internal": {"threshold": 1_u64 << 32}})));
+    assert!(refused(json!({"publishTime": "-000001-01-01T00:00:00Z"})));
+    assert!(refused(json!({"internal": {"threshold": (1_u64 << 32) + 1}})));
+    assert!(refused(json!({"internal": {"identity": "not 32 hex digits"}})));
     assert!(refused(json!({"observedGeneration": "1"})));
 }

@@ -5,7 +5,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    ConditionType, Reason, RolloutStatus, VersionedConfigStatus, condition, find_condition, set_condition,
+    ConditionType, InternalStatus, Reason, RolloutStatus, VersionedConfigStatus, condition, find_condition,
+    set_condition,
 };
 
 /// What `decided` changes of `stored`, which the API server has accepted: what pods are assigned, which versions are in use, and the conditions,
@@ -18,16 +19,16 @@ pub fn smallest(
 ) -> VersionedConfigStatus {
     let mut versions = decided.versions.clone();
     versions.retain(|version| decided.holds(&version.version) || stored.version(&version.version).is_some());
-    for version in &mut versions {
-        version.origin = stored.version(&version.version).and_then(|stored| stored.origin.clone());
-    }
     let mut status = VersionedConfigStatus {
         versions,
-        retired: stored.retired.clone(),
         invalid: stored.invalid.clone(),
         releases: stored.releases.clone(),
-        background: stored.background.clone(),
         rollout: RolloutStatus { watch: None, evidence: None, ..decided.rollout.clone() },
+        internal: InternalStatus {
+            retired: stored.internal.retired.clone(),
+            background: stored.internal.background.clone(),
+            ..decided.internal.clone()
+        },
         ..decided.clone()
     };
     let message = format!(
@@ -55,30 +56,37 @@ mod tests {
 
     fn version(name: &str) -> VersionStatus {
         let (version, state, parts) = (name.to_owned(), VersionState::Available, Vec::new());
-        let origin = nudge_api::Origin::read(r#"{"kind": "Git", "url": "https://git.example.com/shop"}"#);
-        VersionStatus { version, state, parts, keys: 1, bytes: 1, sealed_at: None, consent: None, origin }
+        VersionStatus {
+            version,
+            state,
+            digest: String::new(),
+            parts,
+            keys: 1,
+            bytes: 1,
+            seal_time: None,
+            consent: None,
+        }
     }
 
     #[test]
     fn it_assigns_what_was_decided_and_leaves_the_rest() {
         let stored = VersionedConfigStatus {
-            current: Some("1".to_owned()),
+            current_version: Some("1".to_owned()),
             versions: vec![version("1"), version("old")],
             releases: vec![Release::new("1", None, at(1))],
             ..VersionedConfigStatus::default()
         };
         let mut decided = VersionedConfigStatus {
-            target: Some("2".to_owned()),
+            target_version: Some("2".to_owned()),
             versions: vec![version("1"), version("old"), version("2"), version("unused")],
             ..stored.clone()
         };
-        (decided.rollout.revision, decided.rollout.threshold) = (7, 1 << 31);
+        (decided.internal.revision, decided.internal.threshold) = (7, 1 << 31);
         decided.releases.push(Release::new("2", Some("1".to_owned()), at(2)));
         let written = smallest(&stored, &decided, "a policy", &at(3));
-        let names: Vec<_> =
-            written.versions.iter().map(|version| (&*version.version, version.origin.is_some())).collect();
-        assert_eq!(names, [("1", true), ("old", true), ("2", false)]);
-        assert_eq!((&written.rollout, &written.target), (&decided.rollout, &decided.target));
+        let names: Vec<_> = written.versions.iter().map(|version| &*version.version).collect();
+        assert_eq!(names, ["1", "old", "2"]);
+        assert_eq!((&written.rollout, &written.target_version), (&decided.rollout, &decided.target_version));
         assert_eq!(written.releases, stored.releases);
         let said = find_condition(&written.conditions, ConditionType::StatusComplete).unwrap();
         assert!(said.status == "False" && said.message.ends_with("refused them: a policy"), "{}", said.message);

@@ -161,11 +161,11 @@ impl Fixture {
         config.metadata.uid = Some(format!("uid-{name}"));
         config.metadata.resource_version = Some(self.writes.to_string());
         let mut status = VersionedConfigStatus {
-            current: current.map(|version| version.version.clone()),
+            current_version: current.map(|version| version.version.clone()),
             versions: current.cloned().into_iter().collect(),
             ..VersionedConfigStatus::default()
         };
-        status.rollout.revision = revision;
+        status.internal.revision = revision;
         config.status = Some(status);
         config
     }

@@ -144,9 +144,9 @@ async fn a_return_is_spread_by_the_clock_of_this_replica() {
     let key = ConfigKey::parse("ns", "shop").unwrap();
     fixture.put("shop", 2, Some(&two));
     let mut config = (*fixture.index.config(&key).unwrap()).clone();
-    let rollout = &mut config.status.as_mut().unwrap().rollout;
-    (rollout.stage, rollout.progressed_at, rollout.revision) =
-        (Some(RolloutStage::RollingBack), Some(MicroTime(ahead)), 3);
+    let status = config.status.as_mut().unwrap();
+    (status.rollout.stage, status.rollout.progress_time) = (Some(RolloutStage::RollingBack), Some(MicroTime(ahead)));
+    status.internal.revision = 3;
     config.spec.rollout.rollback_spread_seconds = Some(30);
     fixture.writes += 1;
     config.metadata.resource_version = Some(fixture.writes.to_string());

@@ -11,7 +11,7 @@ impl Fixture {
         let mut config = (*self.index.config(&key).unwrap()).clone();
         self.writes += 1;
         config.metadata.resource_version = Some(self.writes.to_string());
-        config.spec.subscribers = Some(accounts.iter().map(|account| (*account).to_owned()).collect());
+        config.spec.allowed_service_accounts = Some(accounts.iter().map(|account| (*account).to_owned()).collect());
         self.index.put_config(config);
     }
 }

@@ -71,7 +71,7 @@ async fn a_pod_whose_service_account_is_deleted_gets_nothing_more_and_others_sta
 
     // The poll of the other pod was held all the time, and has what comes next.
     ensure!(stays.reply().now_or_never().is_none(), "the poll of another pod has ended");
-    let next = Patch::Merge(json!({"status": {"current": null, "rollout": {"revision": 2}}}));
+    let next = Patch::Merge(json!({"status": {"currentVersion": null, "internal": {"revision": 2}}}));
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &next).await?;
     let reply = timeout(BOUND, stays.reply()).await??;
     ensure!(read(&reply)?.0.configs[0].revision == 2, "{}", reply.status);

@@ -106,8 +106,8 @@ async fn config(space: &Space, name: &str, secret: bool, value: &str) -> Result<
     }
     let part = json!({"kind": kind, "name": format!("{name}-1"), "uid": uid, "digest": digest});
     let versions = json!([{"version": "1", "state": "Current", "parts": [part], "keys": 1, "bytes": value.len()}]);
-    let status = json!({"status": {"current": "1", "phase": "Current", "versions": versions,
-        "pods": {"total": 0, "updated": 0, "ready": 0, "failed": 0, "summary": "0/0"}, "rollout": {"revision": 1}}});
+    let status = json!({"status": {"currentVersion": "1", "versions": versions,
+        "pods": {"total": 0, "onTarget": 0, "ready": 0, "failed": 0, "summary": "0/0"}, "internal": {"revision": 1}}});
     space.api::<VersionedConfig>().patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }

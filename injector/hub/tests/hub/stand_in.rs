@@ -102,12 +102,12 @@ impl Stored {
         VersionStatus {
             version: version.to_owned(),
             state: VersionState::Current,
+            digest: String::new(),
             parts,
             keys: 0,
             bytes: 0,
-            sealed_at: None,
+            seal_time: None,
             consent: None,
-            origin: None,
         }
     }
 }
@@ -206,11 +206,11 @@ impl StandIn {
         config.metadata.uid = Some("00000000-0000-4000-9000-000000000001".to_owned());
         config.metadata.resource_version = Some(revision.to_string());
         let mut status = VersionedConfigStatus {
-            current: Some(version.version.clone()),
+            current_version: Some(version.version.clone()),
             versions: vec![version.clone()],
             ..VersionedConfigStatus::default()
         };
-        status.rollout.revision = *revision;
+        status.internal.revision = *revision;
         config.status = Some(status);
         self.index.put_config(config);
     }

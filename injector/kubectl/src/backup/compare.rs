@@ -56,9 +56,9 @@ pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedCon
     }
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     for (field, one, other) in [
-        ("identity", &kept.identity, &status.identity),
-        ("current", &kept.current, &status.current),
-        ("target", &kept.target, &status.target),
+        ("internal.identity", &kept.internal.identity, &status.internal.identity),
+        ("currentVersion", &kept.current_version, &status.current_version),
+        ("targetVersion", &kept.target_version, &status.target_version),
     ] {
         if one != other {
             differences.push(format!(
@@ -124,17 +124,17 @@ mod tests {
                 .collect();
             serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
-                "status": {"current": current, "versions": versions},
+                "status": {"currentVersion": current, "versions": versions},
             }))
             .unwrap()
         };
-        let (spec, other) = (json!({"spec": {}}), json!({"spec": {"current": "3"}}));
+        let (spec, other) = (json!({"spec": {}}), json!({"spec": {"version": "3"}}));
         let newer = of("2", &["1", "2"]);
         assert_eq!(config((&newer, &spec), (&newer, &spec)), Found::Same);
         let Found::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
         assert_eq!(
             why,
-            "spec; status.current: 2 in the export, 1 in the cluster; versions that are not there, or are others: 2"
+            "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are not there, or are others: 2"
         );
         let mut importing = of("1", &[]);
         importing.metadata.annotations = Some([(labels::IMPORTING.to_owned(), String::new())].into());

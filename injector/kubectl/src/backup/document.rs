@@ -19,7 +19,7 @@ pub(crate) const HEADER: &str = "Export";
 pub(crate) const ENCRYPTED: &str = "EncryptedSecrets";
 /// The `kind` of the content key, which is among the Secrets.
 pub(crate) const CONTENT_KEY: &str = "ContentKey";
-/// The field of a config with the manager that holds `spec.current`, which its source may not set then.
+/// The field of a config with the manager that holds `spec.version`, which its source may not set then.
 pub(crate) const HELD_BY: &str = "heldBy";
 
 /// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a copy of the content.

@@ -113,9 +113,10 @@ impl Export {
         for (place, config) in &self.configs {
             let key = ConfigKey::parse(&place.namespace, &place.name)
                 .map_err(|error| Failure::new(format!("{place}: {error}")))?;
-            let identity = config.status.as_ref().and_then(|status| status.identity.as_deref()).map(Identity::parse);
+            let identity =
+                config.status.as_ref().and_then(|status| status.internal.identity.as_deref()).map(Identity::parse);
             if identity == Some(None) {
-                return Err(Failure::new(format!("{place}: status.identity is not 32 hex digits")));
+                return Err(Failure::new(format!("{place}: status.internal.identity is not 32 hex digits")));
             }
             let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
             let seals = content_key.map(|content_key| Seals::new(&content_key, &key, Identity::of(config)));
@@ -231,7 +232,7 @@ mod tests {
     fn config(kind: &str, digest: &str) -> Value {
         json!({
             "apiVersion": API, "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team", "generation": 3}, "spec": {},
-            "status": {"identity": IDENTITY, "current": "1", "versions": [{
+            "status": {"internal": {"identity": IDENTITY}, "currentVersion": "1", "versions": [{
                 "version": "1", "state": "Current", "keys": 1, "bytes": 1,
                 "parts": [{"kind": kind, "name": "shop-1", "uid": "u", "digest": digest}],
             }]},

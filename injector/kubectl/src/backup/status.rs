@@ -1,7 +1,7 @@
 //! What an export keeps of a config's status, and how a new object takes it over.
 //!
-//! All that says which pod has which version is kept as it is: identity, current, previous, target, thresholds and revision. What follows from
-//! the cluster (conditions, numbers of pods) is not.
+//! All that says which pod has which version is kept as it is: current, previous and target version, and `status.internal` (identity, thresholds
+//! and revision). What follows from the cluster (conditions, numbers of pods) is not.
 
 use std::collections::HashMap;
 
@@ -45,19 +45,22 @@ mod tests {
 
     fn status() -> VersionedConfigStatus {
         serde_json::from_value(json!({
-            "identity": "0af7651cd43b41d58e2f0123456789ab", "current": "1", "previous": "0", "target": "2", "phase": "Progressing",
-            "pods": {"total": 4, "updated": 2, "ready": 2, "failed": 0, "summary": "2/4"}, "observedGeneration": 7,
+            "currentVersion": "1", "previousVersion": "0", "targetVersion": "2",
+            "pods": {"total": 4, "onTarget": 2, "ready": 2, "failed": 0, "summary": "2/4"}, "observedGeneration": 7,
             "versions": [{
                 "version": "1", "state": "Current", "keys": 1, "bytes": 1,
                 "parts": [{"kind": "ConfigMap", "name": "shop-1", "uid": "old", "digest": "sha256:1"},
                           {"kind": "Secret", "name": "shop-1", "uid": "old", "digest": "seal:1"}],
             }],
-            "retired": ["0.9 cAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAH"],
             "rollout": {
-                "revision": 9, "threshold": 4096, "stage": "Moving", "step": 2,
+                "stage": "Moving", "step": 2,
                 "failure": {"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "m"},
             },
             "conditions": [{"type": "Ready", "status": "False", "reason": "Progressing", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "internal": {
+                "identity": "0af7651cd43b41d58e2f0123456789ab", "revision": 9, "threshold": 4096,
+                "retired": [{"version": "0.9", "digests": ["sha256:0"]}],
+            },
         }))
         .unwrap()
     }
@@ -72,14 +75,19 @@ mod tests {
         let carried = carried(kept, Some(1), &uids, &now);
         assert_eq!(
             (
-                &carried.identity,
-                &carried.current,
-                &carried.previous,
-                &carried.target,
-                &carried.rollout,
-                &carried.retired
+                &carried.internal,
+                &carried.current_version,
+                &carried.previous_version,
+                &carried.target_version,
+                &carried.rollout
             ),
-            (&before.identity, &before.current, &before.previous, &before.target, &before.rollout, &before.retired)
+            (
+                &before.internal,
+                &before.current_version,
+                &before.previous_version,
+                &before.target_version,
+                &before.rollout
+            )
         );
         let parts = &carried.versions[0].parts;
         assert_eq!((parts[0].uid.as_str(), parts[1].uid.as_str()), ("new", "old"));

@@ -18,13 +18,14 @@ fn awaits_approval(config: &VersionedConfig) -> bool {
 
 fn has_a_way_back(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
-    let moves = status.current.is_some() && config.spec.current.is_some() && status.current != config.spec.current;
-    moves || status.current.is_some() && status.previous.is_some()
+    let (current, desired) = (&status.current_version, &config.spec.version);
+    let moves = current.is_some() && desired.is_some() && current != desired;
+    moves || current.is_some() && status.previous_version.is_some()
 }
 
 fn has_failed(config: &VersionedConfig) -> bool {
     let failure = config.status.as_ref().and_then(|status| status.rollout.failure.as_ref());
-    failure.is_some_and(|failure| config.spec.current.as_ref() == Some(&failure.version))
+    failure.is_some_and(|failure| config.spec.version.as_ref() == Some(&failure.version))
 }
 
 /// What the page can do.
@@ -37,6 +38,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Pods are moved to the version, step by step.",
         needs: &[PATCH, Need::Activate],
         version: true,
+        digest: false,
         reason: None,
         applies: has_versions,
     },
@@ -48,6 +50,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Every pod gets the version at once. Nothing is tried out, so a bad version reaches every pod before it is rolled back.",
         needs: &[PATCH, Need::Activate, Need::Config("override")],
         version: true,
+        digest: false,
         reason: Some("Why nobody can wait for steps"),
         applies: has_versions,
     },
@@ -59,6 +62,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "All pods return at once: during a rollout and after a failed one to the current version, else to the version before.",
         needs: &[PATCH, Need::Activate],
         version: false,
+        digest: false,
         reason: None,
         applies: has_a_way_back,
     },
@@ -70,6 +74,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "The version has your approval. It counts unless you have created a part of the version or asked for it.",
         needs: &[Need::Config("approve"), Need::Decide],
         version: true,
+        digest: true,
         reason: Some("Why"),
         applies: awaits_approval,
     },
@@ -81,6 +86,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "The version does not go on, however many approve it, until you withdraw that.",
         needs: &[Need::Config("approve"), Need::Decide],
         version: true,
+        digest: false,
         reason: Some("Why"),
         applies: awaits_approval,
     },
@@ -92,6 +98,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "The version that failed is tried again, from the first step.",
         needs: &[PATCH, Need::Activate],
         version: false,
+        digest: false,
         reason: None,
         applies: has_failed,
     },
@@ -103,6 +110,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "No version of the config begins or goes on until somebody ends that. What pods run is judged, and roll-backs do not wait.",
         needs: &[PATCH],
         version: false,
+        digest: false,
         reason: Some("Why"),
         applies: |config| config.spec.rollout.hold.is_none(),
     },
@@ -114,6 +122,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Versions of the config go on, unless a policy of the cluster holds them too.",
         needs: &[PATCH],
         version: false,
+        digest: false,
         reason: None,
         applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| !hold.protected),
     },
@@ -125,6 +134,7 @@ pub(super) const ACTS: &[Act] = &[
         effect: "Versions of the config go on, unless a policy of the cluster holds them too. The hold is protected.",
         needs: &[PATCH, Need::Config("override")],
         version: false,
+        digest: false,
         reason: None,
         applies: |config| config.spec.rollout.hold.as_ref().is_some_and(|hold| hold.protected),
     },
@@ -139,18 +149,22 @@ mod tests {
     use super::*;
     use crate::commands::arguments::Arguments;
     use crate::page::act::Asked;
+    use crate::version::digest;
 
     #[test]
     fn every_act_is_a_command_with_a_name_of_its_own() {
         let asked = Asked {
             config: ConfigName::new("shop").unwrap(),
             version: VersionName::new("1.0.1").ok(),
+            digest: digest::parse("4967c5446473").ok(),
             reason: Some("--wait".to_owned()),
         };
         for (at, act) in ACTS.iter().enumerate() {
             let words = [vec!["kubectl-nudge".to_owned()], act.words(&asked).unwrap()].concat();
             assert!(Arguments::try_parse_from(&words).is_ok(), "{words:?}");
             assert!(!ACTS[..at].iter().any(|other| other.name == act.name));
+            // Without it, who presses the button could approve what nobody has read.
+            assert_eq!(act.digest, act.command == "approve");
             assert!(!act.needs.is_empty() && act.effect.ends_with('.'));
         }
     }
@@ -168,15 +182,15 @@ mod tests {
         assert_eq!(names(json!({}), json!({})), ["hold"]);
         assert_eq!(names(json!({"rollout": {"hold": {"reason": "x"}}}), json!({})), ["unhold"]);
         let versions = json!([{"version": "1", "state": "Current", "parts": [], "keys": 1, "bytes": 1}]);
-        let current = json!({"current": "1", "versions": versions});
+        let current = json!({"currentVersion": "1", "versions": versions});
         assert_eq!(
-            names(json!({"current": "1", "rollout": {"hold": {"reason": "x", "protected": true}}}), current.clone()),
+            names(json!({"version": "1", "rollout": {"hold": {"reason": "x", "protected": true}}}), current.clone()),
             ["use", "use-now", "unhold-protected"]
         );
-        assert_eq!(names(json!({"current": "2"}), current.clone())[2], "rollback");
-        let approval = json!({"current": "1", "rollout": {"approval": {}}});
+        assert_eq!(names(json!({"version": "2"}), current.clone())[2], "rollback");
+        let approval = json!({"version": "1", "rollout": {"approval": {}}});
         assert_eq!(names(approval, current.clone()), ["use", "use-now", "approve", "deny", "hold"]);
-        let before = json!({"current": "2", "previous": "1", "versions": versions});
-        assert_eq!(names(json!({"current": "2"}), before)[2], "rollback");
+        let before = json!({"currentVersion": "2", "previousVersion": "1", "versions": versions});
+        assert_eq!(names(json!({"version": "2"}), before)[2], "rollback");
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, ObjectMeta};
 use nudge_api::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
-use nudge_core::governance::sealed_digest;
+use nudge_core::governance::{sealed_digest, short_digest};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use nudge_protocol::{ConfigName, VersionName};
 
@@ -12,21 +12,26 @@ use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::reason;
 use crate::session::{Session, creating, deleting};
+use crate::version::digest::{self, Digest};
 use crate::version::stored::sealed;
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   kubectl nudge diff game current 1.0.2
-  kubectl nudge approve game 1.0.2 --reason='read it, and it runs on staging'
+  kubectl nudge approve game 1.0.2 --digest=9e6284319d90 --reason='read it, and it runs on staging'
   kubectl nudge approve game 1.0.2 --undo
 
 It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \
 version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets \
-authors approve). If you have denied the version before, that is withdrawn. If your groups have changed since you have approved it, \
+authors approve). --digest names the content that you have read: if the version has another digest, nothing is approved. Without a \
+terminal it is needed. If you have denied the version before, that is withdrawn. If your groups have changed since you have approved it, \
 run it again: what counts is the right of the groups that you had.")]
 pub(crate) struct Approve {
     #[command(flatten)]
     pub(crate) decide: Decide,
+    /// The digest of what you have read, as diff and versions print it
+    #[arg(long, value_name = "DIGEST", value_parser = digest::parse, conflicts_with = "undo")]
+    pub(crate) digest: Option<Digest>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -59,17 +64,31 @@ pub(crate) struct Decide {
 }
 
 pub(crate) async fn approve(session: &Session, command: &Approve) -> Result<(), Failure> {
-    decide(session, &command.decide, ApprovalDecision::Approve).await
+    let (Decide { config, version, undo, .. }, digest) = (&command.decide, command.digest.as_ref());
+    if digest.is_none() && !undo && !session.out.is_interactive() {
+        return Err(Failure::usage(format!(
+            "without a terminal, --digest says which content you have read; kubectl nudge diff {config} current {version} prints it, and \
+             kubectl nudge versions {config} does"
+        )));
+    }
+    decide(session, &command.decide, ApprovalDecision::Approve, digest).await
 }
 
 pub(crate) async fn deny(session: &Session, command: &Deny) -> Result<(), Failure> {
-    decide(session, &command.decide, ApprovalDecision::Deny).await
+    decide(session, &command.decide, ApprovalDecision::Deny, None).await
 }
 
-async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision) -> Result<(), Failure> {
+/// Decides about the version as it is. With a digest, it must be the one of what was read.
+async fn decide(
+    session: &Session,
+    command: &Decide,
+    decision: ApprovalDecision,
+    read: Option<&Digest>,
+) -> Result<(), Failure> {
     let (name, version, dry) = (command.config.as_str(), command.version.as_str(), command.dry.dry_run);
     let config = session.config(name).await?;
     let status = sealed(&config, version)?;
+    is_what_was_read(name, status, read)?;
     let reason = command.reason.clone().unwrap_or_else(|| "undo".to_owned());
     let object = object(name, status, decision, reason);
     // Admission says who the user is.
@@ -79,7 +98,7 @@ async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision)
     let me = tried.spec.approver.as_str();
     let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
     let mut own = listed.map_err(doing("listing VersionApprovals"))?.items;
-    own.retain(|one| one.spec.config == name && one.spec.version == version && one.spec.approver == me);
+    own.retain(|one| one.spec.config_name == name && one.spec.version == version && one.spec.approver == me);
     if command.undo {
         own.retain(|one| one.spec.decision == decision);
         if own.is_empty() {
@@ -90,11 +109,14 @@ async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision)
             .out
             .line(&format!("config {name}: version {version} is not {word} by {me} any more{}", dry.suffix()));
     }
+    // Who has named no digest sees which one it is.
+    let unread = decision == ApprovalDecision::Approve && read.is_none();
+    let which = if unread { format!(" with the digest {}", short_digest(status)) } else { String::new() };
     let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
     let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
     // The right is that of the user with the groups of that time: those of today have it, and the others may have lost it.
     if is_known && own.iter().any(|one| same(one) && groups(one) == groups(&tried)) {
-        return session.out.line(&format!("config {name}: version {version} is already {word} by {me}"));
+        return session.out.line(&format!("config {name}: version {version}{which} is already {word} by {me}"));
     }
     let anew = if is_known { ", with the groups of today in place of those of before" } else { "" };
     if dry == DryRun::None {
@@ -102,7 +124,17 @@ async fn decide(session: &Session, command: &Decide, decision: ApprovalDecision)
         created.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
     }
     withdraw(session, &own, dry).await?;
-    session.out.line(&format!("config {name}: version {version} {word} by {me}{anew}{}", dry.suffix()))
+    session.out.line(&format!("config {name}: version {version}{which} {word} by {me}{anew}{}", dry.suffix()))
+}
+
+/// Fails where the version is not what the user has read.
+fn is_what_was_read(config: &str, version: &VersionStatus, read: Option<&Digest>) -> Result<(), Failure> {
+    let Some(other) = read.filter(|read| !read.is_of(version)) else { return Ok(()) };
+    let (name, has) = (&version.version, other.beside(version));
+    Err(Failure::new(format!(
+        "version {name} of config {config} has the digest {has}, not {other}: its content is not what you have read; read it again with \
+         kubectl nudge diff {config} current {name}"
+    )))
 }
 
 /// The groups of the user, as admission has noted them; behind what proves that, which differs in each.
@@ -136,14 +168,14 @@ fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, rea
         ..ObjectMeta::default()
     };
     let spec = VersionApprovalSpec {
-        config: config.to_owned(),
+        config_name: config.to_owned(),
         version: version.version.clone(),
         digest: sealed_digest(version),
         decision,
         reason,
         approver: String::new(),
     };
-    VersionApproval { metadata, spec }
+    VersionApproval { metadata, spec, status: None }
 }
 
 async fn withdraw(session: &Session, all: &[VersionApproval], dry: DryRun) -> Result<(), Failure> {
@@ -194,6 +226,37 @@ mod tests {
             }
             assert_eq!(parsed(&[act, "game", "current", "--reason=x"]).unwrap_err(), ValueValidation);
         }
+    }
+
+    #[test]
+    fn an_approval_names_what_was_read_and_a_denial_does_not() {
+        use clap::error::ErrorKind::{ArgumentConflict, UnknownArgument, ValueValidation};
+        let read = |words: &[&str]| parsed(&[&["approve", "game", "2"][..], words].concat());
+        assert!(read(&["--reason=x", "--digest=sha256:4967c5446473"]).is_ok());
+        assert_eq!(read(&["--reason=x", "--digest=4967c544647"]).unwrap_err(), ValueValidation);
+        assert_eq!(read(&["--undo", "--digest=4967c5446473"]).unwrap_err(), ArgumentConflict);
+        assert_eq!(parsed(&["deny", "game", "2", "--reason=x", "--digest=4967c5446473"]).unwrap_err(), UnknownArgument);
+    }
+
+    #[test]
+    fn content_that_was_not_read_is_refused_and_says_so() {
+        let version = |digest: &str| -> VersionStatus {
+            let part = json!({"kind": "ConfigMap", "name": "game-2", "uid": "u", "digest": digest});
+            let version = json!({"version": "2", "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
+            serde_json::from_value(version).unwrap()
+        };
+        let (is, was) = (version("sha256:a"), version("sha256:b"));
+        let check = |digest: &str| is_what_was_read("game", &is, Some(&digest::parse(digest).unwrap()));
+        assert_eq!(check(&short_digest(&is)), Ok(()));
+        assert_eq!(check(&sealed_digest(&is)), Ok(()));
+        assert_eq!(is_what_was_read("game", &is, None), Ok(()));
+        let said = format!(
+            "version 2 of config game has the digest {}, not {}: its content is not what you have read; read it again with kubectl nudge \
+             diff game current 2",
+            short_digest(&is),
+            short_digest(&was)
+        );
+        assert_eq!(check(&short_digest(&was)), Err(Failure::new(said)));
     }
 
     #[test]

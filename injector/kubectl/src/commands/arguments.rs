@@ -15,7 +15,6 @@ use super::history::History;
 use super::hold::{Hold, Unhold};
 use super::import::Import;
 use super::push::Push;
-use super::restart::Restart;
 use super::retry::Retry;
 use super::rollback::Rollback;
 use super::source::Source;
@@ -91,8 +90,6 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Make existing ConfigMaps version 1.0.0 of configs with the same names
     Baseline(Baseline),
-    /// Restart the pods of a workload by its own rolling update
-    Restart(Restart),
     /// List the sources of configs, and ask something of them
     Source(Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
@@ -128,6 +125,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_export_is_a_file_that_export_and_import_name_alike() {
+        let read = |line: &str| Arguments::try_parse_from(line.split(' ')).map(|read| read.command);
+        for flag in ["-f nudge.yaml", "--filename=nudge.yaml"] {
+            let Command::Export(export) = read(&format!("kubectl-nudge export {flag}")).unwrap() else {
+                panic!("not export")
+            };
+            let Command::Import(import) = read(&format!("kubectl-nudge import {flag}")).unwrap() else {
+                panic!("not import")
+            };
+            assert_eq!(export.filename.as_ref(), Some(&import.filename));
+        }
+        assert!(read("kubectl-nudge export").is_ok());
+        for bad in ["export -o yaml", "export --output=yaml", "import nudge.yaml", "import"] {
+            assert!(read(&format!("kubectl-nudge {bad}")).is_err_and(|error| error.exit_code() == 2), "{bad}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory as _};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::ListParams;
 use kube::{Api, Resource};
@@ -38,7 +37,6 @@ enum Candidates {
     Versions(String),
     Namespaces,
     ConfigMaps,
-    Workloads,
     Sources,
     PodsAndConfigs,
     Files,
@@ -118,7 +116,6 @@ fn position(words: &[String]) -> Position {
                 Candidates::Versions(positionals.first().map(|&config| config.to_owned()).unwrap_or_default())
             }
             Some("name") if ["enable", "disable"].contains(&command.get_name()) => Candidates::Namespaces,
-            Some("workload") => Candidates::Workloads,
             Some("what") => Candidates::Files,
             Some("source") => Candidates::Sources,
             Some("name") if command.get_name() == "get" => Candidates::PodsAndConfigs,
@@ -162,7 +159,7 @@ fn of_flag(flag: &clap::Arg) -> Candidates {
         "namespace" => Candidates::Namespaces,
         "from_oci" => Candidates::Nothing,
         id if id.contains("from_") && !id.contains("literal") => Candidates::Files,
-        "kubeconfig" | "rules" | "docker_config" => Candidates::Files,
+        "kubeconfig" | "rules" | "docker_config" | "filename" | "identity" => Candidates::Files,
         _ => {
             let values = flag.get_possible_values();
             Candidates::Words(
@@ -231,14 +228,6 @@ async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, 
             [names(session.api::<nudge_api::VersionedConfig>(), None).await, pods].concat()
         }
         Candidates::Sources => names(session.api::<nudge_api::ConfigSource>(), None).await,
-        Candidates::Workloads => {
-            let of =
-                |kind: &'static str, names: Vec<String>| names.into_iter().map(move |name| format!("{kind}/{name}"));
-            of("deployment", names(session.api::<Deployment>(), None).await)
-                .chain(of("statefulset", names(session.api::<StatefulSet>(), None).await))
-                .chain(of("daemonset", names(session.api::<DaemonSet>(), None).await))
-                .collect()
-        }
         Candidates::Words(_) | Candidates::Files | Candidates::Nothing => Vec::new(),
     };
     Ok(names.into_iter().map(|name| (name, String::new())).collect())
@@ -286,12 +275,18 @@ mod tests {
             ("source sync ", Candidates::Sources),
             ("enable ", Candidates::Namespaces),
             ("use -n ", Candidates::Namespaces),
-            ("restart ", Candidates::Workloads),
             ("get ", Candidates::PodsAndConfigs),
             ("baseline ", Candidates::ConfigMaps),
             ("create game 1 --from-file=", Candidates::Files),
             ("create game 1 --from-oci=", Candidates::Nothing),
             ("push ", Candidates::Files),
+            ("export -A -f ", Candidates::Files),
+            ("export --filename=", Candidates::Files),
+            ("import -f ", Candidates::Files),
+            ("import -f nudge.yaml --identity ", Candidates::Files),
+            ("import ", Candidates::Nothing),
+            ("approve game ", Candidates::Versions("game".into())),
+            ("approve game 1 --digest=", Candidates::Words(Vec::new())),
             ("push config/ --docker-config=", Candidates::Files),
             ("nonsense ", Candidates::Nothing),
             ("use game 1 2 ", Candidates::Nothing),

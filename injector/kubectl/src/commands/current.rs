@@ -18,6 +18,6 @@ pub(crate) struct Current {
 pub(crate) async fn run(session: &Session, command: &Current) -> Result<(), Failure> {
     let name = command.config.as_str();
     let config = session.config(name).await?;
-    let current = config.status.and_then(|status| status.current);
+    let current = config.status.and_then(|status| status.current_version);
     session.out.line(&current.ok_or_else(|| no_current_version(name))?)
 }

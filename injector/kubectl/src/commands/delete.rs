@@ -45,11 +45,11 @@ fn refusal(config: &VersionedConfig, version: &str) -> Option<String> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref()?;
     let is = |name: &Option<String>| name.as_deref() == Some(version);
-    let (state, action) = if is(&status.current) {
+    let (state, action) = if is(&status.current_version) {
         ("is current", "make another one current first")
-    } else if is(&status.target) {
+    } else if is(&status.target_version) {
         ("is the target of a rollout", "wait for the end of the rollout, or roll it back first")
-    } else if is(&status.previous) {
+    } else if is(&status.previous_version) {
         ("is the version to roll back to", "make another version current first")
     } else {
         return None;
@@ -131,7 +131,7 @@ mod tests {
     fn versions_in_use_are_kept() {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
-            "status": {"current": "2", "target": "3", "previous": "1"},
+            "status": {"currentVersion": "2", "targetVersion": "3", "previousVersion": "1"},
         }))
         .unwrap();
         for (version, state) in [("1", "roll back to"), ("2", "is current"), ("3", "target of a rollout")] {

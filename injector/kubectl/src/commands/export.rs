@@ -41,16 +41,16 @@ const MOST: usize = 100_000;
 --secrets-to, encrypted by the program age; otherwise it has their names. Approvals are not in it.
 
 Examples:
-  kubectl nudge export -A -o nudge.yaml
-  kubectl nudge export -A -o nudge.yaml --secrets-to age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p --content-key"
+  kubectl nudge export -A -f nudge.yaml
+  kubectl nudge export -A -f nudge.yaml --secrets-to age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p --content-key"
 )]
 pub(crate) struct Export {
     /// All namespaces, and the policies of the cluster
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// Write to this file, which nobody else may read; by default to standard output
+    /// Write to this file, which nobody else may read; - is standard output, which is the default
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub(crate) filename: Option<PathBuf>,
     /// Encrypt the Secrets of versions for this recipient of age; can be repeated
     #[arg(long, value_name = "RECIPIENT", value_parser = age::recipient)]
     pub(crate) secrets_to: Vec<String>,
@@ -122,7 +122,7 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     // What can't be imported is no backup.
     let read = Parsed::parse(&file)
         .map_err(|failure| Failure::new(format!("the export can't be used: {}", failure.message)))?;
-    match &command.output {
+    match command.filename.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => write(path, &file)?,
         None => session.out.print(&file)?,
     }
@@ -161,7 +161,7 @@ async fn collect(session: &Session, all: bool) -> Result<Collected, Failure> {
                 Failure::new(format!("config {namespace}/{name}: its status can't be read: {error}"))
             };
             let status = kept(serde_json::from_value(status).map_err(read)?);
-            if status.published.is_some() {
+            if status.published_version.is_some() {
                 published.push((namespace.clone(), name.clone()));
             }
             exported["status"] = serde_json::to_value(status).map_err(read)?;
@@ -197,7 +197,7 @@ async fn collect(session: &Session, all: bool) -> Result<Collected, Failure> {
     Ok(collected)
 }
 
-/// Notes who holds `spec.current` of configs that have a source. Without that, every source would take it after an import, or none.
+/// Notes who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or none.
 async fn note_holders(session: &Session, documents: &mut [Value]) -> Result<(), Failure> {
     let sources = documents.iter().filter(|document| Kind::of(document) == Some(Kind::Source));
     let read = sources.filter_map(|document| serde_json::from_value::<ConfigSource>(document.clone()).ok());

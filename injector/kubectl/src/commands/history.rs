@@ -19,7 +19,7 @@ use crate::version::stored::readable_contents;
   kubectl nudge history game --diff
   kubectl nudge history game -o json
 
-It lists the last 20 releases: which version, who set spec.current to it, when, and what became of it. --diff also shows \
+It lists the last 20 releases: which version, who set spec.version to it, when, and what became of it. --diff also shows \
 what changed between the two versions, as kubectl nudge diff does. For keys in Secrets it never shows a value.")]
 pub(crate) struct History {
     /// The config
@@ -53,13 +53,13 @@ pub(crate) async fn run(session: &Session, command: &History) -> Result<(), Fail
 }
 
 fn row(release: &Release) -> Vec<String> {
-    let Release { version, from, requested_by, began_at, ended_at, .. } = release;
+    let Release { version, from_version, requested_by, start_time, end_time, .. } = release;
     let pods = release.steps.last().map_or_else(|| "-".to_owned(), |step| step.pods.to_string());
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let by = requested_by.clone().unwrap_or_else(|| "<unknown>".to_owned());
-    let ended = ended_at.as_ref().map_or_else(|| "-".to_owned(), |at| at.0.to_string());
-    let (outcome, began) = (outcome(release).to_owned(), began_at.0.to_string());
-    vec![version.clone(), or_dash(from), outcome, began, ended, pods, by, message(release)]
+    let ended = end_time.as_ref().map_or_else(|| "-".to_owned(), |at| at.0.to_string());
+    let (outcome, began) = (outcome(release).to_owned(), start_time.0.to_string());
+    vec![version.clone(), or_dash(from_version), outcome, began, ended, pods, by, message(release)]
 }
 
 fn outcome(release: &Release) -> &'static str {
@@ -89,15 +89,15 @@ async fn diffs(session: &Session, config: &VersionedConfig, releases: &[Release]
 }
 
 fn heading(release: &Release) -> String {
-    let from = release.from.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
+    let from = release.from_version.as_ref().map_or_else(|| " (the first)".to_owned(), |from| format!(" from {from}"));
     let by = release.requested_by.as_ref().map_or_else(String::new, |by| format!(", requested by {by}"));
-    let line = format!("{}{from}: {}, {}{by}", release.version, outcome(release), release.began_at.0);
+    let line = format!("{}{from}: {}, {}{by}", release.version, outcome(release), release.start_time.0);
     visible::line(&line).into_owned()
 }
 
 /// What changed, or why that can't be said.
 async fn diff(session: &Session, status: Option<&VersionedConfigStatus>, release: &Release) -> Result<String, Failure> {
-    let Some(from) = &release.from else { return Ok(String::new()) };
+    let Some(from) = &release.from_version else { return Ok(String::new()) };
     let mut sides = Vec::new();
     for name in [from, &release.version] {
         let gone = || format!("version {} does not exist any more\n", visible::line(name));
@@ -119,23 +119,23 @@ mod tests {
     use super::*;
 
     fn release(change: &Value) -> Release {
-        let mut value = json!({"version": "1.0.1", "from": "1.0.0", "beganAt": "2026-11-24T00:00:00Z"});
+        let mut value = json!({"version": "1.0.1", "fromVersion": "1.0.0", "startTime": "2026-11-24T00:00:00Z"});
         value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         serde_json::from_value(value).unwrap()
     }
 
     #[test]
     fn a_row_says_what_became_of_it() {
-        let open = release(&json!({"from": null}));
+        let open = release(&json!({"fromVersion": null}));
         assert_eq!(row(&open), ["1.0.1", "-", "Open", "2026-11-24T00:00:00Z", "-", "-", "<unknown>", ""]);
         let failed = release(&json!({
-            "endedAt": "2026-11-24T01:03:05Z", "outcome": "RolledBack", "requestedBy": "alice", "reason": "PodNotReady",
-            "message": "pod a", "steps": [{"at": "2026-11-24T00:00:01Z", "pods": 1}, {"at": "2026-11-24T00:00:09Z", "pods": 8}],
+            "endTime": "2026-11-24T01:03:05Z", "outcome": "RolledBack", "requestedBy": "alice", "reason": "PodNotReady",
+            "message": "pod a", "steps": [{"startTime": "2026-11-24T00:00:01Z", "pods": 1}, {"startTime": "2026-11-24T00:00:09Z", "pods": 8}],
             "override": {"reason": "outage", "requestedBy": "bob"}
         }));
         assert_eq!(row(&failed)[2..7], ["RolledBack", "2026-11-24T00:00:00Z", "2026-11-24T01:03:05Z", "8", "alice"]);
         assert_eq!(row(&failed)[7], "PodNotReady: pod a; at once for bob: outage");
-        let approval = |user: &str| json!({"user": user, "at": "2026-11-24T00:00:00Z"});
+        let approval = |user: &str| json!({"user": user, "approvalTime": "2026-11-24T00:00:00Z"});
         let approved = release(&json!({"outcome": "Current", "approvals": [approval("bob"), approval("carol")]}));
         assert_eq!(row(&approved)[7], "approved by bob, carol");
         assert_eq!(heading(&failed), "1.0.1 from 1.0.0: RolledBack, 2026-11-24T00:00:00Z, requested by alice");

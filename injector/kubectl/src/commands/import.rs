@@ -43,13 +43,14 @@ const TRIES: usize = 10;
 It takes the ClusterRole nudge-restore.
 
 Examples:
-  kubectl nudge import nudge.yaml --identity key.txt --content-key
-  kubectl nudge import nudge.yaml --identity key.txt --dry-run
-  kubectl nudge import nudge.yaml --identity key.txt"
+  kubectl nudge import -f nudge.yaml --identity key.txt --content-key
+  kubectl nudge import -f nudge.yaml --identity key.txt --dry-run
+  kubectl nudge import -f nudge.yaml --identity key.txt"
 )]
 pub(crate) struct Import {
-    /// The export; - reads standard input
-    pub(crate) file: PathBuf,
+    /// The export; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) filename: PathBuf,
     /// The file with the key of age that decrypts the Secrets
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
@@ -134,14 +135,14 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
 type Known = BTreeMap<Place, String>;
 
 fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
-    let name = command.file.display();
+    let name = command.filename.display();
     let failed = |error: std::io::Error| Failure::new(format!("reading {name}: {error}"));
     let mut text = Zeroizing::new(String::new());
     let most = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
-    if command.file.as_os_str() == "-" {
+    if command.filename.as_os_str() == "-" {
         std::io::stdin().take(most).read_to_string(&mut text).map_err(failed)?;
     } else {
-        std::fs::File::open(&command.file).map_err(failed)?.take(most).read_to_string(&mut text).map_err(failed)?;
+        std::fs::File::open(&command.filename).map_err(failed)?.take(most).read_to_string(&mut text).map_err(failed)?;
     }
     if text.len() > MAX_BYTES {
         return Err(Failure::new(format!("{name} has more than {MAX_BYTES} bytes")));
@@ -347,7 +348,7 @@ async fn import(
     Ok(true)
 }
 
-/// Takes the annotation away. If the config has a source that nobody else kept from it, `spec.current` is the source's again.
+/// Takes the annotation away. If the config has a source that nobody else kept from it, `spec.version` is the source's again.
 async fn release(session: &Session, export: &Export, place: &Place) -> Result<(), Failure> {
     let of_config = |document: &Value| {
         let source = serde_json::from_value::<ConfigSource>(document.clone());

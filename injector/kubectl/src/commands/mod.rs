@@ -16,7 +16,6 @@ pub(crate) mod history;
 pub(crate) mod hold;
 pub(crate) mod import;
 pub(crate) mod push;
-pub(crate) mod restart;
 pub(crate) mod retry;
 pub(crate) mod rollback;
 pub(crate) mod source;
@@ -79,7 +78,6 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Unhold(command) => hold::unhold(session, &command).await,
         Command::Delete(command) => delete::run(session, &command).await,
         Command::Baseline(command) => baseline::run(session, &command).await,
-        Command::Restart(command) => restart::run(session, &command).await,
         Command::Source(command) => source::run(session, &command).await,
         Command::Get(command) => get::run(session, &command).await,
         Command::Export(command) => export::run(session, &command).await,

@@ -30,12 +30,12 @@ pub(crate) struct Rollback {
 fn destination(config: &VersionedConfig) -> Result<&str, Failure> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();
-    let current = status.and_then(|status| status.current.as_deref());
-    let requested = config.spec.current.as_deref();
+    let current = status.and_then(|status| status.current_version.as_deref());
+    let requested = config.spec.version.as_deref();
     match (current, requested) {
         (None, _) => Err(no_current_version(name)),
         (Some(current), Some(requested)) if current != requested => Ok(current),
-        _ => status.and_then(|status| status.previous.as_deref()).ok_or_else(|| {
+        _ => status.and_then(|status| status.previous_version.as_deref()).ok_or_else(|| {
             Failure::new(format!(
                 "config {name} has no previous version; choose one of kubectl nudge versions {name} with kubectl nudge use"
             ))
@@ -61,7 +61,7 @@ mod tests {
         let destination = |requested: Option<&str>, current: Option<&str>, previous: Option<&str>| {
             let config = serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
-                "spec": {"current": requested}, "status": {"current": current, "previous": previous},
+                "spec": {"version": requested}, "status": {"currentVersion": current, "previousVersion": previous},
             }));
             destination(&config.unwrap()).map(str::to_owned).map_err(|failure| failure.message)
         };

@@ -27,7 +27,7 @@ pub(crate) enum SourceCommand {
     Sync(Named),
     /// Stop a source; its versions stay
     Suspend(Named),
-    /// Let a source go on, and give it back spec.current of its config
+    /// Let a source go on, and give it back spec.version of its config
     Resume(Named),
 }
 
@@ -157,10 +157,10 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
         let meta = json!({"metadata": {"resourceVersion": version, "managedFields": release(config)}});
         let patched =
             session.api::<VersionedConfig>().patch(source.config(), &patching(dry), &Patch::Merge(&meta)).await;
-        patched.map_err(doing(format!("giving back spec.current of config {}", source.config())))?;
+        patched.map_err(doing(format!("giving back spec.version of config {}", source.config())))?;
     }
     session.out.line(&format!(
-        "spec.current of config {}, which {other} has set, is the source's again{}",
+        "spec.version of config {}, which {other} has set, is the source's again{}",
         source.config(),
         dry.suffix()
     ))
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(message(&fresh), None);
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "HeldBy", "message": "it is held", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let held = source(&json!({
-            "version": "src-1", "waiting": {"version": "src-2", "since": "2026-01-01T00:00:00Z", "reason": "TooSoon"},
+            "version": "src-1", "waiting": {"version": "src-2", "startTime": "2026-01-01T00:00:00Z", "reason": "TooSoon"},
             "conditions": [condition("Ready", "False"), condition("Stalled", "True")],
         }));
         assert_eq!(row(&held)[3..], ["src-1", "src-2", "False", "HeldBy"]);

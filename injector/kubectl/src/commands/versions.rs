@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Origin, VersionedConfig};
+use nudge_api::{Origin, VersionStatus, VersionedConfig};
+use nudge_core::governance::short_digest;
 use nudge_protocol::{ConfigName, labels};
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::table::table;
 use crate::session::Session;
-use crate::version::stored::{Found, label, objects};
+use crate::version::stored::{Found, label, objects, origin};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -39,11 +40,24 @@ struct Row {
     keys: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    /// Stands for its content: approvals are about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sealed_at: Option<Time>,
+    digest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seal_time: Option<Time>,
     /// Where its content is from, as its creator says.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<Origin>,
+}
+
+/// Where the content of the version is from, as the first of its objects has it that says so.
+fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<Origin> {
+    let is_part = |(kind, meta): &&Found| {
+        version.parts.iter().any(|part| {
+            part.kind == *kind && meta.name.as_ref() == Some(&part.name) && meta.uid.as_ref() == Some(&part.uid)
+        })
+    };
+    found.iter().filter(is_part).find_map(|(_, meta)| origin(meta))
 }
 
 /// The sealed versions in the order in which they were sealed, then the incomplete ones.
@@ -56,8 +70,9 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
             objects: version.parts.iter().map(|part| format!("{}/{}", part.kind, part.name)).collect(),
             keys: Some(version.keys),
             bytes: Some(version.bytes),
-            sealed_at: version.sealed_at.clone(),
-            origin: version.origin.clone(),
+            digest: Some(short_digest(version)),
+            seal_time: version.seal_time.clone(),
+            origin: origin_of(version, found),
         })
         .collect();
     let mut incomplete: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -77,7 +92,8 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
         objects,
         keys: None,
         bytes: None,
-        sealed_at: None,
+        digest: None,
+        seal_time: None,
         origin: None,
     }));
     rows
@@ -97,7 +113,7 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
         None => {
             let cells = |row: &Row| {
                 let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-                let sealed = row.sealed_at.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
+                let sealed = row.seal_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
                 let objects = row.objects.len().to_string();
                 let origin = row.origin.as_ref().map_or_else(|| "-".to_owned(), Origin::line);
                 vec![
@@ -106,12 +122,13 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
                     objects,
                     number(row.keys.map(u64::from)),
                     number(row.bytes),
+                    row.digest.clone().unwrap_or_else(|| "-".to_owned()),
                     sealed,
                     origin,
                 ]
             };
             let mut cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-            let mut heads = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "SEALED", "ORIGIN"];
+            let mut heads = vec!["VERSION", "STATE", "OBJECTS", "KEYS", "BYTES", "DIGEST", "SEALED", "ORIGIN"];
             // Most versions are made by hand.
             if rows.iter().all(|row| row.origin.is_none()) {
                 heads.pop();
@@ -132,6 +149,11 @@ mod tests {
 
     use super::*;
 
+    fn meta(name: &str, version: &str) -> ObjectMeta {
+        let labels = [(labels::VERSION.to_owned(), version.to_owned())].into();
+        ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+    }
+
     #[test]
     fn incomplete_versions_are_listed_last() {
         let config: VersionedConfig = serde_json::from_value(json!({
@@ -140,16 +162,34 @@ mod tests {
                 "parts": [{"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": "d"}]}]},
         }))
         .unwrap();
-        let object = |name: &str, version: &str| {
-            let labels = [(labels::VERSION.to_owned(), version.to_owned())].into();
-            (
-                PartKind::Secret,
-                ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
-            )
-        };
+        let object = |name: &str, version: &str| (PartKind::Secret, meta(name, version));
         let rows = rows(&config, &[object("shop-1", "1"), object("shop-2", "2")]);
         let short: Vec<_> =
             rows.iter().map(|row| (row.version.as_str(), row.state.as_str(), row.objects[0].as_str())).collect();
         assert_eq!(short, [("2", "Current", "ConfigMap/shop-2"), ("1", "Incomplete", "Secret/shop-1")]);
+        let digest = short_digest(&config.status.unwrap().versions[0]);
+        assert_eq!((rows[0].digest.as_ref(), rows[1].digest.as_ref()), (Some(&digest), None));
+    }
+
+    #[test]
+    fn the_objects_of_a_version_say_where_it_is_from() {
+        let part = |name: &str| json!({"kind": "ConfigMap", "name": name, "uid": name, "digest": "d"});
+        let version: VersionStatus =
+            serde_json::from_value(json!({"version": "2", "state": "Current", "keys": 2, "bytes": 3,
+            "parts": [part("shop-2-1"), part("shop-2-2")]}))
+            .unwrap();
+        let object = |name: &str, uid: &str, origin: &str| {
+            let annotations = Some([(labels::ORIGIN.to_owned(), origin.to_owned())].into());
+            (PartKind::ConfigMap, ObjectMeta { uid: Some(uid.to_owned()), annotations, ..meta(name, "2") })
+        };
+        let git = |url: &str| json!({"kind": "Git", "url": url}).to_string();
+        let found = [
+            object("planted", "planted", &git("https://evil.example/shop")),
+            object("shop-2-1", "later", &git("https://evil.example/shop")),
+            object("shop-2-1", "shop-2-1", "nothing that can be read"),
+            object("shop-2-2", "shop-2-2", &git("https://git.example.com/shop")),
+        ];
+        assert_eq!(origin_of(&version, &found).unwrap().line(), "Git https://git.example.com/shop");
+        assert_eq!(origin_of(&version, &found[..3]), None);
     }
 }

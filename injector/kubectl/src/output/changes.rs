@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use nudge_api::PartKind;
+use nudge_api::{PartKind, VersionStatus};
+use nudge_core::governance::short_digest;
 use nudge_core::versions::Contents;
 use serde::Serialize;
 use similar::TextDiff;
 use zeroize::Zeroizing;
+
+use crate::output::visible;
 
 /// Whether a value is secret, and the value.
 type Value = (bool, Zeroizing<Vec<u8>>);
@@ -44,6 +47,14 @@ impl fmt::Display for Change {
             None => out.write_str(text),
         }
     }
+}
+
+/// The lines that name both versions, with the digests that approvals are about.
+pub(crate) fn heads(old: &VersionStatus, new: &VersionStatus) -> String {
+    let head = |sign: &str, version: &VersionStatus| {
+        format!("{sign} version {}, digest {}\n", visible::line(&version.version), short_digest(version))
+    };
+    head("---", old) + &head("+++", new)
 }
 
 /// The changes as text, empty if there are none. `names` are the names of the versions.
@@ -95,12 +106,28 @@ fn change(key: &str, old: Option<&Value>, new: Option<&Value>, names: (&str, &st
 
 #[cfg(test)]
 mod tests {
+    use nudge_core::governance::sealed_digest;
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
     fn part(kind: PartKind, pairs: &[(&str, &[u8])]) -> (PartKind, Contents) {
         (kind, pairs.iter().map(|&(key, value)| (key.to_owned(), Zeroizing::new(value.to_vec()))).collect())
+    }
+
+    #[test]
+    fn the_heads_name_versions_and_digests() {
+        let version = |name: &str| -> VersionStatus {
+            let part = json!({"kind": "Secret", "name": "game", "uid": "u", "digest": "seal:0"});
+            let version = json!({"version": name, "state": "Available", "parts": [part], "keys": 1, "bytes": 1});
+            serde_json::from_value(version).unwrap()
+        };
+        let (old, new) = (version("1"), version("2\n+++ version 3"));
+        let short = |version: &VersionStatus| sealed_digest(version)["sha256:".len()..][..12].to_owned();
+        let expected =
+            format!("--- version 1, digest {}\n+++ version 2\\n+++ version 3, digest {}\n", short(&old), short(&new));
+        assert_eq!(heads(&old, &new), expected);
     }
 
     #[test]

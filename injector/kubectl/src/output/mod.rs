@@ -105,6 +105,11 @@ impl Output {
         }
     }
 
+    /// Whether a person types the command and reads what it says.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.kept.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+    }
+
     /// Whether standard error is a terminal that can move its cursor.
     pub(crate) fn is_terminal(&self) -> bool {
         self.kept.is_none()
@@ -140,7 +145,7 @@ mod tests {
         }
         let kept = output.kept();
         assert_eq!((&*kept[0], &*kept[1], kept.len()), ("one", "warning: two\\u{1b}", MOST_KEPT));
-        assert!(!output.is_terminal() && Output::default().kept().is_empty());
+        assert!(!output.is_terminal() && !output.is_interactive() && Output::default().kept().is_empty());
     }
 
     #[test]

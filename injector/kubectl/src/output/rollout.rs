@@ -45,8 +45,8 @@ pub(crate) fn reached(config: &VersionedConfig) -> Option<Reached> {
 /// The step of a move; nothing where none went out.
 pub(super) fn step(config: &VersionedConfig, (assigned, pods): (usize, usize)) -> Option<StepReport> {
     let status = config.status.as_ref()?;
-    let (version, rollout) = (status.target.clone()?, &status.rollout);
-    if rollout.step == 0 && rollout.threshold == 0 {
+    let (version, step, threshold) = (status.target_version.clone()?, status.rollout.step, status.internal.threshold);
+    if step == 0 && threshold == 0 {
         return None;
     }
     let steps = &config.spec.rollout.steps;
@@ -54,10 +54,10 @@ pub(super) fn step(config: &VersionedConfig, (assigned, pods): (usize, usize)) -
     let ends = steps.last().is_some_and(|last| last.selector.is_none() && last.pods == Pods::Share("100%".to_owned()));
     let of = steps.len() + usize::from(!ends);
     let reason = config.spec.rollout.overridden.as_ref().filter(|it| it.version == version).map(|it| it.reason.clone());
-    let at_once = (rollout.step == 0 && rollout.threshold == ALL).then(|| reason.unwrap_or_default());
+    let at_once = (step == 0 && threshold == ALL).then(|| reason.unwrap_or_default());
     Some(StepReport {
         // The list may be shorter now than it was.
-        number: usize::try_from(rollout.step).unwrap_or(of).min(of),
+        number: usize::try_from(step).unwrap_or(of).min(of),
         of,
         version,
         assigned,
@@ -88,11 +88,12 @@ pub(super) fn said_of_watch(Watch { seconds, reason, weak }: &Watch) -> String {
 
 /// The last numbers of an analysis, such as: errors 0.25 on 1.0.2, 0.002 on 1.0.1: Bad, measured 2026-11-25T08:00:00Z.
 pub(crate) fn said_of_analysis(analysis: &AnalysisStatus, target: &str, current: &str) -> String {
-    let AnalysisStatus { name, verdict, target: number, control, at } = analysis;
+    let AnalysisStatus { name, verdict, target: number, control, measure_time } = analysis;
     let control = control.as_ref().map_or_else(String::new, |control| format!(", {control} on {current}"));
     let numbers =
         number.as_ref().map_or_else(|| "no number".to_owned(), |number| format!("{number} on {target}{control}"));
-    let measured = at.as_ref().map_or_else(|| "not measured yet".to_owned(), |at| format!("measured {}", at.0));
+    let measured =
+        measure_time.as_ref().map_or_else(|| "not measured yet".to_owned(), |time| format!("measured {}", time.0));
     format!("{name} {numbers}: {verdict:?}, {measured}")
 }
 
@@ -149,36 +150,34 @@ mod tests {
 
     #[test]
     fn steps_are_counted_with_the_last_one() {
-        let said = |spec: Value, rollout: Value| {
+        let said = |spec: Value, went: u32, threshold: u64| {
             let config = serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
-                "spec": spec, "status": {"current": "1", "target": "2", "rollout": rollout},
+                "spec": spec, "status": {"currentVersion": "1", "targetVersion": "2",
+                    "rollout": {"stage": "Moving", "step": went}, "internal": {"threshold": threshold}},
             }));
             step(&config.unwrap(), (2, 8)).map(|step| step.to_string())
         };
-        let two_of =
-            |steps: Value| said(json!({"rollout": {"steps": steps}}), json!({"step": 2, "threshold": 7})).unwrap();
+        let two_of = |steps: Value| said(json!({"rollout": {"steps": steps}}), 2, 7).unwrap();
         assert_eq!(two_of(json!([{"pods": 1}, {"pods": "100%"}])), "2 of 2, version 2 is assigned to 2 of 8 pods");
         assert_eq!(two_of(json!([{"pods": 1}, {"pods": "50%"}])), "2 of 3, version 2 is assigned to 2 of 8 pods");
         let canary = json!({"pods": "100%", "selector": {"matchLabels": {"zone": "a"}}});
         assert_eq!(two_of(json!([{"pods": 1}, canary])), "2 of 3, version 2 is assigned to 2 of 8 pods");
-        assert_eq!(said(json!({}), json!({"stage": "Moving"})), None);
-        let now = json!({"rollout": {"override": {"version": "2", "reason": "leaked key"}}});
+        assert_eq!(said(json!({}), 0, 0), None);
+        let at_once = json!({"version": "2", "reason": "leaked key", "untilTime": "2026-01-01T12:00:00Z"});
+        let now = json!({"rollout": {"override": at_once}});
         let all = "all pods at once (leaked key), version 2 is assigned to 2 of 8 pods";
-        assert_eq!(said(now.clone(), json!({"threshold": ALL})).as_deref(), Some(all));
-        let shown = |spec: &Value, rollout: Value| said(spec.clone(), rollout).unwrap();
-        let gone = shown(&json!({}), json!({"threshold": ALL}));
+        assert_eq!(said(now.clone(), 0, ALL).as_deref(), Some(all));
+        let shown = |spec: &Value, went, threshold| said(spec.clone(), went, threshold).unwrap();
+        let gone = shown(&json!({}), 0, ALL);
         assert_eq!(
             gone, "all pods at once, version 2 is assigned to 2 of 8 pods",
             "the override was removed meanwhile"
         );
-        assert_eq!(shown(&now, json!({"step": 1, "threshold": 9})), "1 of 4, version 2 is assigned to 2 of 8 pods");
-        let by_steps = shown(&now, json!({"step": 4, "threshold": ALL}));
+        assert_eq!(shown(&now, 1, 9), "1 of 4, version 2 is assigned to 2 of 8 pods");
+        let by_steps = shown(&now, 4, ALL);
         assert_eq!(by_steps, "4 of 4, version 2 is assigned to 2 of 8 pods", "steps had reached all pods before");
         let shortened = json!({"rollout": {"steps": [{"pods": 1}, {"pods": "100%"}]}});
-        assert_eq!(
-            shown(&shortened, json!({"step": 4, "threshold": 9})),
-            "2 of 2, version 2 is assigned to 2 of 8 pods"
-        );
+        assert_eq!(shown(&shortened, 4, 9), "2 of 2, version 2 is assigned to 2 of 8 pods");
     }
 }

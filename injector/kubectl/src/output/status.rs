@@ -7,7 +7,7 @@ use nudge_api::{
     ApprovalDecision, ConditionType, ConfigSource, EvidenceStatus, PodCounts, Reason, RolloutStage, VersionApproval,
     VersionStatus, VersionedConfig, VersionedConfigStatus, Watch, WithheldStatus, find_condition,
 };
-use nudge_core::governance::sealed_digest;
+use nudge_core::governance::{sealed_digest, short_digest};
 use nudge_core::identity::Identity;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::assigned_version;
@@ -23,7 +23,7 @@ use crate::output::visible;
 pub(crate) struct Report {
     namespace: String,
     pub(crate) config: String,
-    phase: String,
+    state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     stage: Option<RolloutStage>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +55,9 @@ pub(crate) struct Report {
     /// What makes its versions, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<SourceReport>,
+    /// The digest of the version that is asked for, where it needs approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
     /// What users have decided about the version that is asked for, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvals: Vec<ApprovalReport>,
@@ -67,7 +70,7 @@ pub(crate) struct Report {
 /// The version that is asked for, if it is complete.
 pub(crate) fn asked_for(config: &VersionedConfig) -> Option<&VersionStatus> {
     let status = config.status.as_ref()?;
-    status.version(config.spec.current.as_deref().or(status.current.as_deref())?)
+    status.version(config.spec.version.as_deref().or(status.current_version.as_deref())?)
 }
 
 /// Whether its versions need approval, by its spec or by a policy.
@@ -100,9 +103,9 @@ impl ApprovalReport {
         let Some(sealed) = asked_for(config) else { return Vec::new() };
         let digest = sealed_digest(sealed);
         let name = config.metadata.name.as_deref().unwrap_or_default();
-        let about = approvals
-            .into_iter()
-            .filter(|one| one.spec.config == name && one.spec.version == sealed.version && one.spec.digest == digest);
+        let about = approvals.into_iter().filter(|one| {
+            one.spec.config_name == name && one.spec.version == sealed.version && one.spec.digest == digest
+        });
         let one = |approval: &VersionApproval| Self {
             approver: approval.spec.approver.clone(),
             decision: approval.spec.decision,
@@ -244,7 +247,7 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
     }
     let counted: Vec<&PodState> =
         pods.iter().filter(subscribes).filter(|pod| !pod.finished && !pod.terminating).collect();
-    let target = status.target.as_deref();
+    let target = status.target_version.as_deref();
     let has_target = |pod: &&&PodState| target.is_some() && assigned_version(&status, identity, pod) == target;
     let assigned = counted.iter().filter(has_target).count();
     Report { agents, pods: reports, ..without_pods(config, (assigned, counted.len())) }
@@ -262,23 +265,24 @@ pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) ->
     Report {
         step: step(config, counted),
         evidence: status.rollout.evidence.clone(),
-        phase: status.phase.as_str().to_owned(),
+        state: status.state().as_str().to_owned(),
         stage: status.rollout.stage,
-        desired: config.spec.current.clone(),
+        desired: config.spec.version.clone(),
         held: config.spec.rollout.hold.is_some(),
         watch: status.rollout.watch,
         conditions: status.conditions.iter().map(condition).collect(),
         agents: BTreeMap::new(),
         sources: Vec::new(),
+        digest: asked_for(config).filter(|_| needs_approval(config)).map(short_digest),
         approvals: Vec::new(),
         withheld: status.rollout.withheld,
         pods: Vec::new(),
         counts: status.pods,
-        current: status.current,
-        target: status.target,
-        previous: status.previous,
-        published: status.published,
-        published_secret: status.published_secret,
+        current: status.current_version,
+        target: status.target_version,
+        previous: status.previous_version,
+        published: status.published_version,
+        published_secret: status.published_secret_version,
         namespace: config.metadata.namespace.clone().unwrap_or_default(),
         config: config.metadata.name.clone().unwrap_or_default(),
     }
@@ -295,7 +299,7 @@ impl Report {
             self.config.clone(),
             or_none(self.current.as_deref()),
             or_none(self.desired.as_deref()),
-            self.phase.clone(),
+            self.state.clone(),
             self.counts.summary.clone(),
             shown.map(|it| it.reason.clone()).unwrap_or_default(),
         ];
@@ -311,7 +315,7 @@ impl Report {
         ];
         let stage = self.stage.map(|stage| format!(", {stage:?}")).unwrap_or_default();
         let held = if self.held { ", on hold" } else { "" };
-        lines.push(("Phase", format!("{}{stage}{held}", self.phase)));
+        lines.push(("State", format!("{}{stage}{held}", self.state)));
         for (name, version) in [
             ("Target", &self.target),
             ("Previous", &self.previous),
@@ -321,8 +325,11 @@ impl Report {
             lines.extend(version.clone().map(|version| (name, version)));
         }
         lines.extend(self.sources.iter().map(|source| ("Source", source.text())));
+        let asked = self.desired.as_ref().or(self.current.as_ref());
+        let digest = self.digest.iter().zip(asked);
+        lines.extend(digest.map(|(digest, version)| ("Digest", format!("{digest}, of version {version}"))));
         lines.extend(self.approvals.iter().map(|approval| ("Approval", approval.text())));
-        let until = self.withheld.iter().filter_map(|withheld| Some((withheld, withheld.until.as_ref()?)));
+        let until = self.withheld.iter().filter_map(|withheld| Some((withheld, withheld.until_time.as_ref()?)));
         lines.extend(until.map(|(withheld, until)| ("Waits", format!("until {}, {}", until.0, withheld.reason))));
         lines.extend(self.step.as_ref().map(|step| ("Step", step.to_string())));
         lines.extend(self.watch.as_ref().map(|watch| ("Watch", said_of_watch(watch))));
@@ -334,7 +341,7 @@ impl Report {
         }
         let counts = &self.counts;
         let summary = if counts.summary.is_empty() { "0/0" } else { &counts.summary };
-        lines.push(("Pods", format!("{summary} updated, {} failed", counts.failed)));
+        lines.push(("Pods", format!("{summary} on target, {} failed", counts.failed)));
         if !self.agents.is_empty() {
             let agents = self.agents.iter().map(|(version, count)| format!("{version} ({count})"));
             lines.push(("Agents", agents.collect::<Vec<_>>().join(", ")));
@@ -393,7 +400,7 @@ impl Report {
 
 /// A list of configs, one row each.
 pub(crate) fn list(reports: &[Report], with_namespace: bool) -> String {
-    let headers = ["NAMESPACE", "CONFIG", "CURRENT", "DESIRED", "PHASE", "PODS", "REASON"];
+    let headers = ["NAMESPACE", "CONFIG", "CURRENT", "DESIRED", "STATE", "ON-TARGET", "REASON"];
     let headers = if with_namespace { &headers[..] } else { &headers[1..] };
     let rows: Vec<Vec<String>> = reports.iter().map(|report| report.row(with_namespace)).collect();
     table(headers, &rows)
@@ -433,7 +440,7 @@ mod tests {
     fn config(status: &serde_json::Value) -> VersionedConfig {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "namespace": "team", "uid": "c"},
-            "spec": {"current": "2"}, "status": status,
+            "spec": {"version": "2"}, "status": status,
         }))
         .unwrap()
     }
@@ -450,7 +457,7 @@ mod tests {
                 "spec": {"from": {"configMap": {"name": "shop-live"}}}, "status": {"conditions": [ready]},
             }))
             .unwrap();
-            let mut shown = report(&config(&json!({"current": "2"})), &[]);
+            let mut shown = report(&config(&json!({"currentVersion": "2"})), &[]);
             shown.sources = vec![SourceReport::of(&source)];
             shown.text()
         };
@@ -459,11 +466,32 @@ mod tests {
     }
 
     #[test]
+    fn the_digest_that_an_approval_is_about_is_that_of_the_version_that_is_asked_for() {
+        let version = |name: &str, digest: &str| {
+            let part = json!({"kind": "ConfigMap", "name": "shop", "uid": "u", "digest": digest});
+            json!({"version": name, "state": "Available", "keys": 1, "bytes": 1, "parts": [part]})
+        };
+        let versions = [version("1", "sha256:a"), version("2", "sha256:b")];
+        let mut asks = config(&json!({"currentVersion": "1", "versions": versions}));
+        assert!(!report(&asks, &[]).text().contains("Digest"));
+        asks.spec.rollout.approval = Some(nudge_api::Approval::default());
+        let of = |asks: &VersionedConfig, version: &str| {
+            let digest = short_digest(asks.status.as_ref().unwrap().version(version).unwrap());
+            let one = report(asks, &[]);
+            let line = format!("\nDigest:    {digest}, of version {version}\n");
+            one.text().contains(&line) && serde_json::to_value(&one).unwrap()["digest"] == digest
+        };
+        assert!(of(&asks, "2"));
+        asks.spec.version = None;
+        assert!(of(&asks, "1"));
+    }
+
+    #[test]
     fn the_message_explains_why_a_pod_does_not_run_the_assigned_version() {
         let message = |condition, status: serde_json::Value| {
             report(&config(&status), &[pod(condition)]).pods.remove(0).message.unwrap_or_default()
         };
-        let current = || json!({"current": "2"});
+        let current = || json!({"currentVersion": "2"});
         assert_eq!(message(Some(("True", "Applied", "shop=2")), current()), "");
         assert_eq!(message(None, current()), "the agent has not reported yet");
         assert_eq!(
@@ -484,7 +512,7 @@ mod tests {
         let keys = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(
             keys(&report),
-            ["agents", "conditions", "config", "counts", "desired", "held", "namespace", "phase", "pods"]
+            ["agents", "conditions", "config", "counts", "desired", "held", "namespace", "pods", "state"]
         );
         assert_eq!(keys(&report["pods"][0]), ["agent", "message", "pod", "ready"]);
     }
@@ -504,7 +532,7 @@ mod tests {
             of("bare", "", Some("the agent may not be notified")),
             of("api-1", "Deployment/api", None),
         ];
-        let report = report(&config(&json!({"current": "2"})), &pods);
+        let report = report(&config(&json!({"currentVersion": "2"})), &pods);
         let text = report.text();
         let (_, warnings) = text.split_once("INJECTED         WARNING\n").unwrap();
         let lines: Vec<&str> = warnings.lines().collect();
@@ -522,26 +550,29 @@ mod tests {
     fn only_pods_of_the_config_are_listed() {
         let mut stranger = pod(None);
         stranger.namespace = "other".into();
-        let status = json!({"current": "2", "phase": "Progressing", "pods": {"total": 1, "summary": "1/1"},
-            "rollout": {"revision": 1, "stage": "Moving"}});
+        let status = json!({"currentVersion": "2", "pods": {"total": 1, "summary": "1/1"},
+            "rollout": {"stage": "Moving"}, "internal": {"revision": 1}});
         let report = report(&config(&status), &[stranger, pod(Some(("True", "Applied", "shop=2")))]);
         assert_eq!(report.pods.len(), 1);
         let text = report.text();
-        assert!(text.contains("Phase:     Progressing, Moving\n"), "{text}");
+        assert!(text.contains("State:     Progressing, Moving\n"), "{text}");
         assert!(text.contains("web-1   <none>     2         2          yes     0.1.0\n"), "{text}");
         assert!(text.contains("POD     WORKLOAD   VERSION   ASSIGNED   READY   AGENT   MESSAGE\n"), "{text}");
         let list = list(&[report], true);
-        assert!(list.starts_with("NAMESPACE   CONFIG   CURRENT   DESIRED   PHASE         PODS   REASON\n"), "{list}");
+        assert!(
+            list.starts_with("NAMESPACE   CONFIG   CURRENT   DESIRED   STATE         ON-TARGET   REASON\n"),
+            "{list}"
+        );
     }
 
     #[test]
     fn the_text_and_the_document_say_how_the_target_is_judged() {
-        let status = json!({"current": "1", "target": "2", "phase": "Progressing", "rollout": {
-            "stage": "Moving", "threshold": 1_u64 << 32, "step": 1,
+        let status = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 1_u64 << 32}, "rollout": {
+            "stage": "Moving", "step": 1,
             "watch": {"seconds": 36, "reason": "the readiness probe of container app needs 36 s", "weak": "pod web-2 has no readiness or liveness probe"},
             "evidence": {"assigned": 1, "harmed": 1, "unassigned": 3, "notWaitedFor": 2,
                 "reason": "ContainerRestarted", "first": {"name": "web-1", "reason": "ContainerRestarted", "afterSeconds": 12},
-                "analysis": [{"name": "errors", "verdict": "Pending", "target": "0.25", "control": "0.002", "at": "2026-11-25T08:00:00Z"},
+                "analysis": [{"name": "errors", "verdict": "Pending", "target": "0.25", "control": "0.002", "measureTime": "2026-11-25T08:00:00Z"},
                     {"name": "latency", "verdict": "Inconclusive"}]}}});
         let ended = PodState { name: "web-0".into(), finished: true, ..pod(None) };
         let terminating = PodState { name: "web-2".into(), terminating: true, ..pod(None) };
@@ -578,7 +609,7 @@ mod tests {
     fn a_list_names_a_config_that_is_suspect() {
         let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let row = |conditions: &[serde_json::Value]| {
-            report(&config(&json!({"current": "2", "phase": "Current", "conditions": conditions})), &[]).row(false)
+            report(&config(&json!({"currentVersion": "2", "conditions": conditions})), &[]).row(false)
         };
         let ready = condition("Ready", "True", "Current");
         assert_eq!(row(std::slice::from_ref(&ready))[5], "");
@@ -589,7 +620,7 @@ mod tests {
 
     #[test]
     fn the_text_and_the_document_say_until_when_a_version_waits() {
-        let mut status = json!({"current": "1", "target": "2", "rollout": {"withheld": {"reason": "OutsideWindow", "until": "2026-01-01T08:00:00Z"}}});
+        let mut status = json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"withheld": {"reason": "OutsideWindow", "untilTime": "2026-01-01T08:00:00Z"}}});
         let one = report(&config(&status), &[]);
         assert!(one.text().contains("\nWaits:     until 2026-01-01T08:00:00Z, OutsideWindow\n"), "{}", one.text());
         assert_eq!(serde_json::to_value(&one).unwrap()["withheld"], status["rollout"]["withheld"]);

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::rights::Need;
 use crate::failure::Failure;
+use crate::version::digest::Digest;
 
 /// Something that can be done to a config. A list of them is all that the page can do.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct Act {
     pub(crate) needs: &'static [Need],
     /// Whether a version is chosen.
     pub(crate) version: bool,
+    /// Whether it is about the content that the page has shown, and no other.
+    pub(crate) digest: bool,
     /// What is asked for as the reason; absent where there is none.
     pub(crate) reason: Option<&'static str>,
     /// Whether it does anything to the config as it is.
@@ -35,6 +38,8 @@ pub(crate) struct Act {
 pub(crate) struct Asked {
     pub(crate) config: ConfigName,
     pub(crate) version: Option<VersionName>,
+    /// Of the version, as the page has shown it.
+    pub(crate) digest: Option<Digest>,
     pub(crate) reason: Option<String>,
 }
 
@@ -48,6 +53,11 @@ impl Act {
         match (self.version, &asked.version) {
             (true, Some(version)) => words.push(version.to_string()),
             (true, None) => return Err(Failure::usage("choose a version")),
+            (false, _) => {}
+        }
+        match (self.digest, &asked.digest) {
+            (true, Some(digest)) => words.push(format!("--digest={digest}")),
+            (true, None) => return Err(Failure::usage("the page does not say which content it has shown")),
             (false, _) => {}
         }
         words.extend(self.flags.iter().map(|&flag| flag.to_owned()));
@@ -101,6 +111,7 @@ impl Permitted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::version::digest;
 
     const APPROVE: Act = Act {
         name: "approve-now",
@@ -110,6 +121,7 @@ mod tests {
         effect: "",
         needs: &[],
         version: true,
+        digest: true,
         reason: Some("Why"),
         applies: |_| true,
     };
@@ -118,6 +130,7 @@ mod tests {
         Asked {
             config: ConfigName::new("shop").unwrap(),
             version: version.map(|version| VersionName::new(version).unwrap()),
+            digest: digest::parse("sha256:4967c5446473").ok(),
             reason: reason.map(str::to_owned),
         }
     }
@@ -125,18 +138,19 @@ mod tests {
     #[test]
     fn an_act_is_a_command() {
         let words = APPROVE.words(&asked(Some("1.0.2"), Some(" it's fine --now "))).unwrap();
-        assert_eq!(words, ["approve", "shop", "1.0.2", "--now", "--reason=it's fine --now"]);
+        assert_eq!(words, ["approve", "shop", "1.0.2", "--digest=4967c5446473", "--now", "--reason=it's fine --now"]);
         let line = typed(&words, "team", &["--context=my cluster".to_owned()]);
         assert_eq!(
             line,
-            r"kubectl nudge approve shop 1.0.2 --now '--reason=it'\''s fine --now' -n team '--context=my cluster'"
+            r"kubectl nudge approve shop 1.0.2 --digest=4967c5446473 --now '--reason=it'\''s fine --now' -n team '--context=my cluster'"
         );
         assert!(APPROVE.words(&asked(None, Some("x"))).is_err());
+        assert!(APPROVE.words(&Asked { digest: None, ..asked(Some("1"), Some("x")) }).is_err());
         assert!(
             APPROVE.words(&asked(Some("1"), Some(" "))).is_err() && APPROVE.words(&asked(Some("1"), None)).is_err()
         );
         assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
-        let plain = Act { version: false, reason: None, flags: &[], ..APPROVE };
+        let plain = Act { version: false, digest: false, reason: None, flags: &[], ..APPROVE };
         assert_eq!(plain.words(&asked(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
     }
 

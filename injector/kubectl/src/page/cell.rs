@@ -70,7 +70,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
-        let target = config.status.as_ref().and_then(|status| status.target.clone());
+        let target = config.status.as_ref().and_then(|status| status.target_version.clone());
         let of = target.map(|target| (config.spec.rollout.clone(), target));
         let moved: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
         let same = moved.len() == self.steps.len() && moved.iter().all(|pod| self.steps.contains_key(&pod.uid));
@@ -91,14 +91,14 @@ impl Plan {
 
 fn state(status: &VersionedConfigStatus, pod: &PodState, assigned: Option<&str>, runs: bool) -> CellState {
     let first = status.rollout.evidence.as_ref().and_then(|evidence| evidence.first.as_ref());
-    let has_target = status.target.is_some() && assigned == status.target.as_deref();
+    let has_target = status.target_version.is_some() && assigned == status.target_version.as_deref();
     if pod.failure().is_some() || has_target && first.is_some_and(|first| first.name == pod.name) {
         CellState::Harmed
     } else if !pod.ready {
         CellState::Unhealthy
     } else if !runs {
         CellState::Assigned
-    } else if status.target.is_some() && !has_target {
+    } else if status.target_version.is_some() && !has_target {
         CellState::Waiting
     } else {
         CellState::Running
@@ -123,7 +123,7 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
     let mut cells = Cells { total: pods.len(), ..Cells::default() };
     for (at, pod) in pods.into_iter().enumerate() {
         let assigned = assigned_version(status, identity, pod);
-        cells.assigned += usize::from(status.target.is_some() && assigned == status.target.as_deref());
+        cells.assigned += usize::from(status.target_version.is_some() && assigned == status.target_version.as_deref());
         if at >= MOST_CELLS {
             continue;
         }
@@ -156,7 +156,7 @@ mod tests {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
             "metadata": {"name": "shop", "namespace": "team", "uid": "c"},
-            "spec": {"current": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%"}]}}, "status": status,
+            "spec": {"version": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%"}]}}, "status": status,
         }))
         .unwrap()
     }
@@ -193,30 +193,30 @@ mod tests {
             pod("c", false, "True", "Applied", "shop=2"),
             pod("d", false, "False", "NoHandler", "shop=1; no handler"),
         ];
-        let all = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32}});
+        let all = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 1_u64 << 32}});
         let of = |status: &Value| states(status, &pods).into_iter().map(|it| it.1).collect::<Vec<_>>();
         assert_eq!(of(&all), [Running, Assigned, Unhealthy, Harmed]);
-        let first = json!({"current": "1", "target": "2", "rollout": {"threshold": 1_u64 << 32,
-            "evidence": {"first": {"name": "a", "reason": "PodNotReady"}}}});
+        let first = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 1_u64 << 32},
+            "rollout": {"evidence": {"first": {"name": "a", "reason": "PodNotReady"}}}});
         assert_eq!(of(&first)[0], Harmed);
-        let none = json!({"current": "1", "target": "2", "rollout": {"threshold": 0}});
+        let none = json!({"currentVersion": "1", "targetVersion": "2", "internal": {"threshold": 0}});
         assert_eq!(of(&none)[..2], [Assigned, Waiting]);
-        assert_eq!(of(&json!({"current": "2"}))[..2], [Running, Assigned]);
+        assert_eq!(of(&json!({"currentVersion": "2"}))[..2], [Running, Assigned]);
     }
 
     #[test]
     fn steps_are_planned_only_while_something_moves() {
         let pods: Vec<PodState> = ["a", "b", "c", "d"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
-        let moving = states(&json!({"current": "1", "target": "2"}), &pods);
+        let moving = states(&json!({"currentVersion": "1", "targetVersion": "2"}), &pods);
         let mut steps: Vec<_> = moving.iter().map(|it| it.2.unwrap()).collect();
         steps.sort_unstable();
         assert_eq!(steps, [1, 2, 3, 3]);
-        assert!(states(&json!({"current": "1"}), &pods).iter().all(|it| it.2.is_none()));
+        assert!(states(&json!({"currentVersion": "1"}), &pods).iter().all(|it| it.2.is_none()));
     }
 
     #[test]
     fn the_plan_follows_the_pods() {
-        let config = config(&json!({"current": "1", "target": "2"}));
+        let config = config(&json!({"currentVersion": "1", "targetVersion": "2"}));
         let mut pods: Vec<PodState> = ["a", "b"].map(|name| pod(name, true, "True", "Applied", "shop=1")).into();
         let mut plan = Plan::default();
         cells(&config, pods.iter(), &mut plan);
@@ -232,7 +232,7 @@ mod tests {
             (0..=MOST_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
         pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
         pods.push(PodState { terminating: true, ..pod("y", true, "True", "Applied", "shop=1") });
-        let cells = cells(&config(&json!({"current": "1"})), pods.iter(), &mut Plan::default());
+        let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut Plan::default());
         assert_eq!((cells.total, cells.shown.len()), (MOST_CELLS + 1, MOST_CELLS));
     }
 }

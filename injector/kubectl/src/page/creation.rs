@@ -1,4 +1,4 @@
-//! How versions were created: who wrote their first object, and when.
+//! How versions were created: who wrote their first object, when, and where their content is from.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::session::{FIELD_MANAGER, Session};
-use crate::version::stored::{label, objects};
+use crate::version::stored::{label, objects, origin};
 
 /// The most versions of which that is said.
 const MOST: usize = 1000;
@@ -23,6 +23,9 @@ pub(crate) struct Creation {
     /// When, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
+    /// Where its content is from, as its creator says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
     /// How many objects the version has.
     objects: u32,
 }
@@ -41,11 +44,13 @@ fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Creat
             continue;
         }
         let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
-        let first = Creation { by: program(meta), at, objects: 0 };
+        let from = origin(meta).map(|origin| origin.line());
+        let first = Creation { by: program(meta), at, from, objects: 0 };
         let known = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
         if at < known.at {
             (known.by, known.at) = (first.by, at);
         }
+        known.from = known.from.take().or(first.from);
         known.objects += 1;
     }
     creations
@@ -81,9 +86,24 @@ mod tests {
             meta("", "2026-01-01T00:00:00Z", &json!(null)),
         ];
         let creations = of(found.iter());
-        let one = Creation { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), objects: 2 };
+        let one = Creation { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), from: None, objects: 2 };
         assert_eq!((creations.len(), &creations["1"]), (2, &one));
         assert_eq!(creations["2"].by, None);
+    }
+
+    #[test]
+    fn the_first_object_that_says_it_says_where_a_version_is_from() {
+        let from = |origins: &[&str]| {
+            let said = |origin: &&str| {
+                let annotations = Some([(labels::ORIGIN.to_owned(), (*origin).to_owned())].into());
+                ObjectMeta { annotations, ..meta("1", "2026-01-01T00:00:00Z", &json!(null)) }
+            };
+            let found: Vec<ObjectMeta> = origins.iter().map(said).collect();
+            of(found.iter())["1"].from.clone()
+        };
+        let git = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
+        assert_eq!(from(&["{}", &git]).as_deref(), Some("Git https://git.example.com/shop"));
+        assert_eq!(from(&["", "{}"]), None);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
-    Consent, EvidenceStatus, Origin, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval,
-    VersionState, VersionedConfig,
+    Consent, EvidenceStatus, Reason, Release, ReleaseOutcome, ReleaseStep, RolloutStage, VersionApproval, VersionState,
+    VersionedConfig,
 };
+use nudge_core::governance::short_digest;
 use serde::Serialize;
 
 use super::cell::Cells;
@@ -52,7 +53,7 @@ struct StepDetail {
     /// The labels of the pods that it is about; empty for all.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
-    hold_seconds: u32,
+    pause_seconds: u32,
     /// When it went out, in the move that is going on.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
@@ -84,18 +85,18 @@ struct VersionDetail {
     keys: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
+    /// Stands for its content.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sealed_at: Option<i64>,
-    /// Where its content is from, as its creator says.
+    digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<String>,
+    seal_time: Option<i64>,
     /// It never becomes current by itself.
     consent: bool,
     /// Who asked for it last, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    requested_at: Option<i64>,
+    request_time: Option<i64>,
 }
 
 /// A release.
@@ -108,9 +109,9 @@ struct ReleaseDetail {
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     requested_by: Option<String>,
-    began_at: i64,
+    start_time: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ended_at: Option<i64>,
+    end_time: Option<i64>,
     /// When each step began, and how many pods had the version then.
     steps: Vec<(i64, u32)>,
     /// The numbers of the verdict, in words.
@@ -167,11 +168,11 @@ impl Detail {
             message: None,
             keys: Some(version.keys),
             bytes: Some(version.bytes),
-            sealed_at: version.sealed_at.as_ref().map(second),
-            from: version.origin.as_ref().map(Origin::line),
+            digest: Some(short_digest(version)),
+            seal_time: version.seal_time.as_ref().map(second),
             consent: matches!(version.consent, Some(Consent::Needed | Consent::NeededAnew)),
             requested_by: last(&version.version).and_then(|release| release.requested_by.clone()),
-            requested_at: last(&version.version).and_then(|release| release.requested_at.as_ref()).map(second),
+            request_time: last(&version.version).and_then(|release| release.request_time.as_ref()).map(second),
         });
         let invalid = status.invalid.iter().map(|version| VersionDetail {
             version: version.version.clone(),
@@ -179,18 +180,18 @@ impl Detail {
             message: Some(version.message.clone()),
             keys: None,
             bytes: None,
-            sealed_at: None,
-            from: None,
+            digest: None,
+            seal_time: None,
             consent: false,
             requested_by: None,
-            requested_at: None,
+            request_time: None,
         });
-        let open = status.releases.last().filter(|release| release.ended_at.is_none());
+        let open = status.releases.last().filter(|release| release.end_time.is_none());
         let went = open.map(|release| release.steps.as_slice()).unwrap_or_default();
         Self {
             row: Row::of(config),
             facts: report.lines(),
-            previous: status.previous.clone(),
+            previous: status.previous_version.clone(),
             steps: steps(config, went, status.rollout.step),
             step: status.rollout.step,
             clock: clock(config),
@@ -217,7 +218,7 @@ fn state(state: VersionState) -> &'static str {
 
 /// The steps of the spec, and that to all pods where it is not listed.
 fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepDetail> {
-    let moving = config.status.as_ref().is_some_and(|status| status.target.is_some());
+    let moving = config.status.as_ref().is_some_and(|status| status.target_version.is_some());
     let mut steps: Vec<StepDetail> = (config.spec.rollout.steps.iter())
         .map(|step| StepDetail {
             pods: match &step.pods {
@@ -225,16 +226,16 @@ fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepD
                 nudge_api::Pods::Share(share) => share.clone(),
             },
             labels: step.selector.as_ref().map(|it| it.match_labels.clone()).unwrap_or_default(),
-            hold_seconds: step.hold_seconds,
+            pause_seconds: step.pause_seconds,
             at: None,
         })
         .collect();
     if !steps.last().is_some_and(|last| last.pods == "100%" && last.labels.is_empty()) {
-        steps.push(StepDetail { pods: "100%".to_owned(), labels: BTreeMap::new(), hold_seconds: 0, at: None });
+        steps.push(StepDetail { pods: "100%".to_owned(), labels: BTreeMap::new(), pause_seconds: 0, at: None });
     }
     let out = usize::try_from(step).unwrap_or(usize::MAX);
     for (step, went) in steps.iter_mut().take(if moving { out } else { 0 }).zip(went) {
-        step.at = Some(second(&went.at));
+        step.at = Some(second(&went.start_time));
     }
     steps
 }
@@ -242,7 +243,7 @@ fn steps(config: &VersionedConfig, went: &[ReleaseStep], step: u32) -> Vec<StepD
 /// What is watched at the moment, and for how long at least.
 fn clock(config: &VersionedConfig) -> Option<Clock> {
     let status = config.status.as_ref()?;
-    let since = status.rollout.stepped_at.as_ref().map(second);
+    let since = status.rollout.step_time.as_ref().map(second);
     match status.rollout.stage? {
         RolloutStage::Moving => {
             let watch = status.rollout.watch.as_ref()?;
@@ -256,29 +257,29 @@ fn clock(config: &VersionedConfig) -> Option<Clock> {
         }
         RolloutStage::Baking => Some(Clock {
             what: "all pods, before the version becomes current",
-            since: status.rollout.progressed_at.as_ref().map(|at| at.0.as_second()).or(since)?,
+            since: status.rollout.progress_time.as_ref().map(|at| at.0.as_second()).or(since)?,
             seconds: config.spec.rollout.bake_seconds,
             why: "spec.rollout.bakeSeconds says so".to_owned(),
         }),
-        RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::RollingBack => None,
+        RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack => None,
     }
 }
 
 impl ReleaseDetail {
     fn of(release: &Release) -> Self {
-        let from = release.from.as_deref().unwrap_or("none");
+        let from = release.from_version.as_deref().unwrap_or("none");
         let said = |evidence: &EvidenceStatus| said_of_evidence(evidence, &release.version, from);
         let analyses = release.evidence.iter().flat_map(|evidence| &evidence.analysis);
         Self {
             version: release.version.clone(),
-            from: release.from.clone(),
+            from: release.from_version.clone(),
             outcome: release.outcome.map_or("Open", ReleaseOutcome::as_str),
             requested_by: release.requested_by.clone(),
-            began_at: second(&release.began_at),
-            ended_at: release.ended_at.as_ref().map(second),
-            steps: release.steps.iter().map(|step| (second(&step.at), step.pods)).collect(),
+            start_time: second(&release.start_time),
+            end_time: release.end_time.as_ref().map(second),
+            steps: release.steps.iter().map(|step| (second(&step.start_time), step.pods)).collect(),
             analyses: analyses.map(|one| said_of_analysis(one, &release.version, from)).collect(),
-            approvals: release.approvals.iter().map(|one| (one.user.clone(), second(&one.at))).collect(),
+            approvals: release.approvals.iter().map(|one| (one.user.clone(), second(&one.approval_time))).collect(),
             evidence: release.evidence.as_ref().filter(|evidence| evidence.assigned > 0).map(said),
             why: release.reason.map(|reason| match &release.message {
                 Some(message) => format!("{reason}: {message}"),
@@ -323,14 +324,15 @@ mod tests {
 
     #[test]
     fn a_move_is_shown_with_its_steps_and_its_clock() {
-        let spec = json!({"current": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%", "holdSeconds": 9}], "bakeSeconds": 60}});
-        let release = json!({"version": "2", "from": "1", "requestedBy": "jane", "requestedAt": "2026-01-01T00:00:00Z",
-            "beganAt": "2026-01-01T00:00:01Z", "steps": [{"at": "2026-01-01T00:00:02Z", "pods": 1}],
+        let spec = json!({"version": "2", "rollout": {"steps": [{"pods": 1}, {"pods": "50%", "pauseSeconds": 9}], "bakeSeconds": 60}});
+        let release = json!({"version": "2", "fromVersion": "1", "requestedBy": "jane", "requestTime": "2026-01-01T00:00:00Z",
+            "startTime": "2026-01-01T00:00:01Z", "steps": [{"startTime": "2026-01-01T00:00:02Z", "pods": 1}],
             "evidence": {"assigned": 1, "unassigned": 3}});
-        let mut status = json!({"current": "1", "target": "2", "phase": "Progressing", "releases": [release],
+        let mut status = json!({"currentVersion": "1", "targetVersion": "2", "releases": [release],
             "versions": [{"version": "2", "state": "Target", "keys": 3, "bytes": 30, "parts": [], "consent": "Needed"}],
             "invalid": [{"version": "3", "reason": "Invalid", "message": "no", "rules": "r", "content": "c"}],
-            "rollout": {"stage": "Moving", "step": 1, "threshold": 9, "steppedAt": "2026-01-01T00:00:02Z",
+            "internal": {"threshold": 9},
+            "rollout": {"stage": "Moving", "step": 1, "stepTime": "2026-01-01T00:00:02Z",
                 "watch": {"seconds": 36, "reason": "the readiness probe needs it", "weak": "no probe"}}});
         let shown = detail(&spec, &status);
         assert_eq!(shown["facts"][4], json!(["Target", "2"]));
@@ -344,9 +346,12 @@ mod tests {
         assert_eq!(shown["releases"][0]["evidence"], "0 of 1 pod on 2 were harmed; of 3 on 1 none");
         let version = |at: usize, field: &str| shown["versions"][at][field].clone();
         assert_eq!((version(0, "requestedBy"), version(0, "consent")), (json!("jane"), json!(true)));
+        assert!(
+            version(0, "digest").as_str().is_some_and(|digest| digest.len() == 12) && version(1, "digest").is_null()
+        );
         assert_eq!((version(1, "state"), version(1, "message")), (json!("Invalid"), json!("no")));
         status["rollout"]["stage"] = json!("Baking");
-        status["rollout"]["progressedAt"] = json!("2026-01-01T00:01:00.000000Z");
+        status["rollout"]["progressTime"] = json!("2026-01-01T00:01:00.000000Z");
         assert_eq!(detail(&spec, &status)["clock"]["since"], 1_767_225_660);
         status["rollout"]["stage"] = json!("RollingBack");
         assert_eq!(detail(&spec, &status)["clock"], Value::Null);

@@ -1,6 +1,7 @@
 //! What keeps a version from pods, or judges it, besides the pods themselves: approvals, times and metrics.
 
 use nudge_api::{AnalysisStatus, RolloutStatus, VersionApproval, VersionedConfig};
+use nudge_core::governance::short_digest;
 use serde::Serialize;
 
 use crate::output::status::{ApprovalReport, asked_for, needs_approval};
@@ -10,6 +11,8 @@ use crate::output::status::{ApprovalReport, asked_for, needs_approval};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApprovalDetail {
     version: String,
+    /// Of the content that is shown.
+    digest: String,
     /// How many must approve it, by the spec; policies of the cluster can ask for more.
     #[serde(skip_serializing_if = "Option::is_none")]
     required: Option<u32>,
@@ -39,14 +42,17 @@ pub(crate) fn approval<'a>(
     config: &VersionedConfig,
     approvals: impl IntoIterator<Item = &'a VersionApproval>,
 ) -> Option<ApprovalDetail> {
-    let version = asked_for(config).filter(|_| needs_approval(config))?.version.clone();
+    let sealed = asked_for(config).filter(|_| needs_approval(config))?;
+    let (version, digest) = (sealed.version.clone(), short_digest(sealed));
     let required = config.spec.rollout.approval.as_ref().map(|approval| approval.required);
-    Some(ApprovalDetail { version, required, given: ApprovalReport::all(config, approvals) })
+    Some(ApprovalDetail { version, digest, required, given: ApprovalReport::all(config, approvals) })
 }
 
 /// What the target is judged by, while there is one.
 pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
-    let Some(status) = config.status.as_ref().filter(|status| status.target.is_some()) else { return Vec::new() };
+    let Some(status) = config.status.as_ref().filter(|status| status.target_version.is_some()) else {
+        return Vec::new();
+    };
     let measured = status.rollout.evidence.iter().flat_map(|evidence| &evidence.analysis);
     let one = |it: &AnalysisStatus| AnalysisDetail {
         name: it.name.clone(),
@@ -54,7 +60,7 @@ pub(crate) fn analyses(config: &VersionedConfig) -> Vec<AnalysisDetail> {
         control: it.control.clone(),
         limit: limit(config, &it.name),
         verdict: format!("{:?}", it.verdict),
-        at: it.at.as_ref().map(|at| at.0.as_second()),
+        at: it.measure_time.as_ref().map(|at| at.0.as_second()),
     };
     measured.map(one).collect()
 }
@@ -68,7 +74,7 @@ fn limit(config: &VersionedConfig, name: &str) -> String {
 
 /// When versions may go on again, if it is time that they wait for.
 pub(crate) fn opens(rollout: &RolloutStatus) -> Option<i64> {
-    Some(rollout.withheld.as_ref()?.until.as_ref()?.0.as_second())
+    Some(rollout.withheld.as_ref()?.until_time.as_ref()?.0.as_second())
 }
 
 #[cfg(test)]
@@ -97,7 +103,7 @@ mod tests {
             status["conditions"] = json!([ready("OnHold", message)]);
             opens(&config(&json!({}), &status).status.unwrap().rollout)
         };
-        assert_eq!(of(&json!({"reason": "OnHold", "until": "2026-01-01T00:00:00Z"})), Some(1_767_225_600));
+        assert_eq!(of(&json!({"reason": "OnHold", "untilTime": "2026-01-01T00:00:00Z"})), Some(1_767_225_600));
         assert_eq!(of(&json!({"reason": "OnHold"})), None);
         assert_eq!(of(&Value::Null), None);
     }
@@ -110,14 +116,14 @@ mod tests {
             query
         };
         let spec = json!({"rollout": {"analysis": [query("errors", json!({"max": "0.01", "maxRatio": "1.5"}))]}});
-        let mut status = json!({"target": "2", "rollout": {"evidence": {"analysis": [
-            {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "at": "2026-01-01T00:00:00Z"},
+        let mut status = json!({"targetVersion": "2", "rollout": {"evidence": {"analysis": [
+            {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "measureTime": "2026-01-01T00:00:00Z"},
             {"name": "gone", "verdict": "Pending"}]}}});
         let shown = serde_json::to_value(analyses(&config(&spec, &status))).unwrap();
         let first = json!({"name": "errors", "target": "0.25", "control": "0.002", "limit": "0.01, or 1.5 times the other pods",
             "verdict": "Bad", "at": 1_767_225_600});
         assert_eq!(shown, json!([first, {"name": "gone", "limit": "", "verdict": "Pending"}]));
-        status["target"] = Value::Null;
+        status["targetVersion"] = Value::Null;
         assert_eq!(analyses(&config(&spec, &status)), []);
     }
 
@@ -126,14 +132,14 @@ mod tests {
         let part =
             json!({"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": format!("sha256:{}", "0".repeat(64))});
         let versions = json!([{"version": "2", "state": "Target", "keys": 1, "bytes": 1, "parts": [part]}]);
-        let mut status = json!({"current": "1", "versions": versions});
-        let asks = config(&json!({"current": "2", "rollout": {"approval": {"required": 2}}}), &status);
+        let mut status = json!({"currentVersion": "1", "versions": versions});
+        let asks = config(&json!({"version": "2", "rollout": {"approval": {"required": 2}}}), &status);
         let digest = nudge_core::governance::sealed_digest(asked_for(&asks).unwrap());
         let one = |approver: &str, decision: &str, digest: &str, second: u32| -> VersionApproval {
             serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
                 "metadata": {"name": approver, "creationTimestamp": format!("2026-01-01T00:00:0{second}Z")},
-                "spec": {"config": "shop", "version": "2", "digest": digest, "decision": decision, "reason": "why", "approver": approver},
+                "spec": {"configName": "shop", "version": "2", "digest": digest, "decision": decision, "reason": "why", "approver": approver},
             }))
             .unwrap()
         };
@@ -151,9 +157,10 @@ mod tests {
             [(json!("dora"), json!("2026-01-01T00:00:03Z")), (json!("bob"), json!("2026-01-01T00:00:01Z"))]
         );
         assert_eq!((&shown["version"], &shown["required"]), (&json!("2"), &json!(2)));
-        assert_eq!(approval(&config(&json!({"current": "2"}), &status), &all), None);
+        assert_eq!(shown["digest"], digest["sha256:".len()..][..12]);
+        assert_eq!(approval(&config(&json!({"version": "2"}), &status), &all), None);
         // A policy of the cluster asks for it.
         status["conditions"] = json!([ready("AwaitingApproval", "x")]);
-        assert_eq!(approval(&config(&json!({"current": "2"}), &status), &all).unwrap().required, None);
+        assert_eq!(approval(&config(&json!({"version": "2"}), &status), &all).unwrap().required, None);
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use nudge_api::VersionedConfig;
+use nudge_core::governance::short_digest;
 use nudge_protocol::{ConfigName, VersionName};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::changes::{Change, list};
 use crate::session::Session;
+use crate::version::digest;
 use crate::version::stored::{readable_contents, sealed};
 
 /// The most of the text of a key's change that is sent, in bytes. The command shows the rest.
@@ -54,6 +56,8 @@ pub(super) struct Doing {
     config: String,
     act: String,
     version: Option<String>,
+    /// Of the version, as the page has shown it.
+    digest: Option<String>,
     reason: Option<String>,
     /// What the confirmation showed; absent where it is asked what that would be.
     command: Option<String>,
@@ -91,15 +95,24 @@ pub(super) async fn diff(page: &Page, asked: Asking<Two>) -> Answer {
     let Two { namespace, config, old, new } = asked?;
     let shown = shown(page, &namespace, &config)?;
     let session = session(page, &namespace);
-    let changes = changes(&session, &shown, &old, &new).await.map_err(|failure| unprocessable(&failure))?;
+    let compared = changes(&session, &shown, &old, &new).await;
+    let (digests, changes) = compared.map_err(|failure| unprocessable(&failure))?;
     // What may not be read is named there.
-    Ok(reply(StatusCode::OK, &json!({"changes": bounded(changes), "warnings": session.out.kept()})))
+    let warnings = session.out.kept();
+    Ok(reply(StatusCode::OK, &json!({"digests": digests, "changes": bounded(changes), "warnings": warnings})))
 }
 
-async fn changes(session: &Session, config: &VersionedConfig, old: &str, new: &str) -> Result<Vec<Change>, Failure> {
+/// The digests of both, and the changes.
+async fn changes(
+    session: &Session,
+    config: &VersionedConfig,
+    old: &str,
+    new: &str,
+) -> Result<([String; 2], Vec<Change>), Failure> {
     let (old, new) = (sealed(config, old)?, sealed(config, new)?);
     let names = (old.version.as_str(), new.version.as_str());
-    Ok(list(readable_contents(session, old).await?, readable_contents(session, new).await?, names))
+    let changes = list(readable_contents(session, old).await?, readable_contents(session, new).await?, names);
+    Ok(([old, new].map(short_digest), changes))
 }
 
 /// The changes without texts that are too long to be shown.
@@ -131,8 +144,9 @@ fn words(page: &Page, doing: &Doing) -> Asking<(Vec<String>, String)> {
         Some(version) => Some(VersionName::new(version).map_err(|_| wrong())?),
         None => None,
     };
+    let digest = doing.digest.as_deref().map(digest::parse).transpose().map_err(|_| wrong())?;
     let config = ConfigName::new(&doing.config).map_err(|_| wrong())?;
-    let asked = Asked { config, version, reason: doing.reason.clone() };
+    let asked = Asked { config, version, digest, reason: doing.reason.clone() };
     let words = act.words(&asked).map_err(|failure| unprocessable(&failure))?;
     let typed = typed(&words, &doing.namespace, &page.options.flags);
     Ok((words, typed))

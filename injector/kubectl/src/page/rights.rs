@@ -88,10 +88,10 @@ mod tests {
 
     #[test]
     fn who_activates_needs_the_rights_that_admission_asks_for() {
-        let rights = |publish: serde_json::Value| {
+        let rights = |objects: serde_json::Value| {
             let config: VersionedConfig = serde_json::from_value(json!({
                 "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
-                "spec": {"publish": publish},
+                "spec": {"objects": objects},
             }))
             .unwrap();
             Need::Activate.rights(&config).into_iter().map(|right| right.2).collect::<Vec<_>>()

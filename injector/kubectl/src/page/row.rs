@@ -1,7 +1,9 @@
 //! A config in the overview.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_api::{
+    ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
+};
 use serde::Serialize;
 
 use crate::output::rollout::{Reached, reached};
@@ -26,7 +28,7 @@ pub(crate) enum Attention {
 pub(crate) struct Row {
     pub(crate) namespace: String,
     pub(crate) config: String,
-    pub(crate) phase: &'static str,
+    pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stage: Option<RolloutStage>,
     pub(crate) held: bool,
@@ -40,8 +42,8 @@ pub(crate) struct Row {
     /// How far the rollout is; absent where no step went out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reached: Option<Reached>,
-    /// Pods that run what is assigned to them.
-    pub(crate) updated: u32,
+    /// Pods that run the target, or the current version where nothing moves.
+    pub(crate) on_target: u32,
     /// All pods.
     pub(crate) total: u32,
     /// Pods that reported a failure.
@@ -62,16 +64,16 @@ pub(crate) fn attention(config: &VersionedConfig) -> Attention {
     let is = |kind: ConditionType| find_condition(&status.conditions, kind).filter(|it| it.status == "True");
     let not_ready = find_condition(&status.conditions, ConditionType::Ready).filter(|ready| ready.status != "True");
     let needs_action = not_ready.is_some_and(|ready| Reason::named(&ready.reason).facts().needs_action);
-    if is(ConditionType::Stalled).is_some() || needs_action || status.phase == Phase::Failed {
+    if is(ConditionType::Stalled).is_some() || needs_action || status.state() == ConfigState::Failed {
         Attention::Act
     } else if [ConditionType::Conflict, ConditionType::Drifted, ConditionType::Suspect]
         .into_iter()
         .any(|it| is(it).is_some())
-        || status.phase == Phase::RollingBack
+        || status.state() == ConfigState::RollingBack
         || status.pods.failed > 0
     {
         Attention::Look
-    } else if status.phase == Phase::Current && not_ready.is_none() {
+    } else if status.state() == ConfigState::Current {
         Attention::None
     } else {
         Attention::Moving
@@ -112,25 +114,25 @@ impl Row {
         };
         let shown = find(ConditionType::Ready, false).or_else(|| find(ConditionType::Suspect, true));
         let changed = status.conditions.iter().map(|it| it.last_transition_time.0.as_second()).max();
-        let began = status.rollout.began_at.as_ref().map(|began| began.0.as_second());
+        let began = status.rollout.start_time.as_ref().map(|began| began.0.as_second());
         let created = config.metadata.creation_timestamp.as_ref().map(|created| created.0.as_second());
         Self {
             namespace: config.metadata.namespace.clone().unwrap_or_default(),
             config: config.metadata.name.clone().unwrap_or_default(),
-            phase: status.phase.as_str(),
+            state: status.state().as_str(),
             stage: status.rollout.stage,
             held: config.spec.rollout.hold.is_some(),
             attention: attention(config),
             reason: shown.map(|it| it.reason.clone()),
             message: shown.map(|it| it.message.clone()),
             since: began.or(changed).or(created),
-            desired: config.spec.current.clone(),
+            desired: config.spec.version.clone(),
             reached: reached(config),
-            updated: status.pods.updated,
+            on_target: status.pods.on_target,
             total: status.pods.total,
             failed: status.pods.failed,
-            current: status.current.clone(),
-            target: status.target.clone(),
+            current: status.current_version.clone(),
+            target: status.target_version.clone(),
         }
     }
 }
@@ -145,7 +147,7 @@ mod tests {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
             "metadata": {"name": "shop", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"current": "2"}, "status": status,
+            "spec": {"version": "2"}, "status": status,
         }))
         .unwrap()
     }
@@ -156,16 +158,19 @@ mod tests {
 
     #[test]
     fn what_waits_for_somebody_comes_before_what_moves() {
-        let of =
-            |phase: &str, conditions: &[Value]| attention(&config(&json!({"phase": phase, "conditions": conditions})));
-        assert_eq!(of("Current", &[condition("Ready", "True", "Current")]), Attention::None);
-        assert_eq!(of("Progressing", &[condition("Ready", "False", "Progressing")]), Attention::Moving);
-        assert_eq!(of("Current", &[condition("Suspect", "True", "Suspect")]), Attention::Look);
-        assert_eq!(of("Current", &[condition("Drifted", "True", "Drifted")]), Attention::Look);
-        assert_eq!(of("Progressing", &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
-        assert_eq!(of("Progressing", &[condition("Ready", "False", "OnHold")]), Attention::Act);
-        assert_eq!(of("Current", &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
-        assert_eq!(of("Failed", &[]), Attention::Act);
+        let of = |stage: Option<&str>, conditions: &[Value]| {
+            attention(&config(&json!({"rollout": {"stage": stage}, "conditions": conditions})))
+        };
+        let ready = || condition("Ready", "True", "Current");
+        assert_eq!(of(None, &[ready()]), Attention::None);
+        assert_eq!(of(Some("Moving"), &[condition("Ready", "False", "Progressing")]), Attention::Moving);
+        assert_eq!(of(Some("Returning"), &[condition("Ready", "False", "RollingBack")]), Attention::Look);
+        assert_eq!(of(None, &[ready(), condition("Suspect", "True", "Suspect")]), Attention::Look);
+        assert_eq!(of(None, &[ready(), condition("Drifted", "True", "Drifted")]), Attention::Look);
+        assert_eq!(of(Some("Moving"), &[condition("Stalled", "True", "NobodyToJudge")]), Attention::Act);
+        assert_eq!(of(Some("Moving"), &[condition("Ready", "False", "OnHold")]), Attention::Act);
+        assert_eq!(of(None, &[condition("Ready", "False", "OutsideWindow")]), Attention::Moving);
+        assert_eq!(of(None, &[condition("Ready", "False", "Failed")]), Attention::Act);
     }
 
     #[test]
@@ -185,14 +190,14 @@ mod tests {
 
     #[test]
     fn a_row_says_why_and_since_when() {
-        let row = Row::of(&config(&json!({"phase": "Progressing", "current": "1", "target": "2",
-            "pods": {"total": 8, "updated": 3}, "conditions": [condition("Ready", "False", "Progressing")]})));
+        let row = Row::of(&config(&json!({"currentVersion": "1", "targetVersion": "2",
+            "pods": {"total": 8, "onTarget": 3}, "conditions": [condition("Ready", "False", "Progressing")]})));
         let expected = (Some("1".to_owned()), Some("2".to_owned()), 3, 8, Some("why".to_owned()));
-        assert_eq!((row.current, row.target, row.updated, row.total, row.message), expected);
+        assert_eq!((row.current, row.target, row.on_target, row.total, row.message), expected);
         assert_eq!(row.since, Some(1_767_312_000));
         let new: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "new"}, "spec": {}}))
         .unwrap();
-        assert_eq!((Row::of(&new).phase, attention(&new)), ("Waiting", Attention::Moving));
+        assert_eq!((Row::of(&new).state, attention(&new)), ("Waiting", Attention::Moving));
     }
 }

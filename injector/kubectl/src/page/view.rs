@@ -99,7 +99,7 @@ mod tests {
     fn config(current: &str) -> VersionedConfig {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
-            "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": {}, "status": {"current": current},
+            "metadata": {"name": "shop", "namespace": "team", "uid": "c"}, "spec": {}, "status": {"currentVersion": current},
         }))
         .unwrap()
     }

@@ -1,4 +1,4 @@
-//! Other writers of `spec.current` that will set it back, such as a GitOps tool.
+//! Other writers of `spec.version` that will set it back, such as a GitOps tool.
 //!
 //! A writer sets the field back if it keeps a state of its own to apply. Two signs show that: server-side apply (`operation: Apply`), and the
 //! names of the tools that still update objects on the client side. `kubectl` and programs for people write once.
@@ -10,11 +10,11 @@ use crate::session::FIELD_MANAGER;
 /// How the managers of GitOps tools begin that write with `operation: Update`: Argo CD, Rancher Fleet, Flux, Helm.
 const TOOLS: [&str; 5] = ["argocd", "fleetagent", "flux", "helm", "kustomize-controller"];
 
-/// The managers of `spec.current` that will write it again.
+/// The managers of `spec.version` that will write it again.
 fn others(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
     let mut names: Vec<&str> = entries
         .iter()
-        .filter(|entry| owns_current(entry))
+        .filter(|entry| owns_version(entry))
         .filter_map(|entry| Some((entry.manager.as_deref()?, entry.operation.as_deref() == Some("Apply"))))
         .filter(|&(name, applies)| writes_again(name, applies))
         .map(|(name, _)| name)
@@ -24,9 +24,9 @@ fn others(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
     names
 }
 
-fn owns_current(entry: &ManagedFieldsEntry) -> bool {
+fn owns_version(entry: &ManagedFieldsEntry) -> bool {
     let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-    fields.and_then(|fields| fields.get("f:spec")?.get("f:current")).is_some()
+    fields.and_then(|fields| fields.get("f:spec")?.get("f:version")).is_some()
 }
 
 fn writes_again(name: &str, applies: bool) -> bool {
@@ -40,7 +40,7 @@ pub(crate) fn warning(config: &str, entries: &[ManagedFieldsEntry]) -> Option<St
     let others = others(entries);
     let names = others.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
     (!others.is_empty()).then(|| {
-        format!("spec.current of config {config} is managed by {names}, which may set it back; change it in the source of that tool")
+        format!("spec.version of config {config} is managed by {names}, which may set it back; change it in the source of that tool")
     })
 }
 
@@ -54,8 +54,8 @@ mod tests {
         serde_json::from_value(json!({"manager": manager, "operation": operation, "fieldsV1": fields})).unwrap()
     }
 
-    fn current() -> Value {
-        json!({"f:spec": {"f:current": {}}})
+    fn version() -> Value {
+        json!({"f:spec": {"f:version": {}}})
     }
 
     #[test]
@@ -69,7 +69,7 @@ mod tests {
             ("Terraform", "Apply"),
             ("my-pipeline", "Apply"),
         ] {
-            assert_eq!(others(&[entry(manager, operation, &current())]), [manager], "{operation}");
+            assert_eq!(others(&[entry(manager, operation, &version())]), [manager], "{operation}");
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
             ("node-fetch", "Update"),
             ("unknown", "Update"),
         ] {
-            assert_eq!(warning("shop", &[entry(manager, operation, &current())]), None, "{manager} {operation}");
+            assert_eq!(warning("shop", &[entry(manager, operation, &version())]), None, "{manager} {operation}");
         }
     }
 
@@ -96,10 +96,10 @@ mod tests {
     fn a_manager_of_other_fields_is_not_named() {
         let entries = [
             entry("kustomize-controller", "Apply", &json!({"f:spec": {"f:rollout": {}}})),
-            entry("nudge-controller", "Apply", &json!({"f:status": {"f:current": {}}})),
+            entry("nudge-controller", "Apply", &json!({"f:status": {"f:currentVersion": {}}})),
         ];
         assert_eq!(warning("shop", &entries), None);
-        let both = [entry("argocd-controller", "Update", &current()), entry("helm", "Update", &current())];
+        let both = [entry("argocd-controller", "Update", &version()), entry("helm", "Update", &version())];
         let warning = warning("shop", &both).unwrap();
         assert!(warning.contains("managed by \"argocd-controller\" and \"helm\", which may set it back"), "{warning}");
     }

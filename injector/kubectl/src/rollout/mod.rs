@@ -1,4 +1,4 @@
-//! Moving a config to a version: `spec.current`, who else writes it, and waiting for the end of the rollout.
+//! Moving a config to a version: `spec.version`, who else writes it, and waiting for the end of the rollout.
 
 mod field_managers;
 pub(crate) mod outcome;

@@ -1,7 +1,9 @@
 //! The state of a rollout as `--wait` shows it, judged from the status of the config.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{ConditionType, Phase, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_api::{
+    ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
+};
 use nudge_protocol::labels::RETRY;
 
 use super::PodCount;
@@ -24,20 +26,21 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let none = VersionedConfigStatus::default();
     let status = config.status.as_ref().unwrap_or(&none);
-    if let Some(other) = config.spec.current.as_deref().filter(|other| *other != version) {
-        return Outcome::Failed(format!("config {name}: spec.current was changed to {other} meanwhile"));
+    if let Some(other) = config.spec.version.as_deref().filter(|other| *other != version) {
+        return Outcome::Failed(format!("config {name}: spec.version was changed to {other} meanwhile"));
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
-    let is_retried = failure.is_some_and(|failure| retry(config).is_some_and(|asked| failure.retry != Some(asked)));
+    let is_retried =
+        failure.is_some_and(|failure| retry(config).is_some_and(|asked| failure.retry_time != Some(asked)));
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
         return Outcome::Pending(View { done: 0, total: status.pods.total, line, passing: true });
     }
-    if status.current.as_deref() == Some(version) && status.phase == Phase::Current {
+    if status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current {
         return Outcome::Current;
     }
-    if let Some(failure) = failure.filter(|_| status.phase == Phase::Failed) {
-        let current = status.current.as_deref().unwrap_or("nothing");
+    if let Some(failure) = failure.filter(|_| status.state() == ConfigState::Failed) {
+        let current = status.current_version.as_deref().unwrap_or("nothing");
         return Outcome::Failed(format!(
             "config {name}: version {version} failed and {current} runs again ({}): {}",
             failure.reason, failure.message
@@ -71,7 +74,8 @@ fn retry(config: &VersionedConfig) -> Option<Time> {
 fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
     let stage = status.rollout.stage;
     let total = pods.map_or(status.pods.total, |pods| pods.total);
-    let left = status.target.as_deref().unwrap_or_default();
+    let left = status.target_version.as_deref().unwrap_or_default();
+    let returns = status.current_version.as_deref() == Some(version);
     let mut line = match stage {
         None => format!("the rollout of version {version} has not begun"),
         Some(RolloutStage::Moving) => format!("moving to version {version}"),
@@ -79,10 +83,10 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
             format!("all pods run version {version}, and are watched for {bake} s before it is current")
         }
         Some(RolloutStage::Restarting) => format!("version {version} is published"),
-        Some(RolloutStage::Leaving) if status.current.as_deref() == Some(version) => {
+        Some(RolloutStage::Leaving | RolloutStage::Returning) if returns => {
             format!("moving all pods back from version {left} to {version}")
         }
-        Some(RolloutStage::Leaving) => format!("moving pods away from version {left} first"),
+        Some(RolloutStage::Leaving | RolloutStage::Returning) => format!("moving pods away from version {left} first"),
         Some(RolloutStage::RollingBack) => format!("rolling back from version {version}"),
     };
     let moving = stage == Some(RolloutStage::Moving);
@@ -101,9 +105,11 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
         line = if stage.is_none() { why.to_owned() } else { format!("{line}; {why}") };
     }
     let done = match (stage, pods) {
-        (Some(RolloutStage::Leaving | RolloutStage::RollingBack), Some(pods)) => total.saturating_sub(pods.running),
+        (Some(RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack), Some(pods)) => {
+            total.saturating_sub(pods.running)
+        }
         (_, Some(pods)) => pods.running,
-        (_, None) => status.pods.updated,
+        (_, None) => status.pods.on_target,
     };
     let passing = stage.is_none()
         || stage == Some(RolloutStage::Restarting)
@@ -117,12 +123,16 @@ mod tests {
 
     use super::*;
 
-    fn config(current: &str, status: &Value) -> VersionedConfig {
+    fn config(version: &str, status: &Value) -> VersionedConfig {
         serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "generation": 3},
-            "spec": {"current": current}, "status": status,
+            "spec": {"version": version}, "status": status,
         }))
         .unwrap()
+    }
+
+    fn ready(status: &str, reason: &str) -> Value {
+        json!([{"type": "Ready", "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
     }
 
     fn seen(status: &Value) -> Outcome {
@@ -131,19 +141,24 @@ mod tests {
 
     #[test]
     fn an_old_status_is_ignored() {
-        let old = seen(&json!({"observedGeneration": 2, "phase": "Current", "current": "2"}));
+        let of = |generation: i64| {
+            let conditions = ready("True", "Current");
+            seen(&json!({"observedGeneration": generation, "currentVersion": "2", "conditions": conditions}))
+        };
+        let old = of(2);
         assert!(
             matches!(old, Outcome::Pending(view) if view.passing && view.line.contains("waiting for the control plane"))
         );
-        assert_eq!(seen(&json!({"observedGeneration": 3, "phase": "Current", "current": "2"})), Outcome::Current);
+        assert_eq!(of(3), Outcome::Current);
     }
 
     #[test]
     fn a_failure_from_before_a_retry_is_none() {
         let failed = |retry: &Value| {
-            let failure =
-                json!({"version": "2", "digest": "sha256:0", "retry": retry, "reason": "PodNotReady", "message": "m"});
-            let status = json!({"observedGeneration": 3, "phase": "Failed", "current": "1", "rollout": {"revision": 1, "failure": failure}});
+            let failure = json!({"version": "2", "digest": "sha256:0", "retryTime": retry, "reason": "PodNotReady",
+                "message": "m"});
+            let status = json!({"observedGeneration": 3, "currentVersion": "1", "rollout": {"failure": failure},
+                "conditions": ready("False", "Failed")});
             let mut config = config("2", &status);
             config.metadata.annotations = Some([(RETRY.to_owned(), "2026-11-26T10:00:00Z x= joe".to_owned())].into());
             matches!(outcome(&config, "2", 3, None), Outcome::Failed(_))
@@ -157,9 +172,10 @@ mod tests {
     fn a_rollout_fails_once_all_pods_are_back() {
         let failure =
             json!({"version": "2", "digest": "sha256:0", "reason": "PodNotReady", "message": "pod web-1 was Ready"});
-        let of = |phase: &str, stage: Value| {
-            seen(&json!({"observedGeneration": 3, "phase": phase, "current": "1", "target": "2",
-                        "rollout": {"revision": 1, "failure": failure, "stage": stage}}))
+        let of = |reason: &str, stage: Value| {
+            seen(&json!({"observedGeneration": 3, "currentVersion": "1", "targetVersion": "2",
+                        "conditions": ready("False", reason),
+                        "rollout": {"failure": failure, "stage": stage}}))
         };
         let Outcome::Pending(view) = of("RollingBack", json!("RollingBack")) else { panic!("the rollout ended") };
         assert_eq!(view.line, "rolling back from version 2: pod web-1 was Ready");
@@ -168,24 +184,23 @@ mod tests {
             Outcome::Failed("config shop: version 2 failed and 1 runs again (PodNotReady): pod web-1 was Ready".into())
         );
         let stalled = json!([{"type": "Stalled", "status": "True", "reason": "Failed", "message": "pod web-1", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        let held =
-            seen(&json!({"observedGeneration": 3, "phase": "Progressing", "current": "1", "conditions": stalled}));
+        let held = seen(&json!({"observedGeneration": 3, "currentVersion": "1", "conditions": stalled}));
         assert_eq!(held, Outcome::Failed("config shop: version 2 failed: pod web-1".into()));
     }
 
     #[test]
     fn another_version_in_the_spec_ends_the_wait() {
         let other = outcome(&config("7", &json!({"observedGeneration": 4})), "2", 3, None);
-        assert_eq!(other, Outcome::Failed("config shop: spec.current was changed to 7 meanwhile".into()));
+        assert_eq!(other, Outcome::Failed("config shop: spec.version was changed to 7 meanwhile".into()));
     }
 
     #[test]
     fn the_line_has_the_progress_and_what_holds_it_up() {
         let status = |stage: &str, reason: &str, message: &str| {
             json!({
-                "observedGeneration": 3, "phase": "Progressing", "current": "1", "target": "2",
-                "pods": {"total": 40, "updated": 38, "summary": "38/40"},
-                "rollout": {"revision": 1, "stage": stage, "evidence": {"notWaitedFor": 1}, "failure": {"version": "2", "digest": "sha256:0", "reason": "x", "message": "it is ill"}},
+                "observedGeneration": 3, "currentVersion": "1", "targetVersion": "2",
+                "pods": {"total": 40, "onTarget": 38, "summary": "38/40"},
+                "rollout": {"stage": stage, "evidence": {"notWaitedFor": 1}, "failure": {"version": "2", "digest": "sha256:0", "reason": "x", "message": "it is ill"}},
                 "conditions": [{"type": "Ready", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
             })
         };

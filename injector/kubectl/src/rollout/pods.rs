@@ -62,7 +62,7 @@ impl Pods {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         let identity = Identity::of(config);
         let status = config.status.as_ref()?;
-        let target = status.target.as_deref();
+        let target = status.target_version.as_deref();
         let mut count = PodCount::default();
         for pod in self.known.as_ref()?.values() {
             let uses = pod.configs.iter().any(|config| config.as_str() == name);
@@ -101,8 +101,8 @@ mod tests {
     fn pods_with_the_target_are_counted() {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop", "uid": "c"},
-            "spec": {"current": "2"},
-            "status": {"current": "1", "target": "2", "rollout": {"revision": 1, "threshold": 1_u64 << 32}},
+            "spec": {"version": "2"},
+            "status": {"currentVersion": "1", "targetVersion": "2", "internal": {"revision": 1, "threshold": 1_u64 << 32}},
         }))
         .unwrap();
         let mut pods = Pods::default();

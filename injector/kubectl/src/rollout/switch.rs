@@ -1,10 +1,10 @@
-//! Sets `spec.current`, and waits for the rollout if asked to.
+//! Sets `spec.version`, and waits for the rollout if asked to.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::Patch;
-use nudge_api::{Consent, Phase, VersionedConfig};
+use nudge_api::{ConfigState, Consent, VersionedConfig};
 use nudge_protocol::labels::RETRY;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -17,6 +17,9 @@ use crate::session::{Session, patching};
 
 /// How long the control plane may take to seal a version whose objects exist, or to see a change of spec.
 pub(crate) const CONTROL_PLANE_LIMIT: Duration = Duration::from_secs(10);
+
+/// For how long `spec.rollout.override` asks for all pods at once. The API server takes a day at most.
+const AT_ONCE_SECONDS: i64 = 3600;
 
 /// Moves the config to a version; with a reason, all pods at once.
 pub(crate) async fn switch(
@@ -33,8 +36,8 @@ pub(crate) async fn switch(
     {
         session.out.warn(&warning);
     }
-    let is_current = status.current.as_deref() == Some(version) && status.phase == Phase::Current;
-    let named = config.spec.current.as_deref() == Some(version);
+    let is_current = status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current;
+    let named = config.spec.version.as_deref() == Some(version);
     // A plain switch also removes what an earlier one left.
     if is_current && named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
@@ -44,10 +47,10 @@ pub(crate) async fn switch(
         let consent = status.version(version).and_then(|sealed| sealed.consent);
         let anew = named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
         if anew {
-            set(session, name, patch(status.current.as_deref(), None), dry).await?;
+            set(session, name, patch(status.current_version.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;
         }
-        let mut patch = patch(Some(version), now);
+        let mut patch = patch(Some(version), now.map(|reason| (reason, end(Timestamp::now()))));
         // A version that failed is tried again only where somebody asks for that.
         if status.rollout.failure.is_some_and(|failure| failure.version == version) {
             patch["metadata"]["annotations"] = json!({RETRY: Timestamp::now().to_string()});
@@ -55,7 +58,7 @@ pub(crate) async fn switch(
         generation = set(session, name, patch, dry).await?.metadata.generation.unwrap_or(generation);
     }
     let at_once = if now.is_some() { ", for all pods at once" } else { "" };
-    session.out.line(&format!("config {name}: spec.current is {version}{at_once}{}", dry.suffix()))?;
+    session.out.line(&format!("config {name}: spec.version is {version}{at_once}{}", dry.suffix()))?;
     if wait.wait && dry == DryRun::None {
         Box::pin(wait_for(session, name, version, generation, wait.timeout)).await?;
         session.out.line(&format!("config {name}: version {version} is current"))?;
@@ -63,7 +66,7 @@ pub(crate) async fn switch(
     Ok(())
 }
 
-/// Waits until the control plane has seen that `spec.current` does not name the version: only then is naming it consent.
+/// Waits until the control plane has seen that `spec.version` does not name the version: only then is naming it consent.
 async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + CONTROL_PLANE_LIMIT;
     loop {
@@ -74,7 +77,7 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
         }
         if Instant::now() >= deadline {
             return Err(Failure::new(format!(
-                "config {name}: the control plane has not seen the change of spec.current that consent to version {version} needs; check \
+                "config {name}: the control plane has not seen the change of spec.version that consent to version {version} needs; check \
                  that Nudge runs, and try again"
             )));
         }
@@ -83,14 +86,19 @@ async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Res
 }
 
 /// Both fields in one write: `spec.rollout.override` never stands beside a version that it was not meant for.
-fn patch(version: Option<&str>, now: Option<&str>) -> Value {
-    let now = now.map(|reason| json!({"version": version, "reason": reason}));
-    json!({"spec": {"current": version, "rollout": {"override": now}}})
+fn patch(version: Option<&str>, now: Option<(&str, Timestamp)>) -> Value {
+    let now = now.map(|(reason, end)| json!({"version": version, "reason": reason, "untilTime": end.to_string()}));
+    json!({"spec": {"version": version, "rollout": {"override": now}}})
+}
+
+/// When what is set now ends, in whole seconds.
+fn end(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second().saturating_add(AT_ONCE_SECONDS)).unwrap_or(now)
 }
 
 async fn set(session: &Session, name: &str, patch: Value, dry: DryRun) -> Result<VersionedConfig, Failure> {
     let patched = session.api::<VersionedConfig>().patch(name, &patching(dry), &Patch::Merge(&patch)).await;
-    patched.map_err(doing(format!("setting spec.current of config {name}")))
+    patched.map_err(doing(format!("setting spec.version of config {name}")))
 }
 
 #[cfg(test)]
@@ -99,10 +107,11 @@ mod tests {
 
     #[test]
     fn one_write_sets_the_version_and_whether_it_goes_to_all_pods_at_once() {
-        let it = json!({"version": "2", "reason": "the old password is revoked"});
-        let now = json!({"spec": {"current": "2", "rollout": {"override": it}}});
-        assert_eq!(patch(Some("2"), Some("the old password is revoked")), now);
-        assert_eq!(patch(Some("2"), None), json!({"spec": {"current": "2", "rollout": {"override": null}}}));
-        assert_eq!(patch(None, None), json!({"spec": {"current": null, "rollout": {"override": null}}}));
+        let it = json!({"version": "2", "reason": "the old password is revoked", "untilTime": "2026-01-01T13:00:00Z"});
+        let now = json!({"spec": {"version": "2", "rollout": {"override": it}}});
+        let end = end("2026-01-01T12:00:00.7Z".parse().unwrap());
+        assert_eq!(patch(Some("2"), Some(("the old password is revoked", end))), now);
+        assert_eq!(patch(Some("2"), None), json!({"spec": {"version": "2", "rollout": {"override": null}}}));
+        assert_eq!(patch(None, None), json!({"spec": {"version": null, "rollout": {"override": null}}}));
     }
 }

@@ -1,6 +1,7 @@
 //! The content of versions: read from files, and read back from the API server.
 
 pub(crate) mod dictionary;
+pub(crate) mod digest;
 mod env_file;
 #[cfg(unix)]
 pub(crate) mod from_git;

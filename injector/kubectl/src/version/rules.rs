@@ -14,7 +14,7 @@ use crate::failure::{Failure, doing};
 use crate::session::Session;
 
 /// The fields of a rule. A field that is misspelled would otherwise check nothing.
-const FIELDS: [&str; 6] = ["format", "key", "message", "required", "rule", "schema"];
+const FIELDS: [&str; 7] = ["format", "key", "message", "name", "required", "rule", "schema"];
 
 /// Rules, and where they come from.
 #[derive(Debug)]
@@ -133,19 +133,20 @@ mod tests {
 
     #[test]
     fn a_file_has_a_config_or_rules() {
-        let list = "- {key: a.json, format: json}\n- {required: [a.json]}\n";
-        let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec: {validation: [{required: [a]}]}\n---\nkind: ConfigMap\nmetadata: {name: s}";
+        let list = "- {name: json, key: a.json, format: json}\n- {name: keys, required: [a.json]}\n";
+        let config = "kind: VersionedConfig\nmetadata: {name: shop}\nspec: {validation: [{name: keys, required: [a]}]}\n---\nkind: ConfigMap\nmetadata: {name: s}";
         assert_eq!(parsed(list).map(|file| (file.rules.len(), file.config)), Ok((2, None)));
         let file = parsed(config).map(|file| (file.rules.len(), file.config, file.maps.len()));
         assert_eq!(file, Ok((1, Some("shop".to_owned()), 1)));
-        assert_eq!(parsed("validation: [{required: [a]}]").map(|file| file.rules.len()), Ok(1));
+        assert_eq!(parsed("validation: [{name: keys, required: [a]}]").map(|file| file.rules.len()), Ok(1));
         for (text, why) in [
             ("{", "it is not YAML"),
             ("a: 1", "it has no rules"),
             ("kind: VersionedConfig", "it has no rules"),
-            ("- {key: a, fromat: json}", "rule 1 has the field fromat; a rule has: format, key"),
-            ("- {key: a, format: jsn}", "rule 1: unknown variant"),
-            ("- {required: [a]}\n---\n- {required: [b]}", "it has rules twice"),
+            ("- {name: a, key: a, fromat: json}", "rule 1 has the field fromat; a rule has: format, key"),
+            ("- {name: a, key: a, format: jsn}", "rule 1: unknown variant"),
+            ("- {key: a, format: json}", "rule 1: missing field `name`"),
+            ("- {name: a, required: [a]}\n---\n- {name: b, required: [b]}", "it has rules twice"),
         ] {
             let refused = parsed(text).err().unwrap_or_default();
             assert!(refused.starts_with(why), "{text}: {refused}");

@@ -4,7 +4,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Resource;
 use kube::api::{ListParams, ObjectMeta};
-use nudge_api::{PartKind, PartStatus, VersionStatus, VersionedConfig};
+use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_core::versions::{Contents, contents_of, object_name};
 use nudge_protocol::names::CURRENT;
 use nudge_protocol::{VersionName, labels};
@@ -56,6 +56,11 @@ pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
     meta.labels.as_ref().and_then(|labels| labels.get(label)).map(String::as_str).unwrap_or_default()
 }
 
+/// Where the content of the object is from, as its creator says.
+pub(crate) fn origin(meta: &ObjectMeta) -> Option<Origin> {
+    Origin::read(meta.annotations.as_ref()?.get(labels::ORIGIN)?)
+}
+
 /// The failure for a config that has no current version.
 pub(crate) fn no_current_version(config: &str) -> Failure {
     Failure::new(format!("config {config} has no current version yet; see kubectl nudge status {config}"))
@@ -65,7 +70,7 @@ pub(crate) fn no_current_version(config: &str) -> Failure {
 pub(crate) fn sealed<'a>(config: &'a VersionedConfig, name: &str) -> Result<&'a VersionStatus, Failure> {
     let known = config.metadata.name.as_deref().unwrap_or_default();
     let status = config.status.as_ref();
-    let name = match (name, status.and_then(|status| status.current.as_deref())) {
+    let name = match (name, status.and_then(|status| status.current_version.as_deref())) {
         (CURRENT, Some(current)) => current,
         (CURRENT, None) => return Err(no_current_version(known)),
         (name, _) => name,

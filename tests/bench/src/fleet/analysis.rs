@@ -33,13 +33,13 @@ pub(super) fn steps(
     let mut went_out: Vec<(Duration, Vec<usize>)> = Vec::new();
     let (mut last, mut over) = (None, None);
     for look in looks {
-        let rollout = &look.status.rollout;
-        if over.is_none() && !went_out.is_empty() && look.status.current.as_deref() == Some(&name) {
+        let (stage, internal) = (look.status.rollout.stage, &look.status.internal);
+        if over.is_none() && !went_out.is_empty() && look.status.current_version.as_deref() == Some(&name) {
             over = Some(look.at);
         }
-        let moves = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking));
-        let now = Some((rollout.threshold, &rollout.workloads, &rollout.selectors));
-        if !moves || look.status.target.as_deref() != Some(&name) || now == last {
+        let moves = matches!(stage, Some(RolloutStage::Moving | RolloutStage::Baking));
+        let now = Some((internal.threshold, &internal.workloads, &internal.selectors));
+        if !moves || look.status.target_version.as_deref() != Some(&name) || now == last {
             continue;
         }
         last = now;
@@ -129,7 +129,7 @@ pub(super) fn back(pods: &[Vec<Event>], looks: &[Look], bad: u32, good: u32) -> 
 /// When the version became current.
 pub(super) fn current(looks: &[Look], version: u32) -> Option<Duration> {
     let name = version.to_string();
-    looks.iter().find(|look| look.status.current.as_deref() == Some(&name)).map(|look| look.at)
+    looks.iter().find(|look| look.status.current_version.as_deref() == Some(&name)).map(|look| look.at)
 }
 
 /// The most pods at a time that were not waited for.
@@ -140,7 +140,7 @@ pub(super) fn not_waited_for(looks: &[Look], since: Duration) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{Reason, RolloutFailure, RolloutStatus, VersionedConfigStatus};
+    use nudge_api::{InternalStatus, Reason, RolloutFailure, RolloutStatus, VersionedConfigStatus};
 
     use super::*;
 
@@ -150,12 +150,19 @@ mod tests {
 
     /// A look after so many seconds: `below` pods are assigned the target.
     fn look(at: u64, current: &str, target: Option<&str>, below: u64, stage: Option<RolloutStage>) -> Look {
-        let rollout = RolloutStatus { threshold: below, stage, ..RolloutStatus::default() };
-        let (current, target) = (Some(current.to_owned()), target.map(str::to_owned));
+        let rollout = RolloutStatus { stage, ..RolloutStatus::default() };
+        let internal = InternalStatus { threshold: below, ..InternalStatus::default() };
+        let (current_version, target_version) = (Some(current.to_owned()), target.map(str::to_owned));
         Look {
             at: second(at),
             bytes: 0,
-            status: VersionedConfigStatus { current, target, rollout, ..VersionedConfigStatus::default() },
+            status: VersionedConfigStatus {
+                current_version,
+                target_version,
+                rollout,
+                internal,
+                ..VersionedConfigStatus::default()
+            },
         }
     }
 
@@ -164,7 +171,7 @@ mod tests {
     }
 
     fn assigned(look: &Look, pod: usize) -> bool {
-        (pod as u64) < look.status.rollout.threshold
+        (pod as u64) < look.status.internal.threshold
     }
 
     #[test]
@@ -212,7 +219,7 @@ mod tests {
         looks[1].status.rollout.failure = Some(RolloutFailure {
             version: "2".to_owned(),
             digest: String::new(),
-            retry: None,
+            retry_time: None,
             reason: Reason::Failed,
             message: String::new(),
             overridden: None,

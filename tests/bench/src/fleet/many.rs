@@ -45,7 +45,7 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
     let name = NEW.to_string();
     let is_over = |status: &VersionedConfigStatus| {
         let failed = status.rollout.failure.as_ref().is_some_and(|failure| failure.version == name);
-        status.current.as_ref() == Some(&name) || (failed && status.rollout.stage.is_none())
+        status.current_version.as_ref() == Some(&name) || (failed && status.rollout.stage.is_none())
     };
     scene
         .until("all have the version, or have failed", |journal| {

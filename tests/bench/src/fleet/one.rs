@@ -45,18 +45,19 @@ pub(super) async fn measure(options: &Options, report: &mut Report) -> Result<()
 /// Whether the pod is to run the target of that status: as each replica of the hub computes it.
 fn assigned(scene: &Scene, look: &Look, pod: usize) -> bool {
     let status = &look.status;
-    let identity = status.identity.as_deref().and_then(Identity::parse);
+    let identity = status.internal.identity.as_deref().and_then(Identity::parse);
     let (uid, labels) = (&scene.fleet.pods[pod].uid, BTreeMap::new());
     let version = identity.and_then(|identity| version_by_number(status, identity, uid, &workload(0), &labels));
-    version.is_some() && version == status.target.as_deref()
+    version.is_some() && version == status.target_version.as_deref()
 }
 
 async fn good(scene: &Scene, title: &str, report: &mut Report) -> Result<()> {
     progress("a good version");
     let (before, began) = (scene.read().await?, scene.journal.now());
     scene.push(0, GOOD).await?;
-    let over =
-        |status: &VersionedConfigStatus| status.current.as_deref() == Some("2") || status.rollout.failure.is_some();
+    let over = |status: &VersionedConfigStatus| {
+        status.current_version.as_deref() == Some("2") || status.rollout.failure.is_some()
+    };
     scene.until("the version is current", |journal| journal.last_looks(over) == [Some(true)]).await?;
     let failure = scene.journal.last_looks(|status| status.rollout.failure.clone());
     ensure!(failure == [Some(None)], "a good version has failed: {failure:?}");
@@ -82,7 +83,7 @@ async fn good(scene: &Scene, title: &str, report: &mut Report) -> Result<()> {
     let name = |what: &str| format!("{title}, a good version: {what}");
     let count = |count: usize| float(u64::try_from(count).unwrap_or(u64::MAX));
     report.row(Row::new(
-        name("from spec.current until it is current"),
+        name("from spec.version until it is current"),
         Unit::Seconds,
         over.saturating_sub(began).as_secs_f64(),
     ));

@@ -95,7 +95,7 @@ pub(super) async fn make(
         let api = fleet.space(number).api::<VersionedConfig>();
         let sealed = async || {
             let status = api.get(&config_name(number)).await.ok()?.status?;
-            (status.current.is_some() && status.versions.len() >= shape.versions as usize).then_some(())
+            (status.current_version.is_some() && status.versions.len() >= shape.versions as usize).then_some(())
         };
         eventually(SOON, "the versions are sealed and the first one is current", sealed).await?;
     }
@@ -121,7 +121,7 @@ pub(super) async fn make(
 
 async fn make_config(space: &Space, number: usize, shape: Shape, rollout: &Value) -> Result<()> {
     let name = config_name(number);
-    let config = json!({"metadata": {"name": name}, "spec": {"current": "1", "rollout": rollout}});
+    let config = json!({"metadata": {"name": name}, "spec": {"version": "1", "rollout": rollout}});
     space.create_object::<VersionedConfig>(config).await?;
     for version in (1..=shape.versions).map(|version| version.to_string()) {
         let data: serde_json::Map<String, Value> =

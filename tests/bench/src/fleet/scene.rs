@@ -72,7 +72,7 @@ impl Scene {
 
     /// Asks for a version of a config.
     pub(super) async fn push(&self, config: usize, version: u32) -> Result<()> {
-        let patch = Patch::Merge(json!({"spec": {"current": version.to_string()}}));
+        let patch = Patch::Merge(json!({"spec": {"version": version.to_string()}}));
         let configs = self.fleet.space(config).api::<VersionedConfig>();
         configs.patch(&config_name(config), &PatchParams::default(), &patch).await?;
         Ok(())

@@ -67,7 +67,7 @@ pub(super) async fn measure(options: &Options, minutes: u64, report: &mut Report
         activations += 1;
         ticks.tick().await;
         let name = version.to_string();
-        let current = |status: &VersionedConfigStatus| status.current.as_ref() == Some(&name);
+        let current = |status: &VersionedConfigStatus| status.current_version.as_ref() == Some(&name);
         complete += u64::from(scene.journal.last_looks(current) == [Some(true)]);
         for ((_, replica), samples) in processes.iter().zip(&mut samples) {
             samples.push(Sample::of(replica).await?);

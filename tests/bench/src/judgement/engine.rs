@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Phase, Reason, RolloutSpec, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConditionType, ConfigState, Reason, RolloutSpec, VersionedConfigStatus, condition, set_condition};
 use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
@@ -50,8 +50,8 @@ impl Engine {
     pub(crate) fn new() -> Self {
         Self {
             status: VersionedConfigStatus {
-                current: Some(CURRENT.to_owned()),
-                phase: Phase::Current,
+                current_version: Some(CURRENT.to_owned()),
+                conditions: vec![condition(ConditionType::Ready, true, Reason::Current, "", None, &time(0))],
                 ..VersionedConfigStatus::default()
             },
             evidence: Evidence::default(),
@@ -140,9 +140,9 @@ impl Engine {
     }
 
     fn progress(&self, inconclusive: bool, held: Option<Reason>) -> Progress {
-        match (self.status.phase, self.status.rollout.stage) {
-            (Phase::RollingBack | Phase::Failed, _) | (_, Some(RolloutStage::RollingBack)) => Progress::RolledBack,
-            (Phase::Current, _) if self.status.current.as_deref() == Some(TARGET) => Progress::Passed,
+        match self.status.state() {
+            ConfigState::RollingBack | ConfigState::Failed => Progress::RolledBack,
+            ConfigState::Current if self.status.current_version.as_deref() == Some(TARGET) => Progress::Passed,
             _ if inconclusive => Progress::Inconclusive,
             _ => match held {
                 Some(Reason::OnHold) | None => Progress::Moving,
@@ -155,10 +155,10 @@ impl Engine {
 impl Judge for Engine {
     fn look(&mut self, now: Millis, view: &View) -> Look {
         self.observe(now, view);
-        let neighbours = if self.status.target.is_some() { self.neighbours(view) } else { HashMap::new() };
+        let neighbours = if self.status.target_version.is_some() { self.neighbours(view) } else { HashMap::new() };
         let steady = i64::try_from(now).unwrap_or(i64::MAX);
         let now = time(now);
-        let before = self.status.rollout.revision;
+        let before = self.status.internal.revision;
         let mut rollout = Rollout::from_status(&self.status, &now);
         let (mut again, mut held, mut inconclusive, mut message) = (Some(steady), None, false, String::new());
         for _ in 0..MOST_TRANSITIONS {
@@ -198,20 +198,23 @@ impl Judge for Engine {
                 break;
             }
         }
+        let (ready, reason) = ready(&rollout);
         self.status = rollout.into_status(std::mem::take(&mut self.status));
+        let ready = condition(ConditionType::Ready, ready, reason, "", None, &now);
+        set_condition(&mut self.status.conditions, ready);
         // The published ConfigMap is written at once, and that is seen.
         if let Some(publish) = to_publish(&self.status).filter(|publish| *publish != self.published) {
             self.published = publish.to_owned();
             again = Some(steady);
         }
-        let reassigned = self.status.rollout.revision != before;
+        let reassigned = self.status.internal.revision != before;
         if reassigned {
-            let rollout = &self.status.rollout;
+            let internal = &self.status.internal;
             let own: BTreeMap<&str, u64> =
-                rollout.workloads.iter().map(|own| (own.workload.as_str(), own.threshold)).collect();
-            let of = |name: &String| own.get(name.as_str()).copied().unwrap_or(rollout.threshold);
+                internal.workloads.iter().map(|own| (own.workload.as_str(), own.threshold)).collect();
+            let of = |name: &String| own.get(name.as_str()).copied().unwrap_or(internal.threshold);
             self.thresholds = view.workloads.iter().map(of).collect();
-            if self.status.target.is_none() {
+            if self.status.target_version.is_none() {
                 self.thresholds.clear();
             }
         }
@@ -226,7 +229,7 @@ impl Judge for Engine {
         let seen = &view.pods[pod];
         let threshold = self.thresholds.get(seen.workload).copied().unwrap_or_default();
         // After the rollout there are no thresholds.
-        let all = self.status.current.as_deref() == Some(TARGET);
+        let all = self.status.current_version.as_deref() == Some(TARGET);
         if all || u64::from(seen.number) < threshold { Version::Target } else { Version::Current }
     }
 
@@ -238,6 +241,15 @@ impl Judge for Engine {
 /// Somebody holds the config.
 fn on_hold() -> Withheld {
     Withheld { why: Reason::OnHold.explained("the config is on hold"), until: None, ends: None, unsaid: false }
+}
+
+/// What the condition Ready says, from which the rollout goes on where nothing moves.
+fn ready(rollout: &Rollout) -> (bool, Reason) {
+    match rollout {
+        Rollout::Current(_) => (true, Reason::Current),
+        Rollout::Failed(..) => (false, Reason::Failed),
+        _ => (false, Reason::Pending),
+    }
 }
 
 fn failure(rollout: &Rollout) -> Option<String> {

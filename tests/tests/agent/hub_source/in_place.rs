@@ -34,7 +34,7 @@ async fn pod(hub: &FakeHub) -> Result<(Pod, Client)> {
 }
 
 fn with_variable(hub: &FakeHub) -> Result<Pod> {
-    let pod = Pod::new(hub)?.with(&["--notify", "app=restart", "--variables", "app=LIVES"]);
+    let pod = Pod::new(hub)?.with(&["--notify", "app=in-place", "--variables", "app=LIVES"]);
     let folder = pod.path("variables").display().to_string();
     Ok(pod.with(&["--variables-dir", &folder]))
 }

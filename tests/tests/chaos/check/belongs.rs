@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::assigned;
 
 use crate::history::{Event, How, Pod, Stored, Time, Values, What};
@@ -27,7 +27,7 @@ pub(crate) fn version_for<'a>(config: &'a Stored, pod: &Pod) -> Option<&'a str> 
 
 /// Written like a uid.
 fn identity(config: &Stored) -> String {
-    match &config.status.identity {
+    match &config.status.internal.identity {
         Some(text) if text.len() == 32 => {
             [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
         }
@@ -37,11 +37,11 @@ fn identity(config: &Stored) -> String {
 
 /// Whether nothing moves, and nothing is about to.
 pub(crate) fn at_rest(config: &Stored) -> bool {
-    let VersionedConfigStatus { observed_generation, target, phase, rollout, .. } = &config.status;
+    let VersionedConfigStatus { observed_generation, target_version, rollout, .. } = &config.status;
     *observed_generation == Some(config.generation)
-        && target.is_none()
+        && target_version.is_none()
         && rollout.stage.is_none()
-        && [Phase::Current, Phase::Failed].contains(phase)
+        && [ConfigState::Current, ConfigState::Failed].contains(&config.status.state())
 }
 
 /// Who is not where it belongs at this time, by what has happened until then.
@@ -65,7 +65,7 @@ pub(crate) fn unplaced(events: &[Event], now: Time) -> Vec<String> {
     }
     let moving = configs.iter().filter_map(|(name, config)| {
         let config = config.filter(|config| !at_rest(config))?;
-        Some(format!("config {name} is {} at {:?}", config.status.phase.as_str(), config.status.rollout.stage))
+        Some(format!("config {name} is {} at {:?}", config.status.state().as_str(), config.status.rollout.stage))
     });
     let mut out: Vec<String> = moving.collect();
     for (pod, reads) in pods.values() {

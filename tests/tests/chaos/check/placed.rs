@@ -12,10 +12,8 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
                 let status = &stored.status;
                 let conditions = status.conditions.iter().map(|one| format!("{}: {}", one.reason, one.message));
                 let said: Vec<String> = conditions.collect();
-                (
-                    at,
-                    format!("{config} is {} at {:?}: {}", status.phase.as_str(), status.rollout.stage, said.join("; ")),
-                )
+                let (state, stage) = (status.state().as_str(), status.rollout.stage);
+                (at, format!("{config} is {state} at {stage:?}: {}", said.join("; ")))
             });
             report.outcome(Property::Placed, moving);
         }

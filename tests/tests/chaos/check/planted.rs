@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use nudge_api::{Phase, RolloutStage};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, condition, set_condition};
 
 use super::assigned::SLACK;
 use super::belongs::{FRESH, version_in};
@@ -64,6 +66,12 @@ fn sorted(mut events: Vec<Event>) -> History {
     History { events }
 }
 
+/// Says by the condition Ready where a config stands whose pods are not moved.
+pub(super) fn set_ready(status: &mut VersionedConfigStatus, ready: bool, reason: Reason) {
+    let long_ago = MetaTime(Timestamp::UNIX_EPOCH);
+    set_condition(&mut status.conditions, condition(ConditionType::Ready, ready, reason, "", None, &long_ago));
+}
+
 /// The states of each config, with their places in the history.
 fn states<'a>(history: &'a History, config: &str) -> Vec<(usize, Time, Option<&'a Stored>)> {
     let events = history.events.iter().enumerate();
@@ -99,10 +107,10 @@ fn skipped_dwell(history: &History) -> Option<History> {
         for pair in states.windows(2) {
             let ((.., Some(before)), (index, _, Some(after))) = (pair[0], pair[1]) else { continue };
             let (old, new) = (&before.status.rollout, &after.status.rollout);
-            if before.status.target != after.status.target {
+            if before.status.target_version != after.status.target_version {
                 stepped = None;
             }
-            if new.step > old.step && after.status.target.is_some() {
+            if new.step > old.step && after.status.target_version.is_some() {
                 if let Some(early) = stepped.filter(|_| after.dwell > 0 && old.step > 0) {
                     return Some(hurried(history, config, early, index));
                 }
@@ -123,7 +131,7 @@ fn skipped_bake(history: &History) -> Option<History> {
             match (baking(before), baking(after)) {
                 (false, true) => began = Some(index),
                 (true, false) if after.status.rollout.failure == before.status.rollout.failure && after.bake > 0 => {
-                    let forward = after.status.current == before.status.target
+                    let forward = after.status.current_version == before.status.target_version
                         || after.status.rollout.stage == Some(RolloutStage::Restarting);
                     if let Some(early) = began.filter(|_| forward) {
                         return Some(hurried(history, config, early, index));
@@ -143,7 +151,7 @@ fn step_on_hold(history: &History) -> Option<History> {
         let pair = states.windows(2).find(|pair| {
             let ((_, from, Some(before)), (_, at, Some(after))) = (pair[0], pair[1]) else { return false };
             let (old, new) = (&before.status, &after.status);
-            let moves = old.rollout.stage == Some(RolloutStage::Moving) && old.target == new.target;
+            let moves = old.rollout.stage == Some(RolloutStage::Moving) && old.target_version == new.target_version;
             moves && new.rollout.step > old.rollout.step && before.uid == after.uid && !story.missed(from, at)
         })?;
         let mut planted = history.clone();
@@ -337,8 +345,9 @@ fn bad_becomes_current(history: &History) -> Option<History> {
         let Some(version) = object.wanted.clone() else { continue };
         let bad = story.bad.get(&(config.as_str(), version.as_str())).copied().unwrap_or_default();
         if bad && object.status.observed_generation == Some(object.generation) {
-            (object.status.phase, object.status.current) = (Phase::Current, Some(version));
-            object.status.rollout.failure = None;
+            object.status.current_version = Some(version);
+            (object.status.rollout.stage, object.status.rollout.failure) = (None, None);
+            set_ready(&mut object.status, true, Reason::Current);
             return Some(planted);
         }
     }
@@ -351,7 +360,10 @@ fn never_ends(history: &History) -> Option<History> {
         let states = states(history, config);
         // A good version that has just been asked for: nothing is heard of it any more.
         let (last, ..) = states.iter().find(|(.., stored)| {
-            let wanted = stored.and_then(|stored| Some((stored.wanted.as_deref()?, stored.status.current.as_deref())));
+            let wanted = stored.and_then(|stored| {
+                let wanted = stored.wanted.as_deref()?;
+                Some((wanted, stored.status.current_version.as_deref()))
+            });
             wanted.is_some_and(|(wanted, current)| {
                 current != Some(wanted) && story.bad.get(&(config, wanted)) == Some(&false)
             })

@@ -1,6 +1,6 @@
 //! A bad version fails and a good one becomes current, each in its time; every step is watched, and none goes out on hold.
 
-use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, RolloutStage, VersionedConfigStatus};
 
 use super::story::Story;
 use super::{Property, Report};
@@ -26,8 +26,8 @@ fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
     for pair in all.windows(2) {
         let ((_, Some(before)), (at, Some(after))) = (pair[0], pair[1]) else { continue };
         let (old, new) = (&before.status, &after.status);
-        if old.target != new.target {
-            stepped = new.target.is_some().then_some(at);
+        if old.target_version != new.target_version {
+            stepped = new.target_version.is_some().then_some(at);
         } else if new.rollout.step > old.rollout.step {
             if let Some(stepped) = stepped.filter(|_| old.rollout.step > 0) {
                 report.outcome(Property::Dwell, too_soon(config, "a step", stepped, at, after.dwell));
@@ -37,7 +37,7 @@ fn dwells(config: &str, all: &[(Time, Option<&Stored>)], report: &mut Report) {
         if stage(old) != Some(RolloutStage::Baking) && stage(new) == Some(RolloutStage::Baking) {
             baking = Some(at);
         }
-        let forward = new.current == old.target || stage(new) == Some(RolloutStage::Restarting);
+        let forward = new.current_version == old.target_version || stage(new) == Some(RolloutStage::Restarting);
         if stage(old) == Some(RolloutStage::Baking)
             && stage(new) != stage(old)
             && let Some(baking) = baking.take().filter(|_| forward)
@@ -63,9 +63,11 @@ fn stays(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], repor
         let moves = |status| stage(status).is_some_and(|stage| forward.contains(&stage));
         let what = if !moves(old) && stage(new) == Some(RolloutStage::Moving) {
             Some("a rollout began")
-        } else if moves(old) && old.target == new.target && new.rollout.step > old.rollout.step {
+        } else if moves(old) && old.target_version == new.target_version && new.rollout.step > old.rollout.step {
             Some("a step went out")
-        } else if moves(old) && (stage(new) == Some(RolloutStage::Restarting) || new.current == old.target) {
+        } else if moves(old)
+            && (stage(new) == Some(RolloutStage::Restarting) || new.current_version == old.target_version)
+        {
             Some("a version was published")
         } else {
             None
@@ -98,7 +100,7 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
         // Nobody has seen that another one was asked for meanwhile: it has failed, and is not tried again.
         let failed = |status: &VersionedConfigStatus| {
             let failure = status.rollout.failure.as_ref();
-            status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version == version)
+            status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version == version)
         };
         if all[from].1.is_some_and(|stored| failed(&stored.status)) {
             continue;
@@ -112,7 +114,7 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
             if status.observed_generation < all[from].1.map(|stored| stored.generation) {
                 continue;
             }
-            if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
+            if status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version) {
                 end = Some((at, true, String::new()));
             } else if failed(status) {
                 let said =
@@ -148,7 +150,7 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
 }
 
 fn later_current(config: &str, version: &str, all: &[(Time, Option<&Stored>)]) -> Option<(Time, String)> {
-    let current = |stored: &Stored| stored.status.current.as_deref() == Some(version);
+    let current = |stored: &Stored| stored.status.current_version.as_deref() == Some(version);
     let (at, _) = all.iter().find(|(_, stored)| stored.is_some_and(current))?;
     Some((*at, format!("{config} {version} is bad, was overtaken, and became current")))
 }
@@ -168,7 +170,7 @@ fn harmed(story: &Story<'_>, config: &str, from: Time, until: Time) -> bool {
             let stored = story.configs.get(other.as_str()).into_iter().flatten();
             let meanwhile = stored.filter(|(at, _)| (from..=until).contains(at)).filter_map(|(_, stored)| *stored);
             meanwhile.into_iter().any(|stored| {
-                let target = stored.status.target.as_deref().unwrap_or_default();
+                let target = stored.status.target_version.as_deref().unwrap_or_default();
                 story.bad.get(&(other.as_str(), target)).copied().unwrap_or_default()
             })
         })

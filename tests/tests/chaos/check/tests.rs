@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use nudge_api::{Phase, Reason, RolloutFailure, RolloutStage, RolloutStatus, VersionedConfigStatus};
+use nudge_api::{InternalStatus, Reason, RolloutFailure, RolloutStage, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::ALL;
 
 use super::belongs::unplaced;
-use super::planted::Planted;
+use super::planted::{Planted, set_ready};
 use super::{Property, Report};
 use crate::history::{Event, Harms, History, How, Pod, Stored, Time, Values, What};
 
@@ -31,12 +31,11 @@ impl Made {
     }
 
     /// `wanted` is asked for, and the config is like this.
-    fn state(&mut self, at: Time, wanted: &str, phase: Phase, change: impl FnOnce(&mut VersionedConfigStatus)) {
+    fn state(&mut self, at: Time, wanted: &str, change: impl FnOnce(&mut VersionedConfigStatus)) {
         self.revision += 1;
-        let rollout = RolloutStatus { revision: self.revision, ..RolloutStatus::default() };
+        let internal = InternalStatus { revision: self.revision, ..InternalStatus::default() };
         let (generation, observed_generation) = (self.generation, Some(self.generation));
-        let mut status =
-            VersionedConfigStatus { phase, observed_generation, rollout, ..VersionedConfigStatus::default() };
+        let mut status = VersionedConfigStatus { observed_generation, internal, ..VersionedConfigStatus::default() };
         change(&mut status);
         let wanted = Some(wanted.to_owned());
         let (uid, held) = ("uid".to_owned(), self.held);
@@ -46,13 +45,16 @@ impl Made {
 
     fn at_rest(&mut self, at: Time, current: &str) {
         self.generation += 1;
-        self.state(at, current, Phase::Current, |status| status.current = Some(current.to_owned()));
+        self.state(at, current, |status| {
+            status.current_version = Some(current.to_owned());
+            set_ready(status, true, Reason::Current);
+        });
     }
 
     fn step(&mut self, at: Time, (current, target): (&str, &str), step: u32, threshold: u64, stage: RolloutStage) {
-        self.state(at, target, Phase::Progressing, |status| {
-            (status.current, status.target) = (Some(current.to_owned()), Some(target.to_owned()));
-            (status.rollout.step, status.rollout.threshold) = (step, threshold);
+        self.state(at, target, |status| {
+            (status.current_version, status.target_version) = (Some(current.to_owned()), Some(target.to_owned()));
+            (status.rollout.step, status.internal.threshold) = (step, threshold);
             status.rollout.stage = Some(stage);
         });
     }
@@ -63,11 +65,12 @@ impl Made {
 
     /// The same while another version is asked for.
     fn failed_while(&mut self, at: Time, wanted: &str, (current, target): (&str, &str)) {
-        self.state(at, wanted, Phase::Failed, |status| {
-            status.current = Some(current.to_owned());
+        self.state(at, wanted, |status| {
+            status.current_version = Some(current.to_owned());
+            set_ready(status, false, Reason::Failed);
             let (version, digest, message) = (target.to_owned(), String::new(), "unready".to_owned());
-            let (reason, retry, overridden) = (Reason::PodNotReady, None, None);
-            status.rollout.failure = Some(RolloutFailure { version, digest, retry, reason, message, overridden });
+            let (reason, retry_time, overridden) = (Reason::PodNotReady, None, None);
+            status.rollout.failure = Some(RolloutFailure { version, digest, retry_time, reason, message, overridden });
         });
     }
 
@@ -356,8 +359,8 @@ fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
         on_hold(true, move |made| {
             made.version("3", false);
             made.failed(20_000, "1", "2");
-            made.state(30_000, "3", Phase::Waiting, |status| {
-                (status.current, status.target) = (Some("1".to_owned()), Some("3".to_owned()));
+            made.state(30_000, "3", |status| {
+                (status.current_version, status.target_version) = (Some("1".to_owned()), Some("3".to_owned()));
             });
             made.held = held;
             made.step(40_000, ("1", "3"), 1, ALL / 2, RolloutStage::Moving);

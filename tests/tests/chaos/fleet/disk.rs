@@ -54,7 +54,10 @@ impl Disk {
     /// There is room again.
     pub(crate) fn empty(&self) -> Result<()> {
         for folder in &self.mounted {
-            fs::remove_file(folder.join(FILLER))?;
+            let filler = folder.join(FILLER);
+            // A process that another thread has just forked may have it open until it executes: removing it alone frees nothing by then.
+            File::create(&filler)?;
+            fs::remove_file(filler)?;
         }
         Ok(())
     }

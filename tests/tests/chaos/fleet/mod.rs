@@ -46,8 +46,10 @@ const EACH: usize = 5;
 const SOON: Duration = Duration::from_mins(3);
 /// Between two looks at where everybody is.
 const LOOK: Duration = Duration::from_millis(500);
-/// Good versions of a config that are never deleted.
+/// Good versions of a config, and bad ones, that are never deleted.
 const KEPT: usize = 5;
+/// So many versions a config may have before old ones are deleted. It can hold 50.
+const MANY: usize = 20;
 
 /// All of it.
 pub(crate) struct Fleet {
@@ -64,6 +66,8 @@ pub(crate) struct Fleet {
     asked: BTreeMap<&'static str, (String, bool)>,
     /// The good versions of each config, as far as they are not to be deleted.
     good: BTreeMap<&'static str, Vec<String>>,
+    /// The bad ones.
+    bad: BTreeMap<&'static str, Vec<String>>,
     born: usize,
     images: [usize; WORKLOADS.len()],
     nodes: Nodes,
@@ -96,6 +100,7 @@ impl Fleet {
             newest,
             asked: BTreeMap::new(),
             good: BTreeMap::new(),
+            bad: BTreeMap::new(),
             born: 0,
             images,
             nodes: Nodes::start(&space.client).await?,
@@ -175,9 +180,8 @@ impl Fleet {
 
     /// A version was made.
     pub(crate) fn made(&mut self, config: &'static str, version: &str, bad: bool) {
-        if !bad {
-            self.good.entry(config).or_default().push(version.to_owned());
-        }
+        let all = if bad { &mut self.bad } else { &mut self.good };
+        all.entry(config).or_default().push(version.to_owned());
     }
 
     /// A version was asked for.
@@ -196,9 +200,23 @@ impl Fleet {
         good.drain(..good.len().saturating_sub(KEPT)).collect()
     }
 
+    /// The same, and old bad ones, where there are many.
+    pub(crate) fn surplus(&mut self, config: &str) -> Vec<String> {
+        let count = |all: &BTreeMap<&'static str, Vec<String>>| all.get(config).map_or(0, Vec::len);
+        if count(&self.good) + count(&self.bad) < MANY {
+            return Vec::new();
+        }
+        let mut old = self.old(config);
+        if let Some(bad) = self.bad.get_mut(config) {
+            old.extend(bad.drain(..bad.len().saturating_sub(KEPT)));
+        }
+        old
+    }
+
     /// The config goes, with all of its versions.
     pub(crate) fn forget(&mut self, config: &str) {
         self.good.remove(config);
+        self.bad.remove(config);
         self.asked.remove(config);
     }
 

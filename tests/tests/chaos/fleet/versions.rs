@@ -112,7 +112,7 @@ impl User {
             }
         })
         .await?;
-        self.sets(config, json!({"current": version})).await
+        self.sets(config, json!({"version": version})).await
     }
 
     /// Changes the spec of a config; one that is gone needs no change.

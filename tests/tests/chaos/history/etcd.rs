@@ -154,12 +154,12 @@ fn stored(bytes: &[u8]) -> Result<Stored> {
     let config: VersionedConfig = serde_json::from_slice(bytes)?;
     let mut status = config.status.unwrap_or_default();
     // The bulk of it, about which nothing is asked.
-    (status.versions, status.retired) = (Vec::new(), Vec::new());
+    (status.versions, status.internal.retired) = (Vec::new(), Vec::new());
     let millis = |seconds: u32| u64::from(seconds) * 1000;
     Ok(Stored {
         uid: config.metadata.uid.unwrap_or_default(),
         generation: config.metadata.generation.unwrap_or_default(),
-        wanted: config.spec.current,
+        wanted: config.spec.version,
         held: config.spec.rollout.hold.is_some(),
         dwell: millis(config.spec.rollout.min_ready_seconds),
         bake: millis(config.spec.rollout.bake_seconds),

@@ -102,7 +102,7 @@ pub(crate) enum How {
 pub(crate) struct Stored {
     pub(crate) uid: String,
     pub(crate) generation: i64,
-    /// What `spec.current` asks for.
+    /// What `spec.version` asks for.
     pub(crate) wanted: Option<String>,
     /// `spec.rollout.hold` lets nothing go on.
     pub(crate) held: bool,

@@ -4,14 +4,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::DeleteParams;
-use nudge_api::{Phase, RolloutStage};
+use nudge_api::RolloutStage;
 
 use super::*;
 
 /// A template with an agent that gives its pods the config `shop`.
 fn with_agent(app: &str) -> Value {
-    let annotations =
-        json!({"nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/config-restarts": "true"});
+    let annotations = json!({"nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/notify": "rollout"});
     json!({"metadata": {"labels": {"app": app, "nudge.dev/agent": "0.1.0"}, "annotations": annotations}, "spec": {
         "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
         "containers": [
@@ -41,13 +40,13 @@ async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<S
     let space = installation.enabled(purpose).await?;
     bind(&space, "nudge-secrets").await?;
     version_with_secret(&space, "1", "one").await?;
-    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {"current": "1"}})).await?;
+    space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {"version": "1"}})).await?;
     is_current(&space, "1").await?;
     Ok(space)
 }
 
 async fn use_version(space: &Space, version: &str) -> Result<()> {
-    let patch = Patch::Merge(json!({"spec": {"current": version}}));
+    let patch = Patch::Merge(json!({"spec": {"version": version}}));
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &patch).await?;
     Ok(())
 }
@@ -55,7 +54,7 @@ async fn use_version(space: &Space, version: &str) -> Result<()> {
 /// What a pod is assigned that takes a version by a restart alone: what workloads are restarted with.
 fn assigned(status: VersionedConfigStatus) -> Option<String> {
     let restarting = status.rollout.stage == Some(RolloutStage::Restarting);
-    status.target.filter(|_| restarting).or(status.current)
+    status.target_version.filter(|_| restarting).or(status.current_version)
 }
 
 /// Has the pod run what it is assigned now, if `works` says that it can.
@@ -125,7 +124,7 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     ensure!(uids(&space).await? == first && digest(&space, "web").await?.is_none());
     bind(&space, "nudge-restart").await?;
     let status = is_current(&space, "2").await?;
-    ensure!(status.pods.summary == "2/2" && status.published.is_none(), "{status:#?}");
+    ensure!(status.pods.summary == "2/2" && status.published_version.is_none(), "{status:#?}");
     let second = uids(&space).await?;
     ensure!(second.iter().all(|uid| !first.contains(uid)), "current with pods of before");
     let content = digest(&space, "web").await?.context("not by the template")?;
@@ -152,11 +151,10 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     *bad.lock().unwrap() = Some("5".to_owned());
     version_with_secret(&space, "5", "five").await?;
     use_version(&space, "5").await?;
-    let is_failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.rollout.stage.is_none();
-    let status = stands(&space, "version 5 has failed", is_failed).await?;
+    let status = stands(&space, "version 5 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("5", "RestartFailed"), "{failure:?}");
-    ensure!(status.current.as_deref() == Some("4") && digest(&space, "web").await? == fourth);
+    ensure!(status.current_version.as_deref() == Some("4") && digest(&space, "web").await? == fourth);
     stands(&space, "all run version 4", |status| status.pods.summary == "2/2").await.map(drop)
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
@@ -39,14 +39,14 @@ async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Re
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     version(&space, "1").await?;
-    let mut all = json!({"current": "1", "rollout": {
+    let mut all = json!({"version": "1", "rollout": {
         "steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 120}});
     for (key, value) in spec.as_object().context("an object")? {
         all[key] = value.clone();
     }
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": all})).await?;
     stands(&space, "version 1 is published", |status| {
-        status.published.as_deref() == Some("1") && status.rollout.stage.is_none()
+        status.published_version.as_deref() == Some("1") && status.rollout.stage.is_none()
     })
     .await?;
     Ok(space)
@@ -64,7 +64,7 @@ async fn version(space: &Space, version: &str) -> Result<()> {
 /// Makes a version and asks for it.
 async fn wants(space: &Space, name: &str) -> Result<()> {
     version(space, name).await?;
-    let patch = json!({"spec": {"current": name}});
+    let patch = json!({"spec": {"version": name}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
@@ -85,7 +85,7 @@ async fn stands(
 
 async fn is_current(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
     stands(space, &format!("version {version} is current"), |status| {
-        status.current.as_deref() == Some(version) && status.rollout.stage.is_none()
+        status.current_version.as_deref() == Some(version) && status.rollout.stage.is_none()
     })
     .await
 }
@@ -167,14 +167,11 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
 
     *good.lock().unwrap() = Some(first.clone());
     wants(&space, "3").await?;
-    let status = stands(&space, "version 3 failed", |status| {
-        status.phase == nudge_api::Phase::Failed && status.rollout.stage.is_none()
-    })
-    .await?;
+    let status = stands(&space, "version 3 failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("3", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/api"), "{}", failure.message);
-    ensure!((status.current.as_deref(), status.published.as_deref()) == (Some("2"), Some("2")));
+    ensure!((status.current_version.as_deref(), status.published_version.as_deref()) == (Some("2"), Some("2")));
     let plain = space.api::<ConfigMap>().get("shop").await?.data.context("data")?;
     ensure!(plain["key"] == "2");
     for name in ["api", "web"] {
@@ -244,7 +241,7 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     space.create_object::<DaemonSet>(spec("log", "minReadySeconds", 0.into())).await?;
     // Marked as one that restarts by itself.
     let mut own = template("own");
-    own["metadata"]["annotations"] = json!({"nudge.dev/config-restarts": "false"});
+    own["metadata"]["annotations"] = json!({"nudge.dev/restart": "never"});
     deployment(&space, "own", json!({"template": own})).await?;
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
@@ -271,7 +268,7 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-restart"), "{message}");
 
-    let space = shop(installation, "ignored", json!({"withoutAgent": "Ignore"})).await?;
+    let space = shop(installation, "ignored", json!({"agentlessPolicy": "Ignore"})).await?;
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
@@ -303,42 +300,5 @@ async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     let after = eventually(SOON, "the new pods run", pods).await?;
     ensure!(after.iter().all(|uid| !before.contains(uid)), "{before:?}, {after:?}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn pods_that_ask_for_it_have_their_volumes_read_again() -> Result<()> {
-    let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let space = shop(installation, "refresh", json!({})).await?;
-    let pod = |name: &str, annotations: Value| {
-        json!({"metadata": {"name": name, "annotations": annotations}, "spec": {
-            "automountServiceAccountToken": false,
-            "containers": [{"name": "app", "image": "test", "volumeMounts": [{"name": "shop", "mountPath": "/shop"}]}],
-            "volumes": [{"name": "shop", "configMap": {"name": "shop"}}],
-        }})
-    };
-    space.create_object::<Pod>(pod("asks", json!({"nudge.dev/refresh": "true"}))).await?;
-    space.create_object::<Pod>(pod("other", json!({}))).await?;
-    // Without the right it is said, and does not hold anything up.
-    wants(&space, "2").await?;
-    is_current(&space, "2").await?;
-    eventually(SOON, "an Event names the missing right", async || {
-        let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
-        let names_right = |event: &Event| {
-            event.reason.as_deref() == Some("NotRefreshed")
-                && event.message.as_deref().is_some_and(|message| message.contains("nudge-restart"))
-        };
-        events.iter().any(names_right).then_some(())
-    })
-    .await?;
-    bind(&space, "nudge-restart").await?;
-    wants(&space, "3").await?;
-    is_current(&space, "3").await?;
-    let pods = space.api::<Pod>();
-    eventually(SOON, "the pod is touched", async || {
-        (pods.get("asks").await.ok()?.annotations().get("nudge.dev/refreshed")? == "3").then_some(())
-    })
-    .await?;
-    ensure!(!pods.get("other").await?.annotations().contains_key("nudge.dev/refreshed"));
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::Phase;
 
 use super::*;
 
@@ -112,8 +111,7 @@ async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<
     let _kubelet = crashing_kubelet(&space);
     are_available(&space, &["web"]).await?;
     wants(&space, "2").await?;
-    let failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.rollout.stage.is_none();
-    let status = stands(&space, "version 2 has failed", failed).await?;
+    let status = stands(&space, "version 2 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/web"), "{}", failure.message);
@@ -129,7 +127,7 @@ fn kubelet_with_agents(space: &Space) -> Kubelet {
             turns.tick().await;
             let Ok(config) = space.api::<VersionedConfig>().get("shop").await else { continue };
             let status = config.status.unwrap_or_default();
-            let Some(version) = status.target.or(status.current) else { continue };
+            let Some(version) = status.target_version.or(status.current_version) else { continue };
             let Ok(pods) = space.api::<Pod>().list(&ListParams::default()).await else { continue };
             for pod in pods.items {
                 let known = said.insert(pod.uid(), version.clone());
@@ -156,21 +154,24 @@ async fn has(space: &Space, pod: &Pod, version: &str) -> Result<()> {
 async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
     let space = shop(installation, "variables", json!({})).await?;
-    // Nobody notifies `web`; `asks` asks the agent when it is notified.
-    let with_agent = |app: &str, notify: &str| {
+    // Nobody notifies `web`; `asks` asks the agent when it is notified, and `alone` is to be left alone.
+    let with_agent = |app: &str, notify: Option<&str>| {
         let mut template = template(app);
         template["metadata"]["labels"]["nudge.dev/agent"] = "0.1.0".into();
-        template["metadata"]["annotations"] = json!({"nudge.dev/inject": "true", "nudge.dev/notify": notify});
+        template["metadata"]["annotations"] = json!({"nudge.dev/inject": "true"});
+        if let Some(notify) = notify {
+            template["metadata"]["annotations"]["nudge.dev/notify"] = notify.into();
+        }
         let agent =
             json!({"name": "nudge-agent", "image": "test", "env": [{"name": "NUDGE_CONFIGS", "value": "shop"}]});
         template["spec"]["containers"].as_array_mut().into_iter().for_each(|all| all.push(agent.clone()));
         template
     };
-    for (name, notify) in [("web", "none"), ("asks", "SIGHUP")] {
+    for (name, notify) in [("web", None), ("asks", Some("SIGHUP")), ("alone", Some("none"))] {
         deployment(&space, name, json!({"template": with_agent(name, notify)})).await?;
     }
     let _kubelet = kubelet_with_agents(&space);
-    are_available(&space, &["web", "asks"]).await?;
+    are_available(&space, &["web", "asks", "alone"]).await?;
     // Their agents have version 2, and their processes do not.
     wants(&space, "2").await?;
     stands(&space, "held until Deployment/web can be restarted", |status| {
@@ -183,7 +184,9 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     let status = is_current(&space, "2").await?;
     ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
     let restarted = digest(&space, "web").await?.context("web was not restarted")?;
-    ensure!(digest(&space, "asks").await?.is_none(), "asks was restarted");
+    for name in ["asks", "alone"] {
+        ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");
+    }
     let pods = space.api::<Pod>().list(&ListParams::default().labels("app=web")).await?.items;
     let old = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let old = old.filter(|pod| pod.annotations().get(DIGEST) != Some(&restarted)).count();

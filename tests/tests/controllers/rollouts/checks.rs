@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::{HookServer, Installation, eventually};
 use serde_json::json;
@@ -30,7 +30,8 @@ async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_no
     ensure!(check.deliveries().is_empty(), "pods start with the version without a question");
     check.answer(Answer::Text(StatusCode::UNPROCESSABLE_ENTITY, "number: must be odd".to_owned()));
     rollout.wants("2").await?;
-    let failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.target.is_none();
+    let failed =
+        |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
     let status = rollout.stands("it has failed", failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");
@@ -39,7 +40,7 @@ async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_no
     let asked = check.deliveries();
     ensure!(asked.len() == 1 && asked[0].version()? == "2", "{asked:?}");
     ensure!(served(&rollout) == vec!["1"; PODS] && !rollout.members.iter().any(|member| member.was_notified("2")));
-    rollout.stands("all pods are well", |status| status.pods.updated == u32::try_from(PODS).unwrap_or(0)).await?;
+    rollout.stands("all pods are well", |status| status.pods.on_target == u32::try_from(PODS).unwrap_or(0)).await?;
     // Another version is taken by all of them, each of which is asked once.
     check.answer(Answer::Status(StatusCode::NO_CONTENT));
     rollout.wants("3").await?;

@@ -31,7 +31,7 @@ async fn written(space: &Space, name: &str, configs: &str) -> Result<Pod> {
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d59", "uid": "uid-web", "controller": true,
     });
     let annotations = json!({
-        "nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/config-restarts": "false",
+        "nudge.dev/inject": "true", "nudge.dev/configs": "shop", "nudge.dev/notify": "none",
         "nudge.dev/config-digest": "sha256:0", "nudge.dev/warnings": "\u{1b}[2Jowned",
     });
     let agent = json!({"name": "nudge-agent", "image": "mine", "env": [{"name": "NUDGE_CONFIGS", "value": configs}]});
@@ -118,14 +118,14 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     let rollout = RolloutUnderTest::new(installation, replica.hub, 4, &["25%", "50%"]).await?;
     let space = &rollout.space;
     space.service_account(STRANGER).await?;
-    rollout.set(json!({"subscribers": ["app"]})).await?;
+    rollout.set(json!({"allowedServiceAccounts": ["app"]})).await?;
     // A config of the same name as one that the stranger asks for, in another namespace.
     let foreign = installation.enabled("foreign").await?;
     let labels = json!({"nudge.dev/config": "theirs", "nudge.dev/version": "1"});
     let part =
         json!({"metadata": {"name": "theirs-1", "labels": labels}, "immutable": true, "data": {"key": "foreign"}});
     create_part::<ConfigMap>(&foreign, part).await?;
-    foreign.create_object::<VersionedConfig>(json!({"metadata": {"name": "theirs"}, "spec": {"current": "1"}})).await?;
+    foreign.create_object::<VersionedConfig>(json!({"metadata": {"name": "theirs"}, "spec": {"version": "1"}})).await?;
 
     written(space, "silent", "shop").await?;
     let pod = written(space, "liar", &format!("shop,theirs,{}/theirs,../{0}/theirs", foreign.name)).await?;
@@ -140,7 +140,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
         let (head, leaked) = liar.poll(&wish, "number").await.ok()?;
         (head.configs[0].problem.as_ref()?.reason == HubReason::NotAllowed).then_some((head, leaked))
     };
-    let (head, leaked) = eventually(LONG, "the hub knows the subscribers", admitted).await?;
+    let (head, leaked) = eventually(LONG, "the hub knows whom the config allows", admitted).await?;
     ensure!(!leaked, "the hub has sent it the config");
     let given: Vec<_> = head.configs.iter().map(|config| (config.name.as_str(), config.version.as_ref())).collect();
     ensure!(given == [("shop", None), ("theirs", None)], "{given:?}");
@@ -158,7 +158,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     rollout.all_end_with("2").await?;
 
     // Without the list it is one pod more of the namespace: it has the config, and its word is one word.
-    rollout.set(json!({"subscribers": null, "rollout": {"steps": [{"pods": "100%"}]}})).await?;
+    rollout.set(json!({"allowedServiceAccounts": null, "rollout": {"steps": [{"pods": "100%"}]}})).await?;
     let served = async || liar.poll(&json!({}), "number").await.ok().filter(|(_, served)| *served);
     let (head, _) = eventually(LONG, "it is served", served).await?;
     liar.report(&json!([runs("shop", &head.configs[0].uid, "2"), runs("other", "", "9")]), true).await?;

@@ -1,7 +1,7 @@
 //! A hold lets nothing go on and a bad version go back, and of several changes during a rollout the last one counts.
 
 use anyhow::{Context, Result, ensure};
-use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     // Looked at again with nothing left to wait for, and it stays where it is.
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     let seen = |status: &VersionedConfigStatus| {
-        status.observed_generation == Some(generation) && status.pods.updated == status.pods.total
+        status.observed_generation == Some(generation) && status.pods.ready == status.pods.total
     };
     let status = rollout.stands("the spec is seen, and every pod runs what is assigned to it", seen).await?;
     ensure!(on_hold(&status) && rollout.assigned(&status).len() == assigned, "{status:#?}");
@@ -39,7 +39,7 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     // Three changes while pods are on their way.
     rollout.wants("3").await?;
     rollout.first_step("3").await?;
-    rollout.set(json!({"current": "1"})).await?;
+    rollout.set(json!({"version": "1"})).await?;
     rollout.set(json!({"rollout": {"steps": [{"pods": 1}]}})).await?;
     rollout.wants("4").await?;
     rollout.is_current("4").await?;
@@ -68,11 +68,12 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
     let status = rollout.stands("it is on hold", on_hold).await?;
     let [sick] = &rollout.assigned(&status)[..] else { anyhow::bail!("{status:#?}") };
     rollout.make_ready(&sick.name, false).await?;
-    let failed = |status: &VersionedConfigStatus| status.phase == Phase::Failed && status.target.is_none();
+    let failed =
+        |status: &VersionedConfigStatus| status.state() == ConfigState::Failed && status.target_version.is_none();
     let status = rollout.stands("it has failed", failed).await?;
     let failure = status.rollout.failure.as_ref().context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "PodNotReady"), "{failure:?}");
-    ensure!(status.current.as_deref() == Some("1"), "{status:#?}");
+    ensure!(status.current_version.as_deref() == Some("1"), "{status:#?}");
     rollout.all_end_with("1").await?;
     rollout.make_ready(&sick.name, true).await?;
 

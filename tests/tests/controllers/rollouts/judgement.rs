@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use nudge_api::{Phase, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_tests::cluster::installation::overridden;
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ const NOTICED: Duration = Duration::from_secs(21);
 
 /// Has all pods run the version at once, and it is current as soon as they are watched.
 async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
-    let now = json!({"version": version, "reason": "it can't wait"});
+    let now = overridden(version, "it can't wait");
     rollout.set(json!({"rollout": {"override": now, "bakeSeconds": 0}})).await?;
     rollout.wants(version).await?;
     rollout.is_current(version).await?;
@@ -48,7 +49,7 @@ async fn all_pods_return_out_of_a_crash_loop_in_one_write() -> Result<()> {
             let versions: BTreeSet<_> =
                 rollout.members.iter().filter_map(|it| rollout.version_of(&status, it)).collect();
             ensure!(versions.len() == 1, "pods are divided: {status:#?}");
-            if status.phase == Phase::Current && status.current.as_deref() == Some("1") {
+            if status.state() == ConfigState::Current && status.current_version.as_deref() == Some("1") {
                 return Ok::<_, anyhow::Error>(());
             }
         }
@@ -63,12 +64,12 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
     let rollout = RolloutUnderTest::with_defaults(installation, replica.hub, PODS).await?;
     // What is said of another version does not count.
-    rollout.set(json!({"rollout": {"override": {"version": "3", "reason": "it can't wait"}}})).await?;
+    rollout.set(json!({"rollout": {"override": overridden("3", "it can't wait")}})).await?;
     rollout.wants("2").await?;
     let status = rollout.step_runs("2").await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
     // In the middle of a step, and although the config is on hold.
-    let now = json!({"version": "2", "reason": "it can't wait"});
+    let now = overridden("2", "it can't wait");
     rollout.set(json!({"rollout": {"hold": {"reason": "audit"}}})).await?;
     rollout.set(json!({"rollout": {"override": now}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
@@ -80,7 +81,7 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     // It is watched all the same: pods that get worse have all return at once.
     rollout
         .stands("it is watched", |status| {
-            status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.updated == 8
+            status.rollout.evidence.as_ref().is_some_and(|known| known.assigned == 8) && status.pods.on_target == 8
         })
         .await?;
     rollout.crash(&rollout.members[0].name, true).await?;
@@ -99,7 +100,7 @@ async fn other(installation: &Installation<'_>) -> Result<nudge_tests::cluster::
         let part = json!({"metadata": meta, "immutable": true, "data": {"other": version}});
         nudge_tests::cluster::installation::create_part::<k8s_openapi::api::core::v1::ConfigMap>(&space, part).await?;
     }
-    let spec = json!({"current": "1", "rollout": {"steps": steps_of(&["1"]), "minReadySeconds": 1, "bakeSeconds": 0}});
+    let spec = json!({"version": "1", "rollout": {"steps": steps_of(&["1"]), "minReadySeconds": 1, "bakeSeconds": 0}});
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "other"}, "spec": spec})).await?;
     Ok(space)
 }
@@ -113,22 +114,23 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
     let space = other(installation).await?;
     let rollout = RolloutUnderTest::of(space, replica.hub, 4, ("shop,other", &settings, &Value::Null)).await?;
     let waits = |status: &VersionedConfigStatus| {
-        status.phase == Phase::Waiting && status.conditions.iter().any(|condition| condition.reason == "WaitingFor")
+        status.state() == ConfigState::Waiting
+            && status.conditions.iter().any(|condition| condition.reason == "WaitingFor")
     };
     let passed = |version: &'static str| {
         move |status: &VersionedConfigStatus| {
-            status.phase == Phase::Current && status.current.as_deref() == Some(version)
+            status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         }
     };
     rollout.wants("2").await?;
     rollout.step_runs("2").await?;
-    rollout.set_of("other", json!({"current": "2"})).await?;
+    rollout.set_of("other", json!({"version": "2"})).await?;
     rollout.stands_of("other", "the other waits", waits).await?;
     // Once its step is watched, nothing but the hold keeps it.
     rollout.set(json!({"rollout": {"hold": {"reason": "audit"}, "minReadySeconds": 1}})).await?;
     rollout.stands_of("other", "the other passes one that is on hold", passed("2")).await?;
     let on_hold = |status: &VersionedConfigStatus| {
-        status.rollout.yields && status.conditions.iter().any(|condition| condition.reason == "OnHold")
+        status.internal.yields && status.conditions.iter().any(|condition| condition.reason == "OnHold")
     };
     let status = rollout.stands("it is on hold", on_hold).await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
@@ -140,10 +142,10 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
     let sick = rollout.assigned(&status)[0];
     eventually(LONG, "it is notified", async || sick.was_notified("3").then_some(())).await?;
     rollout.make_ready(&sick.name, false).await?;
-    let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.rollout.yields;
+    let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.internal.yields;
     let status = rollout.stands("it has failed and stands still", failed).await?;
     ensure!(status.rollout.stage == Some(RolloutStage::Moving) && rollout.assigned(&status).len() == 1, "{status:#?}");
-    rollout.set_of("other", json!({"current": "3"})).await?;
+    rollout.set_of("other", json!({"version": "3"})).await?;
     rollout.stands_of("other", "the other passes one that stands still", passed("3")).await?;
     rollout.wants("2").await?;
     rollout.is_current("2").await?;
@@ -161,13 +163,13 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
     ensure!(first.len() == 1, "{first:?}");
     // The second step is now about the pods of one Deployment, and holds.
     let selector = json!({"matchLabels": {"app": "api"}});
-    let steps = json!([{"pods": 1}, {"pods": "100%", "selector": selector, "holdSeconds": 3600}]);
+    let steps = json!([{"pods": 1}, {"pods": "100%", "selector": selector, "pauseSeconds": 3600}]);
     rollout.set(json!({"rollout": {"steps": steps, "minReadySeconds": 1}})).await?;
     let more = |status: &VersionedConfigStatus| rollout.assigned(status).len() > 1;
     rollout.stands("the next step is assigned", more).await?;
     let status = rollout.step_runs("2").await?;
     let holds = |status: &VersionedConfigStatus| {
-        status.conditions.iter().any(|condition| condition.message.contains("the step holds for 3600 s"))
+        status.conditions.iter().any(|condition| condition.message.contains("pauses for 3600 s"))
     };
     rollout.stands("it holds", holds).await?;
     for member in &rollout.members {
@@ -199,7 +201,7 @@ async fn a_version_that_no_pod_can_judge_any_more_waits_for_one_that_can() -> Re
     rollout.stands("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
     tokio::time::sleep(NOTICED).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
-    ensure!(status.current.as_deref() == Some("1"), "no pod could be asked: {status:#?}");
+    ensure!(status.current_version.as_deref() == Some("1"), "no pod could be asked: {status:#?}");
     for member in &rollout.members {
         rollout.patch_pod(&member.name, &json!({"phase": "Running"})).await?;
         rollout.make_ready(&member.name, true).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use nudge_api::{Phase, RolloutStage, VersionedConfigStatus};
+use nudge_api::{ConfigState, RolloutStage, VersionedConfigStatus};
 use nudge_tests::cluster::{Options, Wire};
 use nudge_tests::{Cluster, Installation, Pair, ReplicaOptions, eventually};
 use serde_json::json;
@@ -105,8 +105,8 @@ async fn in_every_phase(
     rollout.stands("it rolls back", at(RolloutStage::RollingBack)).await?;
     trouble.happens(&mut rollout, "rolling back", &[silent_one.clone(), sick.clone()]).await?;
     goes_on(&rollout, &silent_one)?;
-    let status = rollout.stands("it has failed", |status| status.phase == Phase::Failed).await?;
-    ensure!(status.current.as_deref() == Some("2"), "{status:#?}");
+    let status = rollout.stands("it has failed", |status| status.state() == ConfigState::Failed).await?;
+    ensure!(status.current_version.as_deref() == Some("2"), "{status:#?}");
     rollout.all_end_with("2").await?;
     rollout.make_ready(&sick, true).await?;
 

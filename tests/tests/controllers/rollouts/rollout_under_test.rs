@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::{create_part, injected_pod_with};
@@ -93,7 +93,7 @@ impl RolloutUnderTest {
         pods: usize,
         (configs, settings, container): (&'static str, &Value, &Value),
     ) -> Result<Self> {
-        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": settings}});
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": settings}});
         let config = space.create_object::<VersionedConfig>(config).await?;
         let (uid, container) = (config.uid().context("no uid")?, container.clone());
         let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs, check: None };
@@ -166,7 +166,7 @@ impl RolloutUnderTest {
     /// Asks for a version, which is made if it is not there.
     pub(super) async fn wants(&self, version: &str) -> Result<i64> {
         self.make_version(version).await?;
-        self.set(json!({"current": version})).await
+        self.set(json!({"version": version})).await
     }
 
     /// The uid of the config.
@@ -206,7 +206,10 @@ impl RolloutUnderTest {
 
     pub(super) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
-        self.stands(&what, |status| status.phase == Phase::Current && status.current.as_deref() == Some(version)).await
+        self.stands(&what, |status| {
+            status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
+        })
+        .await
     }
 
     /// Changes the spec; its new generation.
@@ -223,7 +226,7 @@ impl RolloutUnderTest {
 
     /// Members that the status assigns its target to.
     pub(super) fn assigned<'a>(&'a self, status: &VersionedConfigStatus) -> Vec<&'a Member> {
-        let Some(target) = status.target.as_deref() else { return Vec::new() };
+        let Some(target) = status.target_version.as_deref() else { return Vec::new() };
         self.members.iter().filter(|member| self.version_of(status, member) == Some(target)).collect()
     }
 
@@ -236,17 +239,17 @@ impl RolloutUnderTest {
     pub(super) async fn first_step(&self, target: &str) -> Result<VersionedConfigStatus> {
         self.stands("the first step is assigned", |status| {
             let assigned = self.assigned(status).len();
-            status.target.as_deref() == Some(target) && (1..self.members.len()).contains(&assigned)
+            status.target_version.as_deref() == Some(target) && (1..self.members.len()).contains(&assigned)
         })
         .await
     }
 
-    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran.
+    /// Waits until those that have it assigned say that they run it, and the others that they run what they ran. All are Ready.
     pub(super) async fn step_runs(&self, target: &str) -> Result<VersionedConfigStatus> {
         self.stands("the step runs it", |status| {
-            status.target.as_deref() == Some(target)
+            status.target_version.as_deref() == Some(target)
                 && !self.assigned(status).is_empty()
-                && status.pods.updated == status.pods.total
+                && status.pods.ready == status.pods.total
         })
         .await
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use nudge_tests::Installation;
 
 use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_hand};
@@ -31,10 +31,10 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
             tokio::time::sleep(LOOK).await;
             continue;
         }
-        if status.phase == Phase::Current && status.current.as_deref() == Some(version) {
+        if status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version) {
             break;
         }
-        ensure!(status.phase != Phase::Failed && status.phase != Phase::RollingBack, "{status:#?}");
+        ensure!(![ConfigState::Failed, ConfigState::RollingBack].contains(&status.state()), "{status:#?}");
         let now = rollout.assigned(&status);
         if now.len() == before.len() {
             tokio::time::sleep(LOOK).await;
@@ -81,12 +81,12 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
             sick.push(member);
         }
         let status = rollout.status().await?;
-        if status.phase == Phase::RollingBack && assigned_back.is_none() {
+        if status.state() == ConfigState::RollingBack && assigned_back.is_none() {
             ensure!(rollout.assigned(&status).is_empty(), "{status:#?}");
             stamp("all are assigned the version before");
             assigned_back = Some(Instant::now());
         }
-        if status.phase == Phase::Failed {
+        if status.state() == ConfigState::Failed {
             assigned_back.get_or_insert_with(Instant::now);
             break status;
         }
@@ -102,7 +102,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
     let [only] = &sick[..] else { anyhow::bail!("{} pods were assigned the bad version", sick.len()) };
     rollout.all_end_with(good).await?;
 
-    ensure!(status.current.as_deref() == Some(good) && status.target.is_none(), "{status:#?}");
+    ensure!(status.current_version.as_deref() == Some(good) && status.target_version.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == (bad, "PodNotReady"), "{failure:?}");
     let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
@@ -118,7 +118,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
         ensure!(event.type_.as_deref() == Some("Warning"), "{event:?}");
     }
     let spec = rollout.space.api::<VersionedConfig>().get("shop").await?.spec;
-    ensure!(spec.current.as_deref() == Some(bad), "spec.current is the user's: {:?}", spec.current);
+    ensure!(spec.version.as_deref() == Some(bad), "spec.version is the user's: {:?}", spec.version);
     for member in sick {
         rollout.make_ready(&member.name, true).await?;
     }

@@ -160,7 +160,7 @@ struct Form {
 
 fn form() -> Result<Form> {
     let Some(minutes) = env::var_os(MINUTES) else {
-        let source = json!({"debounce": "500ms", "minInterval": "0s"});
+        let source = json!({"debounceSeconds": 0, "minPeriodSeconds": 0});
         return Ok(Form { rotations: FEW, every: None, source, rollout: at_once() });
     };
     let minutes = minutes.to_str().and_then(|text| text.parse::<u64>().ok());

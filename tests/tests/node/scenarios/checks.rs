@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt as _;
-use nudge_api::Phase;
+use nudge_api::ConfigState;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -85,7 +85,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     home.activate("asked", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    let status = stands(&home, "asked", "the typing error has failed", |status| status.phase == Phase::Failed).await?;
+    let status =
+        stands(&home, "asked", "the typing error has failed", |status| status.state() == ConfigState::Failed).await?;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");

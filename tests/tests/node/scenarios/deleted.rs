@@ -48,7 +48,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(SOON, "the agents of all pods have reported", async || {
         let status = configs.get("herd").await.ok()?.status?;
-        (u32::try_from(PODS) == Ok(status.pods.updated)).then_some(())
+        (u32::try_from(PODS) == Ok(status.pods.on_target)).then_some(())
     })
     .await?;
     home.activate("herd", "2").await?;

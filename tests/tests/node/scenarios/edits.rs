@@ -10,7 +10,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_api::{ConfigSourceStatus, Phase, VersionedConfig};
+use nudge_api::{ConfigSourceStatus, ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -86,7 +86,7 @@ struct Case {
 
 fn cases() -> [Case; 3] {
     let base = Case { name: "", rules: json!([]), asks: false, reason: "Failed", says: "", saw: (0, 0) };
-    let json = json!([{"key": "app.json", "format": "json"}]);
+    let json = json!([{"name": "app", "key": "app.json", "format": "json"}]);
     [
         Case { name: "rule", rules: json, reason: "Invalid", says: "app.json", ..base },
         Case {
@@ -127,7 +127,7 @@ fn begin(home: &Home<'_>, case: &Case) -> Result<()> {
     let live = plain(&live(name), &json!({"app.json": "{\"lives\": 3}\n"}));
     home.apply(&list([config, live]))?;
     // The correction comes within the minute.
-    home.source(name, "configmap", &self::live(name), &json!({"minInterval": "0s"}))?;
+    home.source(name, "configmap", &self::live(name), &json!({"minPeriodSeconds": 0}))?;
     let mut container = python(home, APP);
     container["readinessProbe"] =
         json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 2, "timeoutSeconds": 2});
@@ -175,7 +175,8 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let status = home.source_until(name, "the typing error is stopped", said).await?;
     let after = OffsetDateTime::now_utc() - edited;
     // All who had it have come back.
-    stands(home, name, "nothing moves", |status| matches!(status.phase, Phase::Current | Phase::Failed)).await?;
+    let rests = |status: &VersionedConfigStatus| matches!(status.state(), ConfigState::Current | ConfigState::Failed);
+    stands(home, name, "nothing moves", rests).await?;
     reads(home, case, &good, &status).await?;
     let back = ready(home, name, PODS).await?;
     ensure!(back.iter().map(kube::ResourceExt::uid).eq(pods.iter().map(kube::ResourceExt::uid)), "other pods");
@@ -213,7 +214,7 @@ async fn reads(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceSt
     let shown = nudge(home, &["status", name])?;
     ensure!(shown.contains(&format!("{name}, {}: {}", case.reason, why(status).1)), "{shown}");
     let config = home.space.api::<VersionedConfig>().get(name).await?.status.context("no status")?;
-    ensure!(config.current.as_deref() == Some(good), "{config:#?}");
+    ensure!(config.current_version.as_deref() == Some(good), "{config:#?}");
     let maps = ListParams::default().labels(&format!("nudge.dev/config={name}"));
     let versions = home.space.api::<ConfigMap>().list(&maps).await?.items.len();
     if case.reason == "Invalid" {
@@ -222,7 +223,7 @@ async fn reads(home: &Home<'_>, case: &Case, good: &str, status: &ConfigSourceSt
         return Ok(());
     }
     let failure = config.rollout.failure.context("no failure")?;
-    ensure!(versions == 2 && status.failed == [failure.version.clone()], "{versions} versions, {status:?}");
+    ensure!(versions == 2 && status.failed_versions == [failure.version.clone()], "{versions} versions, {status:?}");
     let (reason, text) = if case.asks {
         ("CheckRefused", "container app refuses it: app.json: ")
     } else {

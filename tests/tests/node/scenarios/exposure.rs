@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use nudge_api::{Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::binary;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -72,7 +72,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         if status.conditions.iter().any(|condition| condition.reason == "Inconclusive") {
             harmed.get_or_insert(now);
         }
-        (status.phase == Phase::Failed).then_some(status)
+        (status.state() == ConfigState::Failed).then_some(status)
     })
     .await?;
     let back = OffsetDateTime::now_utc();

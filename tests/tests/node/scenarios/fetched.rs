@@ -1,5 +1,5 @@
 //! From a commit to the handler in a pod, and from a write to OpenBao to the same, with the defaults of a source: after
-//! `kubectl nudge source sync`, and where this scenario runs alone, also by the interval of a minute. Git, in the role's own image, and OpenBao are real, and reached from the pod of the role sources.
+//! `kubectl nudge source sync`, and where this scenario runs alone, also by the period of a minute. Git, in the role's own image, and OpenBao are real, and reached from the pod of the role sources.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.allow("deploy", &["--verb=get", "--resource=secrets", "--resource-name=deploy"])?;
     home.allow("vault", &["--verb=create", "--resource=serviceaccounts/token", "--resource-name=shop"])?;
 
-    let from_git = json!({"git": {"url": git.url("token/shop"), "path": "config/prod", "ca": git.ca(), "auth": {"secretRef": {"name": "deploy"}}}});
+    let from_git = json!({"git": {"url": git.url("token/shop"), "path": "config/prod", "ca": git.ca(), "secretRef": {"name": "deploy"}}});
     let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
     let from_vault = json!({"vault": {"address": bao.url(), "ca": bao.ca(), "auth": auth, "kv": {"path": "shop"}}});
     let commit = |value: &str| {
@@ -64,7 +64,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         repository.commit(value).map(drop)
     };
     let put = |value: &str| bao.bao(&["kv", "put", "secret/shop", &format!("key={value}")]).map(drop);
-    suite.report.row(TITLE, &["from", "by sync (median)", "by the interval"].map(str::to_owned));
+    suite.report.row(TITLE, &["from", "by sync (median)", "by the period"].map(str::to_owned));
     let alone = suite.alone();
     let timed = (timed(&home, "git", &from_git, commit, alone), timed(&home, "vault", &from_vault, put, alone));
     let (git, vault) = try_join!(timed.0, timed.1)?;
@@ -106,7 +106,7 @@ async fn timed(
     name: &str,
     from: &Value,
     write: impl Fn(&str) -> Result<()>,
-    interval: bool,
+    by_period: bool,
 ) -> Result<[String; 3]> {
     write("first")?;
     let config = json!({
@@ -125,10 +125,10 @@ async fn timed(
         syncs.push(changes(home, name, &log, &format!("sync-{number}"), true, &write).await?);
     }
     syncs.sort_unstable();
-    let interval =
-        if interval { seconds(changes(home, name, &log, "interval", false, &write).await?) } else { "-".to_owned() };
+    let period =
+        if by_period { seconds(changes(home, name, &log, "period", false, &write).await?) } else { "-".to_owned() };
     is_untouched(home, &before).await?;
-    Ok([name.to_owned(), seconds(syncs[SYNCS / 2]), interval])
+    Ok([name.to_owned(), seconds(syncs[SYNCS / 2]), period])
 }
 
 async fn changes(

@@ -33,7 +33,7 @@ const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const DECIDE: Right = ("--role=decide", ["create", "versionapprovals"]);
 /// She activates by taking the guard away, and deletes the config.
 const ACTIVATE: [&str; 6] =
-    ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "1.0.1", "rollout": {"approval": null}}}"#];
+    ["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"version": "1.0.1", "rollout": {"approval": null}}}"#];
 const DELETE: [&str; 4] = ["delete", "vcfg", "shop", "--wait=false"];
 /// What the API server says where nobody answers for Nudge: of a webhook, or of a policy, which needs nobody.
 const AWAY: [&str; 2] = ["failed calling webhook", "needs the right to override"];
@@ -53,13 +53,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let (alice, bob) = (person(&shop, "alice", &[EDIT, APPROVE]), person(&shop, "bob", &[EDIT, APPROVE]));
     let (carol, eve) = (person(&shop, "carol", &[APPROVE]), eve(&shop));
     let (alice, bob, carol, eve) = tokio::try_join!(alice, bob, carol, eve)?;
-    awaits_approval(&shop, [&alice, &bob, &eve]).await?;
+    let read = awaits_approval(&shop, [&alice, &bob, &eve]).await?;
     waits_for_its_time(&hours).await?;
     eve.is_refused(&ACTIVATE, &["that removes spec.rollout.approval"])?;
     eve.is_refused(&DELETE, &["its guards are gone then (approval)"])?;
 
     let approved = OffsetDateTime::now_utc();
-    carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it"])?;
+    carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it", &read])?;
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
     let moves = (shop.moves(approved, "1.0.2"), hours.moves(approved, "1.0.1"));
     let (shop_took, hours_took, judged) = tokio::try_join!(moves.0, moves.1, judged::run(suite))?;
@@ -95,22 +95,23 @@ async fn person<'a>(shop: &Shop<'a>, name: &str, rights: &[Right]) -> Result<Per
     Person::new(&shop.home, name, rights).await
 }
 
-/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb.
-async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<()> {
+/// Neither who made the version nor who asked for it approves it, nor does somebody without the verb. Returns the flag that says what was read.
+async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'_>; 3]) -> Result<String> {
     shop.guard(&json!({"approval": {"required": 1}}))?;
     let values = ["greeting=bye", "lives=7", "game.properties=enemies=none"].map(|it| format!("--from-literal={it}"));
     author.nudge(&["create", "shop", "1.0.2", &values[0], &values[1], &values[2]])?;
-    stands(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
+    let status = stands(&shop.home, "shop", "it is sealed", |status| status.version("1.0.2").is_some()).await?;
+    let read = format!("--digest={}", status.version("1.0.2").context("just seen")?.digest);
     requester.nudge(&["use", "shop", "1.0.2"])?;
     shop.waits(Reason::AwaitingApproval, "version 1.0.2 has 0 of 1 approval that it needs;").await?;
-    let approve = ["approve", "shop", "1.0.2", "--reason=mine"];
+    let approve = ["approve", "shop", "1.0.2", "--reason=mine", &read];
     author.nudge(&approve)?;
     requester.nudge(&approve)?;
     let said = format!("({} has created a part of it; {} has asked for it)", author.user, requester.user);
     shop.waits(Reason::AwaitingApproval, &said).await?;
     let refused = other.nudge(&approve).err().context("somebody without the verb could approve")?.to_string();
     ensure!(refused.contains("may not approve or deny versions of config shop"), "{refused}");
-    Ok(())
+    Ok(read)
 }
 
 /// Outside of its windows, and then held by a policy, which stands when the windows are gone.
@@ -118,7 +119,8 @@ async fn waits_for_its_time(hours: &Shop<'_>) -> Result<()> {
     let opens = Timestamp::now() + SignedDuration::from_hours(72);
     let date = opens.to_zoned(TimeZone::UTC).date();
     let day = DAYS[usize::from(date.weekday().to_monday_zero_offset().unsigned_abs())];
-    hours.guard(&json!({"windows": [{"days": [day], "from": "09:00", "to": "17:00", "timeZone": "UTC"}]}))?;
+    let window = json!({"name": "day", "days": [day], "from": "09:00", "to": "17:00", "timeZone": "UTC"});
+    hours.guard(&json!({"windows": [window]}))?;
     nudge(&hours.home, &["use", "shop", "1.0.1"])?;
     hours.waits(Reason::OutsideWindow, &format!("the next window opens at {date} 09:00 UTC")).await?;
     hold(hours, "1.0.1").await?;
@@ -257,8 +259,9 @@ impl<'a> Shop<'a> {
             ready.is_some_and(|ready| ready.reason == reason.as_str() && ready.message.contains(says))
         })
         .await?;
-        ensure!(status.rollout.stage.is_none() && status.target.as_deref() != status.current.as_deref(), "{status:#?}");
-        ensure!(self.logs.iter().all(|log| has_not(log, status.target.as_deref().unwrap_or_default())), "a pod has it");
+        let target = status.target_version.as_deref();
+        ensure!(status.rollout.stage.is_none() && target != status.current_version.as_deref(), "{status:#?}");
+        ensure!(self.logs.iter().all(|log| has_not(log, target.unwrap_or_default())), "a pod has it");
         Ok(())
     }
 

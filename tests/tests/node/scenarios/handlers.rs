@@ -1,5 +1,5 @@
 //! Applications in four languages and an unchanged nginx take new versions in place. How long it takes from the moment at which the API server has
-//! the new `spec.current` until the application's handler is through. Where this scenario runs alone, beside what there is without Nudge: the
+//! the new `spec.version` until the application's handler is through. Where this scenario runs alone, beside what there is without Nudge: the
 //! kubelet's refresh of a ConfigMap volume, which takes a minute, and a rolling restart.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ use nudge_tests::eventually;
 const SHOPS: [&str; 4] = ["python", "node", "shell", "rust"];
 /// Activations, there and back.
 const ROUNDS: usize = 6;
-const TITLE: &str = "From spec.current to the application's handler";
+const TITLE: &str = "From spec.version to the application's handler";
 
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "handlers").await?;

@@ -1,4 +1,4 @@
-//! An application that reads only its environment, restarted in place (`nudge.dev/notify: restart`): three versions into the same pods with the
+//! An application that reads only its environment, restarted in place (`nudge.dev/notify: in-place`): three versions into the same pods with the
 //! same addresses, beside a rolling restart of the same Deployment. A version that a variable can't express ends nothing. The restarts that are
 //! commanded harm nobody and make nobody restless; a crash after one does, and the way back is another restart.
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::LogParams;
-use nudge_api::{Phase, VersionedConfigStatus};
+use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::cluster::installation::at_once;
 use nudge_tests::tools;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use crate::space::{Home, LONG, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "Three pods that read only their environment, from spec.current";
+const TITLE: &str = "Three pods that read only their environment, from spec.version";
 const PODS: usize = 3;
 /// The first server that can.
 const SERVER: u32 = 36;
@@ -48,7 +48,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         ("crash", version("crash", "0")),
     ];
     home.apply(&config("greetings", &versions, &at_once()))?;
-    let annotations = [("configs", "greetings"), ("notify", "restart"), ("env.app", "GREETING, LIVES")];
+    let annotations = [("configs", "greetings"), ("notify", "in-place"), ("env.app", "GREETING, LIVES")];
     let template = opted_in("greetings", &shell(&home, APP), &annotations);
     let server = install::minor(&home.place.client().await?).await?;
     if server < SERVER {
@@ -89,7 +89,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     // All pods were restarted a moment ago, and yet each can judge.
     let careful =
-        json!({"spec": {"current": "crash", "rollout": {"steps": null, "minReadySeconds": 10, "bakeSeconds": 5}}});
+        json!({"spec": {"version": "crash", "rollout": {"steps": null, "minReadySeconds": 10, "bakeSeconds": 5}}});
     home.kubectl(&["patch", "vcfg", "greetings", "--type=merge", "-p", &careful.to_string()])?;
     let activated = OffsetDateTime::now_utc();
     let failure = failed(&home, "crash").await?.rollout.failure.context("no failure")?;
@@ -140,8 +140,9 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     let before = ready(home, "started", 2).await?;
     // Who isn't known to be ready can't judge.
     let all_ready = |version: &'static str| {
-        let is =
-            move |status: &VersionedConfigStatus| status.current.as_deref() == Some(version) && status.pods.ready == 2;
+        let is = move |status: &VersionedConfigStatus| {
+            status.current_version.as_deref() == Some(version) && status.pods.ready == 2
+        };
         stands(home, "started", "2 pods are seen to be ready", is)
     };
     all_ready("1").await?;
@@ -154,7 +155,8 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     }
     let activated = OffsetDateTime::now_utc();
     home.activate("started", "3").await?;
-    let failure = stands(home, "started", "version 3 has failed", |status| status.phase == Phase::Failed).await?;
+    let failure =
+        stands(home, "started", "version 3 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = failure.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on 3"), "{failure:?}");
@@ -167,7 +169,7 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
 async fn failed(home: &Home<'_>, version: &str) -> Result<VersionedConfigStatus> {
     let failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();
-        status.phase == Phase::Failed && failure.is_some_and(|failure| failure.version.as_str() == version)
+        status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version.as_str() == version)
     };
     stands(home, "greetings", &format!("version {version} has failed"), failed).await
 }
@@ -201,7 +203,7 @@ fn is_refused(home: &Home<'_>, template: &Value) -> Result<()> {
     (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
     pod["metadata"]["name"] = json!("greetings");
     let refusal = home.apply(&pod.to_string()).err().context("the pod was admitted")?.to_string();
-    for text in ["container app", "nudge.dev/notify: restart", "Kubernetes 1.36", "nudge.dev/config-restarts"] {
+    for text in ["container app", "nudge.dev/notify: in-place", "Kubernetes 1.36", "nudge.dev/notify: rollout"] {
         ensure!(refusal.contains(text), "{refusal}");
     }
     Ok(())

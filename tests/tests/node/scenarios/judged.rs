@@ -1,4 +1,4 @@
-//! A version with which an application fails requests and stays Ready, in a config that Prometheus judges at the default interval: it reaches one
+//! A version with which an application fails requests and stays Ready, in a config that Prometheus judges at the default period: it reaches one
 //! pod of four. Prometheus is Debian's, on this machine, and reads the pods' own metrics.
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use nudge_api::{Phase, Reason};
+use nudge_api::{ConfigState, Reason};
 use nudge_tests::{Process, tools};
 use serde_json::json;
 use tempfile::TempDir;
@@ -99,11 +99,12 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let query = format!("{} / {}", rate(r#",code="500""#), rate(""));
     let analysis =
         json!([{"name": "errors", "max": "0.01", "prometheus": {"address": prometheus.url, "query": query}}]);
-    let spec = json!({"spec": {"current": "2", "rollout": {"analysis": analysis}}}).to_string();
+    let spec = json!({"spec": {"version": "2", "rollout": {"analysis": analysis}}}).to_string();
     let asked = OffsetDateTime::now_utc();
     home.kubectl(&["patch", "vcfg", "judged", "--type=merge", "-p", &spec])?;
 
-    let status = stands(&home, "judged", "the version has failed", |status| status.phase == Phase::Failed).await?;
+    let status =
+        stands(&home, "judged", "the version has failed", |status| status.state() == ConfigState::Failed).await?;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.version == "2" && failure.reason == Reason::AnalysisFailed, "{failure:?}");

@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -18,7 +18,7 @@ use crate::space::{Home, LONG};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "Restarts of workloads without an agent, from spec.current";
+const TITLE: &str = "Restarts of workloads without an agent, from spec.version";
 const PODS: i32 = 3;
 /// The deadline, in seconds: longer than an old kubelet takes to end a pod, which is more than a minute at times.
 const DEADLINE: u64 = 100;
@@ -62,7 +62,7 @@ async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(2 * LONG, "version 2 is current", async || {
         let status = configs.get("mode").await.ok()?.status?;
-        (status.current.as_deref() == Some("2") && status.rollout.stage.is_none()).then_some(())
+        (status.current_version.as_deref() == Some("2") && status.rollout.stage.is_none()).then_some(())
     })
     .await?;
     let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
@@ -95,13 +95,14 @@ async fn crashes(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let activated = OffsetDateTime::now_utc();
     let configs = home.space.api::<VersionedConfig>();
     let status = eventually(LONG, "the version has failed", async || {
-        configs.get("speed").await.ok()?.status.filter(|status| status.phase == Phase::Failed)
+        configs.get("speed").await.ok()?.status.filter(|status| status.state() == ConfigState::Failed)
     })
     .await?;
     let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
     let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
     ensure!(failure.version == "2" && failure.reason.as_str() == "RestartFailed", "{failure:?}");
-    ensure!(status.published.as_deref() == Some("1") && status.current.as_deref() == Some("1"), "{status:#?}");
+    let (published, current) = (status.published_version.as_deref(), status.current_version.as_deref());
+    ensure!(published == Some("1") && current == Some("1"), "{status:#?}");
     eventually(LONG, "all pods are available with the version before", available).await?;
     let what = "a Deployment without a probe that crashes 2 s after each start: all are back".to_owned();
     suite.report.row(TITLE, &[what, seconds(took)]);

@@ -20,7 +20,6 @@ pub(crate) mod long_restarts;
 pub(crate) mod memory;
 pub(crate) mod published_secrets;
 pub(crate) mod quick_start;
-pub(crate) mod refresh;
 pub(crate) mod removal;
 pub(crate) mod restarts;
 pub(crate) mod rollback;

@@ -19,7 +19,7 @@ use crate::space::{Home, LONG, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "Two pods with a password from a published Secret, from spec.current";
+const TITLE: &str = "Two pods with a password from a published Secret, from spec.version";
 const PODS: usize = 2;
 
 /// Says which of the values it has, by its beginning, and never the value.
@@ -32,8 +32,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     let [one, two] = ["first-Vq4tW9", "second-Hn2kP7"].map(|value| json!({"password": value}));
     home.apply(&secret_config("login", &[("1", one), ("2", two)], &at_once()))?;
-    let publish = Patch::Merge(json!({"spec": {"publish": ["ConfigMap", "Secret"]}}));
-    home.space.api::<VersionedConfig>().patch("login", &PatchParams::default(), &publish).await?;
+    let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap", "Secret"]}}));
+    home.space.api::<VersionedConfig>().patch("login", &PatchParams::default(), &objects).await?;
     holds(&home, "1").await?;
     let mut container = shell(&home, APP);
     container["env"] =
@@ -57,7 +57,7 @@ async fn holds(home: &Home<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
     eventually(LONG, &format!("version {version} is published"), async || {
         let status = configs.get("login").await.ok()?.status?;
-        (status.published_secret.as_deref() == Some(version)).then_some(())
+        (status.published_secret_version.as_deref() == Some(version)).then_some(())
     })
     .await?;
     let secret = home.space.api::<Secret>().get("login").await?;

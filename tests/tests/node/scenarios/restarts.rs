@@ -21,7 +21,7 @@ use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "Two pods that take a version by restarts, from spec.current";
+const TITLE: &str = "Two pods that take a version by restarts, from spec.version";
 const PODS: usize = 2;
 const VERSIONS: [(&str, &str); 3] = [("1", "first"), ("2", "second"), ("3", "third")];
 
@@ -37,11 +37,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let parts = VERSIONS.iter().flat_map(|(version, password)| parts(version, password));
     let config = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "vault"}, "spec": {"current": "1"},
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "vault"}, "spec": {"version": "1"},
     });
     home.apply(&list(parts.chain([config])))?;
     home.is_current("vault", "1").await?;
-    let annotations = [("configs", "vault"), ("config-restarts", "true")];
+    let annotations = [("configs", "vault"), ("notify", "rollout")];
     let count = i32::try_from(PODS)?;
     home.apply(&deployment(&opted_in("vault", &shell(&home, APP), &annotations), count).to_string())?;
     let first = run_with(&home, "first", &BTreeSet::new()).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let activated = OffsetDateTime::now_utc();
     let status = stands(&home, "the rollout is held", |status| reason(status) == Some("NotRestarted")).await?;
     row(suite, "without the right to restart them: held", activated)?;
-    ensure!(status.current.as_deref() == Some("1") && status.pods.summary == "0/2", "{status:#?}");
+    ensure!(status.current_version.as_deref() == Some("1") && status.pods.summary == "0/2", "{status:#?}");
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").context("no condition")?;
     for text in ["2 pods of Deployment/vault", "bind ClusterRole nudge-restart", "--restart", "restart it yourself"] {
         ensure!(ready.message.contains(text), "{}", ready.message);
@@ -148,7 +148,7 @@ async fn become_current(
         if usize::try_from(available).ok()? < PODS {
             return Some(Err(anyhow!("only {available} pods are available")));
         }
-        if status.current.as_deref() != Some(version) {
+        if status.current_version.as_deref() != Some(version) {
             return None;
         }
         let left = pods(home).await.ok()?.iter().filter(|pod| pod.uid().is_some_and(|uid| old.contains(&uid))).count();

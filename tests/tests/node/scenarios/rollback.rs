@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use nudge_tests::cluster::assigned::assigned;
 use nudge_tests::cluster::installation::at_once;
 use serde_json::{Value, json};
@@ -52,13 +52,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     })
     .await?;
 
-    let before = stands(&home, "loop", "it is current", |status| status.phase == Phase::Current).await?;
+    let before = stands(&home, "loop", "it is current", |status| status.state() == ConfigState::Current).await?;
     let asked = OffsetDateTime::now_utc();
     nudge(&home, &["rollback", "loop"])?;
     let config = home.space.api::<VersionedConfig>().get("loop").await?;
-    ensure!(config.spec.current.as_deref() == Some("1"), "{:?}", config.spec.current);
+    ensure!(config.spec.version.as_deref() == Some("1"), "{:?}", config.spec.version);
     let back = stands(&home, "loop", "another revision is written", |status| {
-        status.rollout.revision != before.rollout.revision
+        status.internal.revision != before.internal.revision
     })
     .await?;
     let written = OffsetDateTime::now_utc();

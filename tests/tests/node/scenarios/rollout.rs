@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -127,7 +127,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     .await?;
     let unready = OffsetDateTime::now_utc();
     let status = eventually(LONG, "the version has failed", async || {
-        configs.get("flock").await.ok()?.status.filter(|status| status.phase == Phase::Failed)
+        configs.get("flock").await.ok()?.status.filter(|status| status.state() == ConfigState::Failed)
     })
     .await?;
     ready(home).await?;
@@ -143,7 +143,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
         names.push(pod.name_any());
     }
     ensure!((1..=STEP).contains(&notified.len()), "{} pods were notified: {names:?}", notified.len());
-    ensure!(status.current.as_deref() == Some("2") && status.target.is_none(), "{status:#?}");
+    ensure!(status.current_version.as_deref() == Some("2") && status.target_version.is_none(), "{status:#?}");
     let failure = status.rollout.failure.context("status.rollout names no failure")?;
     ensure!(failure.version == "3" && failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(names.iter().any(|name| failure.message.contains(name)), "{failure:?} names none of {names:?}");

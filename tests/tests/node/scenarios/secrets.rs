@@ -16,7 +16,7 @@ use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "A Secret rotated, from spec.current to the application";
+const TITLE: &str = "A Secret rotated, from spec.version to the application";
 /// Versions, each with a value that is nowhere else.
 const VERSIONS: [(&str, &str); 3] = [("1", "first-Zk3xQ8vT1m"), ("2", "second-pW7nJ4hR9c"), ("3", "third-bY6sL2dG5f")];
 /// The same values in base64.

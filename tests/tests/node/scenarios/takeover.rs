@@ -82,8 +82,8 @@ pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
 /// Nobody is asked while the control plane is away.
 pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
     eve(home, &["create", "-f", "-"], &version("6.6.8"))?;
-    let changed = eve(home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"current": "6.6.8"}}"#], "");
-    let said = changed.err().context("she could set spec.current")?.to_string();
+    let changed = eve(home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"spec": {"version": "6.6.8"}}"#], "");
+    let said = changed.err().context("she could set spec.version")?.to_string();
     ensure!(said.contains("configs"), "{said}");
     Ok(())
 }
@@ -160,8 +160,8 @@ async fn is_held(home: &Home<'_>, version: &str) -> Result<()> {
     eventually(SOON, "the config waits", async || {
         let status = configs.get("shop").await.ok()?.status?;
         let stalled = status.conditions.iter().find(|condition| condition.type_ == "Stalled")?;
-        (stalled.reason == "VersionNotAuthorized" && stalled.message.contains(version) && status.current.is_none())
-            .then_some(())
+        let waits = stalled.reason == "VersionNotAuthorized" && stalled.message.contains(version);
+        (waits && status.current_version.is_none()).then_some(())
     })
     .await?;
     ensure!(held(home).await? == "owner", "ConfigMap shop holds what is not the owner's");

@@ -149,7 +149,7 @@ fn two_versions(config: &str) -> String {
         })
     };
     let object = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": config}, "spec": {"current": "1"},
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": config}, "spec": {"version": "1"},
     });
     json!({"apiVersion": "v1", "kind": "List", "items": [version("1"), version("2"), object]}).to_string()
 }

@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{Phase, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::assigned;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -56,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Some have it, and some do not.
     for name in NAMES {
         let middle = |status: &VersionedConfigStatus| {
-            status.rollout.stage == Some(RolloutStage::Moving) && status.rollout.step > 0 && status.pods.updated > 0
+            status.rollout.stage == Some(RolloutStage::Moving) && status.rollout.step > 0 && status.pods.on_target > 0
         };
         stands(&home, name, "the first step has gone out", middle).await?;
     }
@@ -178,12 +178,12 @@ async fn ends_well(home: &Home<'_>, name: &str) -> Result<()> {
     let config = eventually(WHOLE, "version 2 is current, or rolls back", async || {
         let config = configs.get(name).await.ok()?;
         let status = config.status.as_ref()?;
-        let ended = matches!(status.phase, Phase::Current | Phase::Failed | Phase::RollingBack);
+        let ended = matches!(status.state(), ConfigState::Current | ConfigState::Failed | ConfigState::RollingBack);
         ended.then_some(config)
     })
     .await?;
     let status = config.status.as_ref().context("no status")?;
-    let current = (status.phase, status.current.as_deref()) == (Phase::Current, Some("2"));
+    let current = (status.state(), status.current_version.as_deref()) == (ConfigState::Current, Some("2"));
     ensure!(current && status.rollout.failure.is_none(), "{status:#?}");
     let uid = config.uid().context("no uid")?;
     for pod in pods(home, name).await? {

@@ -16,7 +16,7 @@ use crate::report::seconds;
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
 
-const TITLE: &str = "From spec.current to the webhook";
+const TITLE: &str = "From spec.version to the webhook";
 /// Activations, there and back.
 const ROUNDS: usize = 4;
 /// Kubernetes from which on `MY_CONFIG_TOKEN` comes by an env file.

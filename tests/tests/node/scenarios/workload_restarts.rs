@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::{ListParams, LogParams};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use nudge_tests::cluster::installation::at_once;
 use serde_json::json;
 use time::OffsetDateTime;
@@ -19,7 +19,7 @@ use crate::space::{Home, LONG, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
-const TITLE: &str = "Two pods with values from the environment, from spec.current";
+const TITLE: &str = "Two pods with values from the environment, from spec.version";
 const PODS: i32 = 2;
 /// Until the Deployment's controller says that pods do not come up, in seconds: longer than one takes on a busy machine.
 const DEADLINE: i32 = 30;
@@ -63,14 +63,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         if available < PODS {
             return Some(Err(anyhow!("only {available} pods are available")));
         }
-        configs.get("mode").await.ok()?.status.filter(|status| status.phase == Phase::Failed).map(Ok)
+        configs.get("mode").await.ok()?.status.filter(|status| status.state() == ConfigState::Failed).map(Ok)
     })
     .await??;
     let failed = OffsetDateTime::now_utc();
     let failure = status.rollout.failure.clone().context("status.rollout names no failure")?;
     ensure!(failure.version == "3" && failure.reason.as_str() == "RestartFailed", "{failure:?}");
     ensure!(failure.message.contains("Deployment/environment"), "{failure:?}");
-    ensure!(status.published.as_deref() == Some("2") && status.current.as_deref() == Some("2"), "{status:#?}");
+    let (published, current) = (status.published_version.as_deref(), status.current_version.as_deref());
+    ensure!(published == Some("2") && current == Some("2"), "{status:#?}");
     let map = home.space.api::<ConfigMap>().get("mode").await?;
     ensure!(map.data.iter().flatten().any(|(key, value)| key == "MODE" && value == "two"), "{map:?}");
     runs(&home, "two").await?;

@@ -139,6 +139,7 @@ fn values_reach_what_they_are_for() -> Result<()> {
         "control": {"replicas": 3, "env": {"NUDGE_LOG_LEVEL": "debug"}},
         "hub": {"resources": {"limits": {"memory": "2Gi"}}, "nodeSelector": {"pool": "system"}},
         "certs": {"tolerations": [{"operator": "Exists"}]},
+        "unknownKeys": "warn",
     }))?;
     let pod = |name: &str| &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"];
     for name in ["nudge-injector", "nudge-hub", "nudge-certs"] {
@@ -151,6 +152,7 @@ fn values_reach_what_they_are_for() -> Result<()> {
         ("NUDGE_AGENT_KILL_IMAGE", "registry.example.com/team/nudge-agent-kill:0.2.0"),
         ("NUDGE_IMAGE_PULL_SECRETS", "one,two"),
         ("NUDGE_LOG_LEVEL", "debug"),
+        ("NUDGE_UNKNOWN_KEYS", "warn"),
     ] {
         let expected = json!({"name": name, "value": value});
         ensure!(variables.as_array().is_some_and(|all| all.contains(&expected)), "{expected}: {variables}");
@@ -196,6 +198,7 @@ fn wrong_values_are_refused_with_what_is_wrong() -> Result<()> {
             "at '/images/digests/nudge-agent': '0123' does not match",
         ),
         (json!({"sources": "yes"}), "at '/sources': got string, want boolean"),
+        (json!({"unknownKeys": "ignore"}), "at '/unknownKeys': value must be one of"),
         (
             json!({"allNamespaces": true, "admissionPolicies": false}),
             "allNamespaces needs the policies: set admissionPolicies=true",

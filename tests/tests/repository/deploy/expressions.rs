@@ -76,8 +76,8 @@ fn pods_opt_in_by_label_or_annotation_and_the_annotation_decides() -> Result<()>
 #[test]
 fn a_typo_in_a_policy_is_noticed() -> Result<()> {
     let file = fs::read_to_string(deploy().join("components/admission-policies/configs.yaml"))?;
-    ensure!(file.contains("variables.current"), "the test replaces it");
-    let broken = Policy::all(&file.replace("variables.current", "variables.nothing"))?;
+    ensure!(file.contains("variables.version"), "the test replaces it");
+    let broken = Policy::all(&file.replace("variables.version", "variables.nothing"))?;
     let fails = Recorded::all()?.iter().any(|request| broken[0].judge(request).is_err());
     ensure!(fails, "an unknown variable is not noticed");
     Ok(())

@@ -208,7 +208,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         // The webhooks may not be trusted yet.
         create_part::<ConfigMap>(&space, part).await?;
     }
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2", "rollout": at_once()}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once()}});
     // The injector writes its authority into the webhooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
     let shop: VersionedConfig = serde_json::from_value(config)?;
@@ -217,7 +217,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     let current = async |version: &str| {
         let shown = async || {
             let status = configs.get("shop").await.ok()?.status?;
-            (status.published.as_deref() == Some(version)).then_some(())
+            (status.published_version.as_deref() == Some(version)).then_some(())
         };
         eventually(SOON, &format!("{version} is published"), shown).await
     };
@@ -228,7 +228,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     let newer = text.replace("\"replicas\":2", "\"replicas\":3");
     ensure!(newer != text);
     cluster.kubectl_on(&APPLY, &newer).await?;
-    let patch = json!({"spec": {"current": "1"}});
+    let patch = json!({"spec": {"version": "1"}});
     let switched = async || {
         let patch = kube::api::Patch::Merge(&patch);
         configs.patch("shop", &kube::api::PatchParams::default(), &patch).await.ok().map(drop)

@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, ensure};
 use cel::extractors::This;
 use cel::objects::Opaque;
 use cel::{Context, Env, ExecutionError, Value as Cel};
-use k8s_openapi::jiff::SignedDuration;
 use nudge_tests::policies::Recorded;
 use serde_json::{Value, json};
 
@@ -235,12 +234,6 @@ fn functions(context: &mut Context) -> Result<()> {
         Ok(Cel::List(Arc::new(words.collect())))
     };
     context.add_function("split", split).map_err(|error| anyhow::anyhow!("split: {error:?}"))?;
-    // Two of them are compared, and nothing else is done with them.
-    let duration = |text: Arc<String>| -> Result<i64, ExecutionError> {
-        let parsed = text.parse::<SignedDuration>().ok().and_then(|it| i64::try_from(it.as_millis()).ok());
-        parsed.ok_or_else(|| ExecutionError::function_error("duration", "no duration"))
-    };
-    context.add_function("duration", duration).map_err(|error| anyhow::anyhow!("duration: {error:?}"))?;
     context.add_function("allowed", allowed).map_err(|error| anyhow::anyhow!("allowed: {error:?}"))?;
     Ok(())
 }

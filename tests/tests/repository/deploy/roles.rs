@@ -74,6 +74,19 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
             ensure!(!may(&other, user, verb, configs, None).await?, "{user} {verb} elsewhere");
         }
     }
+    // What was measured is Nudge's own, and so is what it says of policies and approvals.
+    for what in
+        ["internal.nudge.dev/rolloutanalyses/", "nudge.dev/rolloutpolicies/", "nudge.dev/rolloutpolicies/status"]
+    {
+        for user in [&view, &edit, &admin] {
+            ensure!(!may(&space, user, "get", what, None).await?, "{user} {what}");
+        }
+    }
+    for verb in ["update", "patch"] {
+        for user in [&view, &edit, &admin] {
+            ensure!(!may(&space, user, verb, "nudge.dev/versionapprovals/status", None).await?, "{user} {verb}");
+        }
+    }
     let roles = "rbac.authorization.k8s.io/clusterroles/";
     for role in [
         "nudge-namespace",
@@ -149,6 +162,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     for (user, verb, what) in [
         (&control, "update", "/configmaps/"),
         (&control, "update", "nudge.dev/versionedconfigs/status"),
+        (&control, "update", "nudge.dev/versionapprovals/status"),
         (&control, "delete", "/secrets/"),
         (&control, "patch", "apps/deployments/"),
         (&hub, "patch", "/pods/status"),
@@ -174,6 +188,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     ensure!(!may(&space, &certs, "patch", webhooks, Some("another")).await?, "the webhooks of others");
     for (user, verb, what) in [
         (&control, "patch", webhooks),
+        (&control, "patch", "/pods/"),
         (&control, "patch", "/pods/status"),
         (&control, "create", "authentication.k8s.io/tokenreviews/"),
         (&control, "list", "/serviceaccounts/"),
@@ -183,6 +198,9 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&hub, "create", "/configmaps/"),
         (&hub, "update", "/configmaps/"),
         (&hub, "update", "nudge.dev/versionedconfigs/status"),
+        (&hub, "update", "nudge.dev/versionapprovals/status"),
+        (&hub, "update", "nudge.dev/rolloutpolicies/status"),
+        (&control, "update", "nudge.dev/rolloutpolicies/"),
         (&hub, "delete", "/secrets/"),
         (&hub, "patch", "/pods/"),
         (&hub, "patch", "apps/deployments/"),

@@ -91,8 +91,8 @@ async fn serve(mut stream: TcpStream, nature: Nature) {
 
 fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
     let secret = secret.map(|name| json!({"name": name}));
-    json!({"name": name, "max": "1", "interval": "5s",
-           "prometheus": {"address": address, "query": "up{pod=~\"{{pods}}\"}", "authRef": secret}})
+    json!({"name": name, "max": "1", "periodSeconds": 5,
+           "prometheus": {"address": address, "query": "up{pod=~\"{{pods}}\"}", "secretRef": secret}})
 }
 
 /// What is said of each, once all are measured.

@@ -21,8 +21,8 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let Some((installation, _)) = shared().await? else { return Ok(()) };
     let space = installation.enabled("forged").await?;
     let object = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop"},
-        "spec": {"target": "2", "generation": 1, "round": "a", "pods": ["web"]},
+        "apiVersion": "internal.nudge.dev/v1alpha1", "kind": "RolloutAnalysis", "metadata": {"name": "shop"},
+        "spec": {"targetVersion": "2", "generation": 1, "round": "a", "pods": ["web"]},
     });
     let object: RolloutAnalysis = serde_json::from_value(object)?;
     // An administrator of the cluster, whom no role refuses anything.
@@ -38,7 +38,7 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     let apply = PatchParams::apply("test").force();
     of_control.patch("shop", &apply, &Patch::Apply(&object)).await?;
     let good = json!({"status": {"round": "a", "queries": [{"name": "errors", "answers": [
-        {"number": 1, "at": "2026-01-01T00:00:00Z", "target": "0", "control": "0"}]}]}});
+        {"number": 1, "answerTime": "2026-01-01T00:00:00Z", "target": "0", "control": "0"}]}]}});
     let merge = |patch: &Value| Patch::Merge(patch.clone());
     let said = denied(own.patch_status("shop", &PatchParams::default(), &merge(&good)).await)?;
     ensure!(said.contains(&format!("system:serviceaccount:{NAMESPACE}:{ANALYSIS_ACCOUNT}")), "{said}");
@@ -62,7 +62,7 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     let admin = space.api::<VersionedConfig>();
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {}})).await?;
     let analysis = |change: &Value| {
-        let mut one = json!({"name": "errors", "max": "0.01", "interval": "5s", "prometheus": {
+        let mut one = json!({"name": "errors", "max": "0.01", "periodSeconds": 5, "prometheus": {
             "address": "http://prometheus.monitoring.svc:9090", "query": "sum(rate(errors{pod=~\"{{pods}}\"}[1m]))"}});
         for (key, value) in change.as_object().into_iter().flatten() {
             one[key] = value.clone();
@@ -74,7 +74,7 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     };
     for (change, says) in [
         (json!({"max": null}), "set max, or maxRatio, or both"),
-        (json!({"interval": "1s"}), "interval must be from 5s to 1h"),
+        (json!({"periodSeconds": 1}), "periodSeconds"),
         (json!({"prometheus": {"address": "http://a:9090", "query": "up"}}), "the query must have {{pods}}"),
         (json!({"prometheus": {"address": "http://a:9090", "query": "{{pods}}[2h]"}}), "it looks back for 7200 s"),
         (json!({"prometheus": {"address": "http://a/b\u{7f}", "query": "{{pods}}"}}), "its path may hold"),
@@ -94,7 +94,10 @@ async fn an_analysis_must_make_sense_and_sends_no_secret_that_its_user_may_not_g
     let user = format!("system:serviceaccount:{}:dev", space.name);
     let identity = installation.cluster.user(&user, &[]);
     let dev = Api::<VersionedConfig>::namespaced(installation.cluster.client(&identity).await?, &space.name);
-    let sends = json!({"prometheus": {"address": "http://evil.example.com", "query": "{{pods}}", "authRef": {"name": "metrics"}}});
+    let metrics = json!({"name": "metrics"});
+    let sends = json!({
+        "prometheus": {"address": "http://evil.example.com", "query": "{{pods}}", "secretRef": metrics}
+    });
     let said = denied(write(&dev, &sends).await)?;
     ensure!(said.contains("this needs the right to get Secret metrics in namespace"), "{said}");
     write(&dev, &json!({})).await?;

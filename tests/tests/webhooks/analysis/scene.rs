@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
-use nudge_api::{Phase, RolloutAnalysis, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigState, RolloutAnalysis, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{create_part, injected_pod_with};
 use nudge_tests::{Installation, Pod, Replica, ReplicaOptions, eventually, serving};
@@ -48,7 +48,7 @@ impl Scene {
             "steps": [{"pods": 1}, {"pods": "50%"}], "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60,
             "progressDeadlineSeconds": DEADLINE,
         });
-        let config = json!({"metadata": {"name": "shop"}, "spec": {"current": "1", "rollout": rollout}});
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": rollout}});
         space.create_object::<VersionedConfig>(config).await?;
         let mut scene = Self { space, load: Load::start().await?, pods: Vec::new(), names: Vec::new() };
         scene.make("1").await?;
@@ -88,7 +88,7 @@ impl Scene {
     /// Asks for a version, which is made.
     pub(crate) async fn wants(&self, version: &str) -> Result<()> {
         self.make(version).await?;
-        self.set(&json!({"current": version})).await
+        self.set(&json!({"version": version})).await
     }
 
     pub(crate) async fn set(&self, spec: &Value) -> Result<()> {
@@ -130,7 +130,10 @@ impl Scene {
 
     pub(crate) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
-        self.stands(&what, |status| status.phase == Phase::Current && status.current.as_deref() == Some(version)).await
+        let current = |status: &VersionedConfigStatus| {
+            status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
+        };
+        self.stands(&what, current).await
     }
 
     /// Waits until the analysis holds the version because of this. What it says.

@@ -15,8 +15,8 @@ const OTHER_HOST: &str = "hunter2.example.com";
 /// Asks a server that has no pods, with a Secret if there is one.
 fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
     let secret = secret.map(|name| json!({"name": name}));
-    json!({"name": name, "max": "1", "interval": "5s", "prometheus": {
-        "address": address, "query": "count(up{pod=~\"{{pods}}\"}) or vector(0)", "authRef": secret}})
+    json!({"name": name, "max": "1", "periodSeconds": 5, "prometheus": {
+        "address": address, "query": "count(up{pod=~\"{{pods}}\"}) or vector(0)", "secretRef": secret}})
 }
 
 /// What came of the last answer of each, once all have one.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use nudge_api::{AnalysisVerdict, Phase, Reason, ReleaseOutcome};
+use nudge_api::{AnalysisVerdict, ConfigState, Reason, ReleaseOutcome};
 use nudge_tests::cluster::analysis::may_send;
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ fn analysis(prometheus: &Prometheus) -> Value {
         |metric: &str| format!("sum(rate({metric}{{namespace=\"{{{{namespace}}}}\",pod=~\"{{{{pods}}}}\"}}[5s]))");
     let query = format!("{} / {}", rate("errors_total"), rate("requests_total"));
     json!([{
-        "name": "errors", "max": "0.05", "interval": "5s",
-        "prometheus": {"address": prometheus.url(), "query": query, "authRef": {"name": "metrics"}},
+        "name": "errors", "max": "0.05", "periodSeconds": 5,
+        "prometheus": {"address": prometheus.url(), "query": query, "secretRef": {"name": "metrics"}},
     }])
 }
 
@@ -42,7 +42,7 @@ async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
     scene.load.bad(Some("2"));
     let began = Instant::now();
     scene.wants("2").await?;
-    let status = scene.stands("version 2 failed", |status| status.phase == Phase::Failed).await?;
+    let status = scene.stands("version 2 failed", |status| status.state() == ConfigState::Failed).await?;
     let (failed, pods) = scene.load.failed();
     eprintln!(
         "a version that fails half of its requests: back after {} ms, {pods} of 8 pods had it, {failed} requests failed",
@@ -81,7 +81,7 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     scene.is_held("a server that does not answer holds", "no answer within 10 s").await?;
     let deadline = Duration::from_secs(DEADLINE + 5);
     let status = scene.stands("it holds for longer than the deadline", |_| began.elapsed() > deadline).await?;
-    ensure!(status.target.as_deref() == Some("3") && status.rollout.step == 1, "{status:#?}");
+    ensure!(status.target_version.as_deref() == Some("3") && status.rollout.step == 1, "{status:#?}");
     prometheus.process()?.signal(Signal::SIGCONT)?;
     scene.stands("another step goes out", |status| status.rollout.step > 1).await?;
 

@@ -31,7 +31,7 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     is_refused(bob.decides(approval).await, away)?;
     is_refused(alice.withdraws(&denial).await, away)?;
     is_refused(alice.change(json!({"rollout": {"approval": null}})).await, away)?;
-    is_refused(alice.change(json!({"current": "2"})).await, away)?;
+    is_refused(alice.change(json!({"version": "2"})).await, away)?;
     let configs = alice.api::<VersionedConfig>();
     is_refused(configs.delete("shop", &DeleteParams::default()).await.map(drop), away)?;
     // A part is created meanwhile, with what alice got for another one, and what somebody wrote.
@@ -47,12 +47,12 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     for version in ["3", "4"] {
         let sealed = |config: &VersionedConfig| config.status.as_ref().is_some_and(|it| it.version(version).is_some());
         shop.stands("it is sealed", sealed).await?;
-        alice.change(json!({"current": version})).await?;
+        alice.change(json!({"version": version})).await?;
         shop.decides(&bob, version, "Approve").await?;
         shop.awaits("who created it is not known, so nobody's approval counts").await?;
     }
     // The denial is still there.
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     shop.decides(&bob, "2", "Approve").await?;
     shop.awaits("carol denies version 2").await?;
     carol.withdraws(&denial).await?;

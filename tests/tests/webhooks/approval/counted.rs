@@ -28,7 +28,7 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
         let object = json!({"metadata": meta, "immutable": true, "data": {format!("number-{number}"): "2"}});
         user.api::<ConfigMap>().create(&PostParams::default(), &serde_json::from_value(object)?).await?;
     }
-    dora.change(json!({"current": "2"})).await?;
+    dora.change(json!({"version": "2"})).await?;
     let said = shop.awaits("has 0 of 1 approval that it needs").await?;
     ensure!(said.contains("kubectl nudge approve shop 2 --reason TEXT"), "{said}");
 
@@ -44,9 +44,11 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     is_refused(alice.decides(as_bob).await, "spec.approver is \"bob\", and you are \"alice\"")?;
     let mut other = shop.decision("2", "Approve").await?;
     other["digest"] = json!(format!("sha256:{}", "0".repeat(48)));
-    bob.decides(other).await?;
-    shop.decides(&alice, "2", "Approve").await?;
+    let other = bob.decides(other).await?;
+    shop.approval_says(&other, "OtherContent").await?;
+    let own = shop.decides(&alice, "2", "Approve").await?;
     shop.awaits("(alice has created a part of it)").await?;
+    shop.approval_says(&own, "IsAuthor").await?;
     shop.decides(&dora, "2", "Approve").await?;
     shop.awaits("dora has asked for it").await?;
     allow(&shop.space, "eve", user("eve")).await?;
@@ -54,8 +56,9 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     nudge_tests::eventually(LONG, "the role holds", approves).await?;
     shop.awaits("eve has created a part of it").await?;
 
-    shop.decides(&bob, "2", "Approve").await?;
+    let counted = shop.decides(&bob, "2", "Approve").await?;
     let status = shop.is_current("2").await?;
+    shop.approval_says(&counted, "Counted").await?;
     let release = status.releases.last().context("no release")?;
     let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
     ensure!(users == ["bob"] && release.requested_by.as_deref() == Some("dora"), "{release:?}");
@@ -72,9 +75,9 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     );
 
     // Back, for which nobody is asked; and forth again, for which the approvals of this content still count.
-    dora.change(json!({"current": "1"})).await?;
+    dora.change(json!({"version": "1"})).await?;
     shop.is_current("1").await?;
-    dora.change(json!({"current": "2"})).await?;
+    dora.change(json!({"version": "2"})).await?;
     shop.is_current("2").await?;
     Ok(())
 }
@@ -85,7 +88,7 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     let shop = Shop::new(installation, json!({"required": 2})).await?;
     let [alice, bob] = [shop.user(installation.cluster, "alice").await?, shop.user(installation.cluster, "bob").await?];
     shop.makes(&alice, "2", "two").await?;
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     shop.decides(&bob, "2", "Approve").await?;
     shop.decides(&bob, "2", "Approve").await?;
     shop.awaits("has 1 of 2 approvals that it needs (bob approves it)").await?;
@@ -122,14 +125,14 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     let patched = bob.api::<nudge_api::VersionApproval>();
     let patched = patched.patch(&denial, &PatchParams::default(), &kube::api::Patch::Merge(changed)).await;
     is_refused(patched, "its spec can't be changed")?;
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     shop.awaits("carol denies version 2 (read it)").await?;
     let bindings = shop.space.api::<RoleBinding>();
     bindings.delete("approve-reviewers", &DeleteParams::default()).await?;
     // Asked again now and then, although nothing is observed to change. Until then her denial holds.
     let said = shop.awaits("bob may not approve it any more").await?;
     ensure!(!said.contains("carol"), "{said}");
-    ensure!(shop.config().await?.status.and_then(|status| status.current).as_deref() == Some("1"));
+    ensure!(shop.config().await?.status.and_then(|status| status.current_version).as_deref() == Some("1"));
     allow(&shop.space, "bob", user("bob")).await?;
     shop.is_current("2").await?;
     // She withdraws it all the same.
@@ -159,7 +162,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     ensure!(before["digest"] != shop.decision("2", "Approve").await?["digest"]);
     shop.awaits("has 0 of 1 approval that it needs; kubectl").await?;
     let config = shop.config().await?;
-    ensure!(config.status.is_some_and(|status| status.current.is_none()), "it is the first one");
+    ensure!(config.status.is_some_and(|status| status.current_version.is_none()), "it is the first one");
     shop.decides(&bob, "2", "Approve").await?;
     let release = shop.is_current("2").await?.releases.pop().context("no release")?;
     ensure!(release.approvals.len() == 1 && release.requested_by.is_none(), "{release:?}");

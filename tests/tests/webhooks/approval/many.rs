@@ -32,7 +32,7 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
     let names_one = names.iter().any(|name| full.contains(&format!("kubectl delete versionapproval {name})")));
     ensure!(full.contains("you have made 16 VersionApprovals of config shop") && names_one, "{full}");
     shop.decides(&carol, "2", "Approve").await?;
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     shop.is_current("2").await?;
     for name in &names {
         bob.withdraws(name).await?;

@@ -23,7 +23,7 @@ async fn a_rollout_stops_where_it_is_when_an_approval_is_withdrawn() -> Result<(
     shop.stands("both run it", updated("2/2")).await?;
     shop.makes(&alice, "2", "two").await?;
     let approval = shop.decides(&bob, "2", "Approve").await?;
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     let first_step = |config: &VersionedConfig| {
         config.status.as_ref().is_some_and(|status| status.rollout.step == 1 && status.pods.summary == "2/2")
     };
@@ -33,16 +33,16 @@ async fn a_rollout_stops_where_it_is_when_an_approval_is_withdrawn() -> Result<(
     alice.change(json!({"rollout": {"minReadySeconds": 0}})).await?;
     shop.awaits("has 0 of 1 approval").await?;
     let status = shop.config().await?.status.unwrap_or_default();
-    ensure!((status.rollout.step, status.current.as_deref()) == (1, Some("1")), "{status:#?}");
+    ensure!((status.rollout.step, status.current_version.as_deref()) == (1, Some("1")), "{status:#?}");
     // One that is denied stops too, and can be left.
     let denial = shop.decides(&bob, "2", "Deny").await?;
     shop.awaits("bob denies version 2").await?;
-    alice.change(json!({"current": "1"})).await?;
+    alice.change(json!({"version": "1"})).await?;
     shop.is_current("1").await?;
     shop.stands("both run it again", updated("2/2")).await?;
     bob.withdraws(&denial).await?;
     shop.decides(&bob, "2", "Approve").await?;
-    alice.change(json!({"current": "2"})).await?;
+    alice.change(json!({"version": "2"})).await?;
     shop.is_current("2").await?;
     drop(pods);
     Ok(())

@@ -30,7 +30,7 @@ impl Policies {
         let selector = json!({"matchLabels": {"team": self.team}});
         let policy = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": name},
-            "spec": {"namespaceSelector": selector, "requireApproval": needs},
+            "spec": {"namespaceSelector": selector, "approval": needs},
         });
         self.api.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
         Ok(name)
@@ -44,7 +44,7 @@ impl Policies {
 
 /// Asks for version 2. The policies, the labels of namespaces and configs are observed apart, so the config is on hold for a moment.
 async fn asks_on_hold(shop: &Shop, user: &User) -> Result<()> {
-    user.change(json!({"current": "2", "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
+    user.change(json!({"version": "2", "rollout": {"hold": {"reason": "policies are seen"}}})).await?;
     let waits = |config: &VersionedConfig| {
         let mut conditions = config.status.iter().flat_map(|status| &status.conditions);
         // What needs approval says that first.
@@ -82,13 +82,13 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     shop.decides(&bob, "2", "Approve").await?;
     shop.awaits(&format!("has 1 of 2 approvals that RolloutPolicy {policy} asks for (bob approves it; ")).await?;
     let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
-    ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until.is_none()));
+    ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
     shop.decides(&carol, "2", "Approve").await?;
     let status = shop.is_current("2").await?;
     ensure!(status.rollout.withheld.is_none() && status.releases.last().is_some_and(|it| it.approvals.len() == 2));
 
     // Without the policy the config's own rule stays.
-    alice.change(json!({"current": "3"})).await?;
+    alice.change(json!({"version": "3"})).await?;
     shop.awaits(&asks).await?;
     policies.remove(&policy).await?;
     shop.awaits("has 0 of 1 approval that it needs").await?;

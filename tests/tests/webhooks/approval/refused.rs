@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::Installation;
+use nudge_tests::cluster::installation::overridden;
 use serde_json::{Value, json};
 
 use crate::approval::scene::{LONG, Shop, is_refused};
@@ -14,7 +15,7 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
     let shop = Shop::new(installation, json!({"required": 2})).await?;
     let alice = shop.user(installation.cluster, "alice").await?;
     shop.makes(&alice, "2", "two").await?;
-    let overrides = json!({"version": "2", "reason": "mine"});
+    let overrides = overridden("2", "mine");
     for (rollout, said) in [
         (json!({"approval": null}), "that removes spec.rollout.approval"),
         (
@@ -24,7 +25,7 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
         (Value::Null, "that removes spec.rollout.approval"),
         (json!({"override": overrides}), "may not set spec.rollout.override"),
     ] {
-        is_refused(alice.change(json!({"current": "2", "rollout": rollout})).await, said)?;
+        is_refused(alice.change(json!({"version": "2", "rollout": rollout})).await, said)?;
         is_refused(alice.change(json!({"rollout": rollout})).await, said)?;
     }
     let api = alice.api::<VersionedConfig>();
@@ -33,12 +34,12 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
     is_refused(api.delete("shop", &DeleteParams::default()).await.map(drop), "its guards are gone then (approval)")?;
     // Server-side apply without it gives up what it owned, and the guard is another's.
     let apply = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "2"}
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2"}
     });
     api.patch("shop", &PatchParams::apply("gitops").force(), &Patch::Apply(apply)).await?;
     ensure!(shop.awaits("has 0 of 2 approvals").await?.contains("kubectl nudge approve shop 2"));
     // Who may override does it, and that is in the record.
-    shop.set(json!({"rollout": {"override": {"version": "2", "reason": "an outage"}}})).await?;
+    shop.set(json!({"rollout": {"override": overridden("2", "an outage")}})).await?;
     let release = shop.is_current("2").await?.releases.pop().unwrap();
     ensure!(
         release.overridden.is_some_and(|it| it.requested_by.as_deref() == Some("admin"))

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use nudge_api::{Phase, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_api::{ConditionType, ConfigState, VersionApproval, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_tests::cluster::space::group;
 use nudge_tests::cluster::{Cluster, Space};
 use nudge_tests::{Installation, eventually};
@@ -50,7 +50,7 @@ impl Shop {
         });
         space.create_object::<RoleBinding>(binding).await?;
         allow(space, "reviewers", group("reviewers")).await?;
-        let spec = json!({"current": "1", "rollout": rollout});
+        let spec = json!({"version": "1", "rollout": rollout});
         space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
         let alice = shop.user(installation.cluster, "alice").await?;
         eventually(LONG, "the roles hold", async || alice.list::<VersionedConfig>().await.ok()).await?;
@@ -101,7 +101,7 @@ impl Shop {
             config
                 .status
                 .as_ref()
-                .is_some_and(|it| it.phase == Phase::Current && it.current.as_deref() == Some(version))
+                .is_some_and(|it| it.state() == ConfigState::Current && it.current_version.as_deref() == Some(version))
         };
         self.stands(&format!("version {version} is current"), current).await?.status.context("just seen")
     }
@@ -114,12 +114,21 @@ impl Shop {
         message(&config).context("just seen")
     }
 
+    /// Waits until the approval of this name says this of itself.
+    pub(crate) async fn approval_says(&self, name: &str, reason: &str) -> Result<()> {
+        let says = |approval: &VersionApproval| {
+            let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
+        };
+        self.space.object_until(LONG, name, &format!("it says {reason}"), says).await.map(drop)
+    }
+
     /// What stands in a VersionApproval about a version as it is.
     pub(crate) async fn decision(&self, version: &str, decision: &str) -> Result<Value> {
         let config = self.config().await?;
         let sealed = config.status.as_ref().and_then(|status| status.version(version)).context("not sealed")?;
         Ok(json!({
-            "config": "shop", "version": version, "digest": digest(sealed)?, "decision": decision, "reason": "read it", "approver": ""
+            "configName": "shop", "version": version, "digest": digest(sealed)?, "decision": decision, "reason": "read it", "approver": ""
         }))
     }
 
@@ -132,7 +141,7 @@ impl Shop {
 /// What the config says while it awaits approval.
 pub(crate) fn message(config: &VersionedConfig) -> Option<String> {
     let conditions = &config.status.as_ref()?.conditions;
-    let ready = find_condition(conditions, nudge_api::ConditionType::Ready)?;
+    let ready = find_condition(conditions, ConditionType::Ready)?;
     (ready.reason == "AwaitingApproval").then(|| ready.message.clone())
 }
 

@@ -14,7 +14,7 @@ async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Res
     let Some(space) = enabled("two", false).await? else { return Ok(()) };
     live(&space, "one", "1").await?;
     live(&space, "two", "2").await?;
-    let quickly = json!({"config": "shop", "debounce": "100ms", "minInterval": "0s"});
+    let quickly = json!({"configName": "shop", "debounceSeconds": 0, "minPeriodSeconds": 0});
     super::scene::source(&space, "a", &json!({"configMap": {"name": "one"}}), &quickly).await?;
     let first = is_current(&space, "a", None).await?;
     // Creation times are whole seconds, and then the name decides.
@@ -38,18 +38,18 @@ async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()
     let second = is_current(&space, "shop", Some(&first)).await?;
     let configs = space.api::<VersionedConfig>();
     let person = PatchParams { field_manager: Some("nudge-cli".to_owned()), ..PatchParams::default() };
-    configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"current": first}}))).await?;
+    configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"version": first}}))).await?;
     changes(&space, "live", "3").await?;
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by nudge-cli"), "{held:?}");
     let config =
-        config_until(&space, "shop", "it is back", |_, status| status.current.as_ref() == Some(&first)).await?;
-    ensure!(config.spec.current.as_ref() == Some(&first), "{config:?}");
+        config_until(&space, "shop", "it is back", |_, status| status.current_version.as_ref() == Some(&first)).await?;
+    ensure!(config.spec.version.as_ref() == Some(&first), "{config:?}");
     // As `kubectl nudge source resume` does it.
     let mut fields = config.metadata.managed_fields.clone().context("no managers")?;
     for entry in fields.iter_mut().filter(|entry| entry.manager.as_deref() == Some("nudge-cli")) {
         if let Some(spec) = entry.fields_v1.as_mut().and_then(|fields| fields.0.pointer_mut("/f:spec")) {
-            spec.as_object_mut().context("no fields")?.remove("f:current");
+            spec.as_object_mut().context("no fields")?.remove("f:version");
         }
     }
     let patch = json!({"metadata": {"managedFields": fields}});
@@ -64,7 +64,7 @@ async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     let Some(space) = enabled("managed", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     let config = json!({
-        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"current": "1.0.0"}
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "1.0.0"}
     });
     let flux = PatchParams::apply("flux").force();
     space.api::<VersionedConfig>().patch("shop", &flux, &Patch::Apply(&config)).await?;

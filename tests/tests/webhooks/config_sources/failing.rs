@@ -13,17 +13,17 @@ use crate::config_sources::pod::Speaker;
 use crate::config_sources::scene::{changes, condition, config_until, enabled, is, is_current, live, quick, until};
 
 async fn asked_for(space: &Space) -> Result<String> {
-    space.api::<VersionedConfig>().get("shop").await?.spec.current.context("nothing is asked for")
+    space.api::<VersionedConfig>().get("shop").await?.spec.version.context("nothing is asked for")
 }
 
 /// Waits until the pod is moved to another version than this one, and returns that.
 async fn moving_from(space: &Space, before: &str) -> Result<String> {
     let moved = config_until(space, "shop", "it is moved", |config, status| {
         status.rollout.stage.is_some()
-            && status.target.as_deref() != Some(before)
-            && config.spec.current == status.target
+            && status.target_version.as_deref() != Some(before)
+            && config.spec.version == status.target_version
     });
-    moved.await?.spec.current.context("no version")
+    moved.await?.spec.version.context("no version")
 }
 
 #[tokio::test]
@@ -67,19 +67,19 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     .await?;
     pod.runs(&uid, &good, None).await?;
     let failed = until(&space, "shop", "both have failed", |status| {
-        is("Failed")(status) && status.failed == [bad.clone(), next.clone()]
+        is("Failed")(status) && status.failed_versions == [bad.clone(), next.clone()]
     });
     let failed = failed.await?;
     ensure!(condition(&failed, "Stalled").0 == "True", "{failed:?}");
 
     // What failed comes again.
     changes(&space, "live", "bad").await?;
-    let again = until(&space, "shop", "it is refused", |status| status.observed.as_ref() == Some(&bad)).await?;
+    let again = until(&space, "shop", "it is refused", |status| status.observed_version.as_ref() == Some(&bad)).await?;
     ensure!(is("Failed")(&again) && asked_for(&space).await? == next, "{again:?}");
     // And what was good. It is there still.
     changes(&space, "live", "good").await?;
     config_until(&space, "shop", "it is asked for", |config, status| {
-        config.spec.current.as_ref() == Some(&good) && status.current.as_ref() == Some(&good)
+        config.spec.version.as_ref() == Some(&good) && status.current_version.as_ref() == Some(&good)
     })
     .await?;
     Ok(())

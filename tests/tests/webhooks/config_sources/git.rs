@@ -19,7 +19,7 @@ use nudge_tests::{ports, tools};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    MIRRORS, condition, enabled, is, is_current, mirrors, nowhere_logged, patched, shared, source, until,
+    MIRRORS, condition, enabled, is, is_current, mirrors, nowhere_logged, origin, patched, shared, source, until,
 };
 
 /// A server at an address of this machine that is not the loopback, with locations of nginx that come before its own.
@@ -55,20 +55,18 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     let token = |token: &str| json!({"token": token, "username": USER});
     credentials(&space, "deploy", &ip, &token(TOKEN)).await?;
     let git = json!({"url": server.url("token/shop"), "ref": {"branch": "main"}, "path": "config/prod", "ca": server.ca(),
-        "auth": {"secretRef": {"name": "deploy"}}});
-    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s", "exclude": ["*.md"]});
+        "secretRef": {"name": "deploy"}});
+    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10, "exclude": ["*.md"]});
     source(&space, "shop", &json!({"git": git}), &more).await?;
     let first = is_current(&space, "shop", None).await?;
     ensure!(data(&space, &first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
-    let config = space.api::<VersionedConfig>().get("shop").await?;
-    let origin =
-        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
     ensure!(
         origin.revision == id && origin.url == server.url("token/shop") && origin.path == "config/prod",
         "{origin:?}"
     );
     ensure!(origin.time.is_some() && origin.signer.is_none(), "{origin:?}");
-    // By the interval alone, and a force-push is a version like any other.
+    // By the period alone, and a force-push is a version like any other.
     repository.write("config/prod/db/pool", "20\n")?;
     repository.git(&["add", "-A"])?;
     repository.git(&["commit", "-q", "--amend", "-m", "instead"])?;
@@ -82,7 +80,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
         let status = status.await?;
         ensure!(status.version.as_ref() == Some(&second), "{status:?}");
         let config = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
-        ensure!(config.current.as_ref() == Some(&second), "{what}: {:?}", config.current);
+        ensure!(config.current_version.as_ref() == Some(&second), "{what}: {:?}", config.current_version);
         Ok(())
     };
     let spec = async |git: Value| patched(&space, "shop", &json!({"spec": {"from": {"git": git}}})).await;
@@ -96,7 +94,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     fails("a redirect", "FetchFailed", "redirects to another URL").await?;
     spec(json!({"url": server.url("token/shop"), "ca": null})).await?;
     fails("another authority", "FetchFailed", "authority that is not trusted").await?;
-    spec(json!({"ca": server.ca(), "auth": null})).await?;
+    spec(json!({"ca": server.ca(), "secretRef": null})).await?;
     fails("nobody", "FetchFailed", "refuses the credential, or asks for one").await?;
     credentials(&space, "expired", &ip, &token("tok-expired-hunter2")).await?;
     credentials(&space, "elsewhere", "git.example.com", &token(TOKEN)).await?;
@@ -105,19 +103,18 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
         ("elsewhere", "SourceRefused", "Secret elsewhere is not for"),
         ("nothing", "NotAllowed", "Secret nothing may not be read; allow it: kubectl create role"),
     ] {
-        spec(json!({"auth": {"secretRef": {"name": secret}}})).await?;
+        spec(json!({"secretRef": {"name": secret}})).await?;
         fails(secret, reason, says).await?;
     }
     // The way of an attacker: another host in the URL, by a name of the same machine, or what only the control plane reaches.
     let port = ports::free()?;
-    spec(json!({"auth": {"secretRef": {"name": "deploy"}}, "url": format!("https://localhost:{port}/token/shop")}))
-        .await?;
+    spec(json!({"secretRef": {"name": "deploy"}, "url": format!("https://localhost:{port}/token/shop")})).await?;
     fails("another host", "SourceRefused", "Secret deploy is not for localhost").await?;
-    spec(json!({"auth": null, "url": format!("https://127.0.0.1:{port}/shop")})).await?;
+    spec(json!({"secretRef": null, "url": format!("https://127.0.0.1:{port}/shop")})).await?;
     fails("the machine itself", "FetchFailed", "nothing is sent to 127.0.0.1").await?;
     spec(json!({"url": "ssh://git@169.254.169.254/shop"})).await?;
     fails("the cloud's metadata", "FetchFailed", "").await?;
-    spec(json!({"auth": {"secretRef": {"name": "deploy"}}, "url": server.url("token/shop")})).await?;
+    spec(json!({"secretRef": {"name": "deploy"}, "url": server.url("token/shop")})).await?;
     until(&space, "shop", "all is right again", is("Activated")).await?;
     nowhere_logged(&[TOKEN, "tok-expired-hunter2"]).await?;
     Ok(())
@@ -136,7 +133,7 @@ async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<(
     }
     large.write("config/prod/large", random)?;
     large.commit("large")?;
-    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"});
+    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     for name in ["large", "small"] {
         let url = server.url(&format!("open/{name}"));
         let git = json!({"git": {"url": url, "path": "config/prod", "ca": server.ca()}});
@@ -173,10 +170,10 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         serde_json::from_value::<ConfigSource>(object)
     };
     let parameters = PostParams::default();
-    let auth = json!({"secretRef": {"name": "deploy"}});
+    let secret = json!({"name": "deploy"});
     for from in [
-        json!({"git": {"url": "https://git.example.com/a", "auth": auth}}),
-        json!({"oci": {"url": "oci://registry.example.com/a", "tag": "1", "auth": auth}}),
+        json!({"git": {"url": "https://git.example.com/a", "secretRef": secret}}),
+        json!({"oci": {"url": "oci://registry.example.com/a", "tag": "1", "secretRef": secret}}),
     ] {
         let said =
             sources.create(&parameters, &of("shop", from)?).await.err().context("a Secret was lent")?.to_string();
@@ -188,7 +185,7 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
         sources.create(&parameters, &open).await.ok()
     });
     made.await?;
-    let patch = json!({"spec": {"from": {"git": {"auth": auth}}}});
+    let patch = json!({"spec": {"from": {"git": {"secretRef": secret}}}});
     let changed = sources.patch("open", &PatchParams::default(), &Patch::Merge(patch)).await;
     let said = changed.err().context("a Secret was lent to a source that is there")?.to_string();
     ensure!(said.contains("the right to get Secret deploy"), "{said}");

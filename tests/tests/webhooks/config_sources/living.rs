@@ -32,7 +32,7 @@ async fn by_default_a_change_becomes_the_current_version() -> Result<()> {
     super::scene::patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "now"}}})).await?;
     let second = is_current(&space, "shop", Some(&first)).await?;
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    ensure!(config.spec.current.as_deref() == Some(&second), "{config:?}");
+    ensure!(config.spec.version.as_deref() == Some(&second), "{config:?}");
     Ok(())
 }
 
@@ -43,10 +43,12 @@ async fn keys_are_chosen_and_the_published_config_map_follows() -> Result<()> {
     nudge_tests::cluster::sources::may_read(&space, "configmaps", "live").await?;
     let data = json!({"app.yaml": "a", "app.bak": "b", "other": "c"});
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "live"}, "data": data})).await?;
-    let more = json!({"config": "web", "include": ["app.*"], "exclude": ["*.bak"], "prefix": "web.", "debounce": "0s"});
+    let more = json!({
+        "configName": "web", "include": ["app.*"], "exclude": ["*.bak"], "prefix": "web.", "debounceSeconds": 0
+    });
     source(&space, "any", &json!({"configMap": {"name": "live"}}), &more).await?;
     is_current(&space, "any", None).await?;
-    config_until(&space, "web", "it is published", |_, status| status.published.is_some()).await?;
+    config_until(&space, "web", "it is published", |_, status| status.published_version.is_some()).await?;
     let published = space.api::<ConfigMap>().get("web").await?.data.context("no data")?;
     ensure!(published == [("web.app.yaml".to_owned(), "a".to_owned())].into(), "{published:?}");
     Ok(())
@@ -84,11 +86,11 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
 async fn by_hand_versions_are_made_and_somebody_chooses() -> Result<()> {
     let Some(space) = enabled("manual", false).await? else { return Ok(()) };
     live(&space, "live", "one").await?;
-    let more = json!({"activate": "Manual", "debounce": "100ms", "minInterval": "0s"});
+    let more = json!({"activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0});
     source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
     // The first version of a config is current without anybody's choice.
     let first = until(&space, "shop", "it is made", is("Made")).await?.version.context("no version")?;
-    config_until(&space, "shop", "it is current", |_, status| status.current.as_ref() == Some(&first)).await?;
+    config_until(&space, "shop", "it is current", |_, status| status.current_version.as_ref() == Some(&first)).await?;
     changes(&space, "live", "two").await?;
     let made = until(&space, "shop", "the next is made", |status| {
         is("Made")(status) && status.version.as_ref() != Some(&first)
@@ -97,6 +99,6 @@ async fn by_hand_versions_are_made_and_somebody_chooses() -> Result<()> {
     let version = made.version.clone().context("no version")?;
     ensure!(condition(&made, "Ready").2.contains(&format!("kubectl nudge use shop {version}")), "{made:?}");
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    ensure!(config.spec.current.is_none() && config.status.and_then(|status| status.current) == Some(first));
+    ensure!(config.spec.version.is_none() && config.status.and_then(|status| status.current_version) == Some(first));
     Ok(())
 }

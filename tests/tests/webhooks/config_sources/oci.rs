@@ -6,14 +6,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
-use nudge_api::VersionedConfig;
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::servers::registry::{PASSWORD, Registry};
 use nudge_tests::{binary, ports, tools};
 use serde_json::{Value, json};
 
 use crate::config_sources::git::credentials;
-use crate::config_sources::scene::{condition, enabled, is, is_current, nowhere_logged, patched, source, until};
+use crate::config_sources::scene::{
+    condition, enabled, is, is_current, nowhere_logged, origin, patched, source, until,
+};
 
 /// A registry at an address of this machine that is not the loopback.
 pub(crate) async fn registry() -> Result<Option<Registry>> {
@@ -58,8 +59,8 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     let pull = |password: &str| json!({".dockerconfigjson": registry.docker_config(password).to_string()});
     credentials(&space, "pull", &ip.to_string(), &pull(PASSWORD)).await?;
     let url = format!("oci://{}/team/shop", registry.host());
-    let oci = json!({"url": url, "semver": "1.x", "ca": registry.ca(), "auth": {"secretRef": {"name": "pull"}}});
-    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"});
+    let oci = json!({"url": url, "semver": "1.x", "ca": registry.ca(), "secretRef": {"name": "pull"}});
+    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     source(&space, "shop", &json!({"oci": oci}), &more).await?;
     let first = is_current(&space, "shop", None).await?;
     let data = async |version: &str| {
@@ -67,11 +68,9 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
         Ok::<_, anyhow::Error>(json!(map.data))
     };
     ensure!(data(&first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
-    let config = space.api::<VersionedConfig>().get("shop").await?;
-    let origin =
-        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
     ensure!(origin.revision == digest && origin.url == url, "{origin:?}");
-    // A higher version, by the interval alone.
+    // A higher version, by the period alone.
     push("20\n", "1.1.0", PASSWORD)?;
     push("30\n", "2.0.0", PASSWORD)?;
     let second = is_current(&space, "shop", Some(&first)).await?;
@@ -93,21 +92,21 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     fails("a lost path", "FetchFailed", "nothing").await?;
     spec(json!({"path": null, "semver": "1.x"})).await?;
     fails("two picks", "SourceRefused", "exactly one of tag, semver and digest").await?;
-    spec(json!({"semver": null, "auth": null})).await?;
+    spec(json!({"semver": null, "secretRef": null})).await?;
     fails("nobody", "FetchFailed", "credential").await?;
     credentials(&space, "expired", &ip.to_string(), &pull("pw-expired-hunter2")).await?;
     credentials(&space, "elsewhere", "registry.example.com", &pull(PASSWORD)).await?;
     for (secret, reason, says) in
         [("expired", "FetchFailed", "credential"), ("elsewhere", "SourceRefused", "Secret elsewhere is not for")]
     {
-        spec(json!({"auth": {"secretRef": {"name": secret}}})).await?;
+        spec(json!({"secretRef": {"name": secret}})).await?;
         fails(secret, reason, says).await?;
     }
-    spec(json!({"auth": null, "ca": null})).await?;
+    spec(json!({"secretRef": null, "ca": null})).await?;
     fails("another authority", "FetchFailed", "authority that is not trusted").await?;
     spec(json!({"url": "oci://127.0.0.1:1/shop"})).await?;
     fails("the machine itself", "FetchFailed", "nothing is sent to 127.0.0.1").await?;
-    spec(json!({"url": url, "ca": registry.ca(), "auth": {"secretRef": {"name": "pull"}}})).await?;
+    spec(json!({"url": url, "ca": registry.ca(), "secretRef": {"name": "pull"}})).await?;
     until(&space, "shop", "all is right again", is("Activated")).await?;
     let encoded = {
         use base64::Engine as _;

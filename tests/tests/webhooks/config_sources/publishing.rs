@@ -16,7 +16,7 @@ use crate::config_sources::scene::{
 async fn a_published_secret_follows_the_living_one_where_the_account_may_update_it() -> Result<()> {
     let Some(space) = enabled("publishing", true).await? else { return Ok(()) };
     bind(&space, "nudge-publish-secrets").await?;
-    let spec = json!({"rollout": at_once(), "publish": ["Secret"]});
+    let spec = json!({"rollout": at_once(), "objects": ["Secret"]});
     let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "tls"}, "spec": spec});
     space.create_object::<VersionedConfig>(config).await?;
     live_secret(&space, "live", "kubernetes.io/tls", json!({"tls.crt": "a", "tls.key": "b"})).await?;
@@ -52,8 +52,10 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     let first = is_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let published = async |version: &str, key: &[u8]| -> Result<()> {
-        config_until(&space, "tls", "it is published", |_, status| status.published_secret.as_deref() == Some(version))
-            .await?;
+        config_until(&space, "tls", "it is published", |_, status| {
+            status.published_secret_version.as_deref() == Some(version)
+        })
+        .await?;
         let published = secrets.get("tls").await?;
         ensure!(published.type_.as_deref() == Some("kubernetes.io/tls"), "{:?}", published.type_);
         ensure!(published.data.context("no data")?["tls.key"].0 == key);

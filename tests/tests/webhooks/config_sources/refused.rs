@@ -28,7 +28,7 @@ async fn an_object_that_vanishes_leaves_the_last_version_and_may_come_back() -> 
     let gone = until(&space, "shop", "it is gone", is("SourceGone")).await?;
     ensure!(condition(&gone, "Stalled").0 == "True" && gone.version.as_ref() == Some(&first), "{gone:?}");
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    ensure!(config.status.and_then(|status| status.current).as_ref() == Some(&first));
+    ensure!(config.status.and_then(|status| status.current_version).as_ref() == Some(&first));
     let again = json!({"metadata": {"name": "live"}, "data": {"key": "2"}});
     space.create_object::<ConfigMap>(again).await?;
     is_current(&space, "shop", Some(&first)).await?;

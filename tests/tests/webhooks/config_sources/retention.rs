@@ -15,7 +15,7 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     let Some(space) = enabled("retention", true).await? else { return Ok(()) };
     let data = |pin: &str| json!({"pin": pin});
     live_secret(&space, "live", "Opaque", data("1")).await?;
-    let more = json!({"debounce": "100ms", "minInterval": "0s", "historyLimit": 5});
+    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "historyLimit": 5});
     source(&space, "shop", &json!({"secret": {"name": "live"}}), &more).await?;
     let mut all = vec![is_current(&space, "shop", None).await?];
     let secrets = space.api::<Secret>();
@@ -35,9 +35,9 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     secrets.delete("live", &DeleteParams::default()).await?;
     // By default they stay for a day.
     let gone = until(&space, "shop", "it is gone", is("SourceGone")).await?;
-    ensure!(gone.gone_since.is_some() && gone.version.as_ref() == all.last(), "{gone:?}");
+    ensure!(gone.gone_time.is_some() && gone.version.as_ref() == all.last(), "{gone:?}");
     ensure!(annotation().await?.is_none() && versions().await?.len() == 4);
-    patched(&space, "shop", &json!({"spec": {"secretRetention": "1s"}})).await?;
+    patched(&space, "shop", &json!({"spec": {"secretRetentionSeconds": 1}})).await?;
     // The current and the previous one stay.
     let few = async || {
         let versions = versions().await.ok()?;
@@ -53,7 +53,7 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     space.create_object::<Secret>(again).await?;
     let next = is_current(&space, "shop", all.last().map(String::as_str)).await?;
     eventually(SOON, "nothing goes", async || annotation().await.ok()?.is_none().then_some(())).await?;
-    let status = until(&space, "shop", "it is back", |status| status.gone_since.is_none()).await?;
+    let status = until(&space, "shop", "it is back", |status| status.gone_time.is_none()).await?;
     ensure!(status.version.context("no version")? == next && !all.contains(&next));
     Ok(())
 }

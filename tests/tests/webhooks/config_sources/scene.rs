@@ -1,15 +1,20 @@
 //! A namespace with sources, and what is asked of it.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams};
-use nudge_api::{ConfigSource, ConfigSourceStatus, VersionedConfig, VersionedConfigStatus};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt};
+use nudge_api::{ConfigSource, ConfigSourceStatus, Origin, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::sources::{may, may_read};
 use nudge_tests::{Installation, Replica, ReplicaOptions};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -96,7 +101,7 @@ pub(crate) async fn changes(space: &Space, name: &str, value: &str) -> Result<()
 
 /// A source that does not wait for long.
 pub(crate) async fn quick(space: &Space, name: &str, from: &Value) -> Result<ConfigSource> {
-    source(space, name, from, &json!({"debounce": "100ms", "minInterval": "0s"})).await
+    source(space, name, from, &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await
 }
 
 /// A source with more in its spec.
@@ -151,15 +156,28 @@ pub(crate) async fn is_current(space: &Space, source: &str, before: Option<&str>
     let status = until(space, source, "the version is asked for", done).await?;
     let version = status.version.context("no version")?;
     let config = space.api::<ConfigSource>().get(source).await?.config().to_owned();
-    config_until(space, &config, "the version is current", |_, status| status.current.as_ref() == Some(&version))
-        .await?;
+    let current =
+        |_: &VersionedConfig, status: &VersionedConfigStatus| status.current_version.as_ref() == Some(&version);
+    config_until(space, &config, "the version is current", current).await?;
     Ok(version)
+}
+
+/// Where the content of a version is from, as its object says.
+pub(crate) async fn origin<K>(space: &Space, config: &str, version: &str) -> Result<Origin>
+where
+    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K::DynamicType: Default,
+{
+    let labels = format!("nudge.dev/config={config},nudge.dev/version={version}");
+    let found = space.api::<K>().list_metadata(&ListParams::default().labels(&labels)).await?.items;
+    let read = |meta: PartialObjectMeta<K>| Origin::read(meta.annotations().get("nudge.dev/origin")?);
+    found.into_iter().find_map(read).context("no origin")
 }
 
 /// Names of the ConfigMaps that are versions of a config.
 pub(crate) async fn versions(space: &Space, config: &str) -> Result<Vec<ConfigMap>> {
-    let all = kube::api::ListParams::default().labels(&format!("nudge.dev/config={config}"));
+    let all = ListParams::default().labels(&format!("nudge.dev/config={config}"));
     let mut maps = space.api::<ConfigMap>().list(&all).await?.items;
-    maps.sort_by_key(kube::ResourceExt::name_any);
+    maps.sort_by_key(ResourceExt::name_any);
     Ok(maps)
 }

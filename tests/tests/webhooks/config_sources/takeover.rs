@@ -53,13 +53,13 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
 
     // And before anything is made of a change that has to stay as it is for a while.
     let last = installation.more_sources(&options).await?;
-    super::scene::patched(&space, "shop", &json!({"spec": {"debounce": "2s"}})).await?;
+    super::scene::patched(&space, "shop", &json!({"spec": {"debounceSeconds": 2}})).await?;
     changes(&space, "live", "3").await?;
     next.process.kill()?;
     let third = is_current(&space, "shop", Some(&second)).await?;
     eventually(SOON, "another one leads", async || leads(&last).then_some(())).await?;
     ensure!(of_versions().await? == [first, second, third.clone()].into());
     let status = until(&space, "shop", "all is done", |status| status.waiting.is_none()).await?;
-    ensure!(status.version == Some(third) && status.failed.is_empty(), "{status:?}");
+    ensure!(status.version == Some(third) && status.failed_versions.is_empty(), "{status:?}");
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use futures::TryStreamExt as _;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
-use nudge_api::{ConfigSource, Phase, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConfigSource, ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::installation::{at_once, injected_pod_with};
 use nudge_tests::cluster::{Options, Space};
 use nudge_tests::servers::git_repository::Repository;
@@ -78,7 +78,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     let docker = json!({".dockerconfigjson": registry.docker_config(PASSWORD).to_string()});
     credentials(&space, "pull", &host, &docker).await?;
     let oci = json!({"oci": {"url": format!("oci://{host}/shop"), "tag": "stable", "path": "config", "ca": registry.ca(),
-        "auth": {"secretRef": {"name": "pull"}}}});
+        "secretRef": {"name": "pull"}}});
 
     space.service_account("shop").await?;
     may_have_tokens(&space, "shop").await?;
@@ -87,7 +87,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     put()?;
     let vault = from(&bao, "shop", "shop", &json!({"path": "shop"}));
 
-    let more = json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"});
+    let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     let mut first = Vec::new();
     for (name, from) in NAMES.into_iter().zip([&git, &oci, &vault]) {
         let config = json!({"metadata": {"name": name}, "spec": {"rollout": at_once()}});
@@ -103,7 +103,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
     let notified = || pod.app_output().lines().filter(|line| line.contains("SIGUSR1")).count();
     for name in NAMES {
         let rests = |_: &VersionedConfig, status: &VersionedConfigStatus| {
-            status.phase == Phase::Current && status.pods.summary == "1/1"
+            status.state() == ConfigState::Current && status.pods.summary == "1/1"
         };
         config_until(&space, name, "the pod runs it", rests).await?;
     }

@@ -33,7 +33,7 @@ fn refused(status: &ConfigSourceStatus) -> Result<String> {
 #[tokio::test]
 async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     let Some(space) = enabled("rule", false).await? else { return Ok(()) };
-    ruled(&space, json!([{"key": "key", "format": "int"}])).await?;
+    ruled(&space, json!([{"name": "number", "key": "key", "format": "int"}])).await?;
     live(&space, "live", "hunter1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
@@ -47,10 +47,10 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     changes(&space, "live", "hunter2").await?;
     let wrong = until(&space, "shop", "it is invalid", is("Invalid")).await?;
     refused(&wrong)?;
-    ensure!(wrong.version.as_ref() == Some(&first) && wrong.observed.as_ref() != Some(&first), "{wrong:?}");
+    ensure!(wrong.version.as_ref() == Some(&first) && wrong.observed_version.as_ref() != Some(&first), "{wrong:?}");
     ensure!(versions(&space, "shop").await?.len() == 1);
     // Or the rules are changed.
-    let rules = json!({"spec": {"validation": [{"required": ["key"]}]}});
+    let rules = json!({"spec": {"validation": [{"name": "keys", "required": ["key"]}]}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(rules)).await?;
     let second = is_current(&space, "shop", Some(&first)).await?;
     let status = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?;
@@ -61,7 +61,8 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
 #[tokio::test]
 async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_shown() -> Result<()> {
     let Some(space) = enabled("rule", true).await? else { return Ok(()) };
-    ruled(&space, json!([{"key": "pin", "schema": {"inline": {"type": "integer", "maximum": 9999}}}])).await?;
+    let schema = json!({"inline": {"type": "integer", "maximum": 9999}});
+    ruled(&space, json!([{"name": "pin", "key": "pin", "schema": schema}])).await?;
     live_secret(&space, "live", "Opaque", json!({"pin": "hunter2"})).await?;
     quick(&space, "shop", &json!({"secret": {"name": "live"}})).await?;
     let message = refused(&until(&space, "shop", "it is invalid", is("Invalid")).await?)?;
@@ -83,7 +84,8 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     let schema = json!({"type": "integer"}).to_string();
     let map = json!({"metadata": {"name": "schema"}, "immutable": true, "data": {"of-key": schema}});
     space.create_object::<ConfigMap>(map).await?;
-    ruled(&space, json!([{"key": "key", "schema": {"configMapKeyRef": {"name": "schema", "key": "of-key"}}}])).await?;
+    let schema = json!({"configMapKeyRef": {"name": "schema", "key": "of-key"}});
+    ruled(&space, json!([{"name": "number", "key": "key", "schema": schema}])).await?;
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
     let first = is_current(&space, "shop", None).await?;
@@ -96,10 +98,10 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     // What needs two objects is made, and is not sealed.
     let large = |value: &str| json!({"data": {"key": value, "one": "x".repeat(600_000), "other": "x".repeat(420_000)}});
     let becomes = async |value: &str| -> Result<ConfigSourceStatus> {
-        let before = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?.observed;
+        let before = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?.observed_version;
         let patch = Patch::Merge(large(value));
         space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
-        let invalid = |status: &ConfigSourceStatus| is("Invalid")(status) && status.observed != before;
+        let invalid = |status: &ConfigSourceStatus| is("Invalid")(status) && status.observed_version != before;
         until(&space, "shop", "the gate refuses it", invalid).await
     };
     let third = becomes("hunter3").await?;
@@ -120,7 +122,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     until(&space, "shop", "it was looked at again", |status| status.synced.as_deref() == Some("1")).await?;
     ensure!(made.len() == 2 && parts(&fourth).await? == made, "{made:?}");
     let config = space.api::<VersionedConfig>().get("shop").await?;
-    ensure!(config.spec.current.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
+    ensure!(config.spec.version.as_ref() == Some(&first) && config.status.context("no status")?.invalid.len() == 1);
     // It is corrected.
     let patch = Patch::Merge(large("2"));
     space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;

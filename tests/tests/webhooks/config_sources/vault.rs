@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::config_sources::git::server;
 use crate::config_sources::scene::{
-    condition, enabled, is, is_current, nowhere_logged, patched, quick, shared, source, until,
+    condition, enabled, is, is_current, nowhere_logged, origin, patched, quick, shared, source, until,
 };
 
 /// The value of a secret, which is nowhere else.
@@ -65,7 +65,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
         &space,
         "shop",
         &from(&bao, "shop", "shop", &kv),
-        &json!({"debounce": "0s", "minInterval": "0s", "interval": "10s"}),
+        &json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10}),
     )
     .await?;
     let sync = async |number: &str| {
@@ -81,11 +81,9 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     ensure!(
         value(&space, "shop", &first, "pin").await? == VALUE && value(&space, "shop", &first, "limit").await? == "3"
     );
-    let config = space.api::<VersionedConfig>().get("shop").await?;
-    let origin =
-        config.status.as_ref().and_then(|status| status.version(&first)?.origin.clone()).context("no origin")?;
+    let origin = origin::<Secret>(&space, "shop", &first).await?;
     ensure!(origin.line() == format!("Vault {}@1 secret/team/shop", bao.url()), "{origin:?}");
-    // By the interval alone.
+    // By the period alone.
     put("second")?;
     let second = is_current(&space, "shop", Some(&first)).await?;
     ensure!(value(&space, "shop", &second, "pin").await? == "second");
@@ -96,7 +94,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
                 .await?;
         ensure!(status.version.as_ref() == Some(&second), "{status:?}");
         let config = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
-        ensure!(config.current.as_ref() == Some(&second), "{what}: {:?}", config.current);
+        ensure!(config.current_version.as_ref() == Some(&second), "{what}: {:?}", config.current_version);
         Ok(())
     };
     let spec = async |vault: Value| patched(&space, "shop", &json!({"spec": {"from": {"vault": vault}}})).await;

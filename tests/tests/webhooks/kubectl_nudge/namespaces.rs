@@ -12,13 +12,12 @@ use serde_json::json;
 
 use crate::kubectl_nudge::scene::{SOON, becomes_current, ends, fails, run_by, works};
 
-/// The names of the RoleBindings and Roles of a namespace, and whether it is enabled.
-async fn enabled(space: &Space) -> Result<(Vec<String>, Vec<String>, bool)> {
+/// The names of the RoleBindings of a namespace, and whether it is enabled.
+async fn enabled(space: &Space) -> Result<(Vec<String>, bool)> {
     let names = ListParams::default();
     let bindings = space.api::<RoleBinding>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
-    let roles = space.api::<Role>().list(&names).await?.iter().map(ResourceExt::name_any).collect();
     let namespace = Api::<Namespace>::all(space.client.clone()).get(&space.name).await?;
-    Ok((bindings, roles, namespace.labels().contains_key("nudge.dev/enabled")))
+    Ok((bindings, namespace.labels().contains_key("nudge.dev/enabled")))
 }
 
 #[tokio::test]
@@ -26,7 +25,7 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let cluster = installation.cluster;
     let space = cluster.space("able").await?;
-    let nothing = (Vec::new(), Vec::new(), false);
+    let nothing = (Vec::new(), false);
 
     // An admin of the namespace may neither bind these roles nor set the label, and leaves nothing behind.
     let rules = json!([
@@ -46,21 +45,15 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     space.api::<Role>().delete("admin", &DeleteParams::default()).await?;
     assert_eq!(enabled(&space).await?, nothing);
 
-    // By names: a Role for these Secrets, and no right to others.
-    let named = works(installation, &space, &["enable", &space.name, "--secrets=one,two"]).await?;
-    assert!(named.contains("role.rbac.authorization.k8s.io/nudge-secrets-named applied\n"), "{named}");
-    let rules = space.api::<Role>().get("nudge-secrets-named").await?.rules.unwrap_or_default();
-    assert_eq!(rules.len(), 1);
-    assert_eq!(rules[0].resource_names.as_deref(), Some(&["one".to_owned(), "two".to_owned()][..]));
-    let (bindings, roles, is_enabled) = enabled(&space).await?;
-    assert_eq!(bindings, ["nudge-namespace", "nudge-namespace-hub", "nudge-secrets-named"]);
-    assert_eq!((roles, is_enabled), (vec!["nudge-secrets-named".to_owned()], true));
+    works(installation, &space, &["enable", &space.name]).await?;
+    let bindings = ["nudge-namespace", "nudge-namespace-hub"].map(str::to_owned).to_vec();
+    assert_eq!(enabled(&space).await?, (bindings, true));
     works(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"]).await?;
-    assert_eq!(enabled(&space).await?.0.len(), 7);
+    assert_eq!(enabled(&space).await?.0.len(), 6);
 
     let dry = works(installation, &space, &["disable", &space.name, "--dry-run=server"]).await?;
-    assert_eq!(dry.lines().count(), 9, "{dry}");
-    assert_eq!(enabled(&space).await?.0.len(), 7);
+    assert_eq!(dry.lines().count(), 7, "{dry}");
+    assert_eq!(enabled(&space).await?.0.len(), 6);
     let done = works(installation, &space, &["disable", &space.name]).await?;
     assert!(done.starts_with(&format!("namespace/{} disabled\n", space.name)), "{done}");
     assert_eq!(enabled(&space).await?, nothing);
@@ -85,12 +78,9 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
     assert_eq!(namespace.metadata.labels.unwrap_or_default()["nudge.dev/enabled"], "true");
     let missing = fails(installation, &space, &["enable", "nowhere"]).await?;
     assert!(missing.contains("there is no namespace nowhere"), "{missing}");
-    let empty = ends(installation, &space, 2, &["enable", &space.name, "--secrets=a,,b"]).await?;
-    assert!(empty.stderr.contains("--secrets has an empty name"), "{}", empty.stderr);
-    for alone in [&["--publish-secrets"][..], &["--publish-secrets", "--secrets=a"]] {
-        let refused = ends(installation, &space, 2, &[&["enable", &space.name][..], alone].concat()).await?;
-        assert!(refused.stderr.contains("--publish-secrets needs --secrets without names"), "{}", refused.stderr);
-    }
+    ends(installation, &space, 2, &["enable", &space.name, "--secrets=one"]).await?;
+    let refused = ends(installation, &space, 2, &["enable", &space.name, "--publish-secrets"]).await?;
+    assert!(refused.stderr.contains("--publish-secrets needs --secrets"), "{}", refused.stderr);
 
     // A first version would overwrite the existing ConfigMap.
     let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;

@@ -57,7 +57,7 @@ pub(crate) async fn status(
 }
 
 pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {
-    status(space, name, "it is current", |status| status.current.as_deref() == Some(version)).await
+    status(space, name, "it is current", |status| status.current_version.as_deref() == Some(version)).await
 }
 
 /// A pod of config `game` whose agent runs version 1.

@@ -41,11 +41,11 @@ async fn what_the_cluster_says_cannot_command_the_terminal() -> Result<()> {
     let condition = json!({"type": "Ready", "status": "False", "reason": "VersionInvalid", "message": evil,
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let status = json!({"status": {
-        "current": "1", "previous": evil, "published": evil, "phase": "Waiting", "conditions": [condition],
+        "currentVersion": "1", "previousVersion": evil, "publishedVersion": evil, "conditions": [condition],
         "versions": [version("1", &map), version("2", &other), version(evil, &other)],
-        "pods": {"total": 1, "updated": 1, "ready": 1, "failed": 0, "summary": evil},
-        "rollout": {"revision": 1, "watch": {"seconds": 1, "reason": evil}},
-        "releases": [{"version": "2", "from": "1", "requestedBy": evil, "beganAt": "2026-01-01T00:00:00Z", "message": evil,
+        "pods": {"total": 1, "onTarget": 1, "ready": 1, "failed": 0, "summary": evil},
+        "rollout": {"watch": {"seconds": 1, "reason": evil}}, "internal": {"revision": 1},
+        "releases": [{"version": "2", "fromVersion": "1", "requestedBy": evil, "startTime": "2026-01-01T00:00:00Z", "message": evil,
             "reason": "Leaving", "outcome": "Left", "override": {"reason": evil, "requestedBy": evil}}],
     }});
     space.api::<VersionedConfig>().patch_status("shop", &PatchParams::default(), &Patch::Merge(&status)).await?;
@@ -135,7 +135,7 @@ async fn a_terminal_shows_a_bar_that_is_cleared_at_the_end() -> Result<()> {
     let terminal = on_terminal(installation, &space, 80, &arguments, &[("NO_COLOR", "1")])?;
     let (status, screens, raw) = terminal.ends().await?;
     ensure!(status.success(), "{status}: {screens:#?}");
-    let first = "config game: spec.current is 2";
+    let first = "config game: spec.version is 2";
     assert_eq!(
         screens.last().map(|screen| screen.join("\n")),
         Some(format!("{first}\nconfig game: version 2 is current"))

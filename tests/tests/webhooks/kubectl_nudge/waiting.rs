@@ -30,7 +30,7 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     let report = works(installation, &space, &["status", "game", "-o", "json"]).await?;
     let report: Value = serde_json::from_str(&report)?;
     assert_eq!(
-        (&report["current"], &report["desired"], &report["phase"]),
+        (&report["current"], &report["desired"], &report["state"]),
         (&json!("2"), &json!("2"), &json!("Current"))
     );
     assert_eq!(
@@ -38,7 +38,7 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
         json!([{"pod": "web", "agent": "0.1.0", "ready": true, "assigned": "2", "version": "2"}])
     );
     let text = works(installation, &space, &["status", "game"]).await?;
-    assert!(text.contains("Pods:      1/1 updated, 0 failed\n"), "{text}");
+    assert!(text.contains("Pods:      1/1 on target, 0 failed\n"), "{text}");
     let headers = text.lines().find(|line| line.starts_with("POD ")).unwrap_or_default();
     let headers: Vec<&str> = headers.split_whitespace().collect();
     assert_eq!(headers, ["POD", "WORKLOAD", "VERSION", "ASSIGNED", "READY", "AGENT", "MESSAGE"], "{text}");
@@ -54,7 +54,7 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     let waiting = ends(installation, &space, 3, &["use", "game", "3", "--wait", "--timeout=50s"]);
     let breaking = async {
         let runs = |status: &VersionedConfigStatus| {
-            status.target.as_deref() == Some("3") && status.rollout.threshold > 0 && status.pods.updated == 1
+            status.target_version.as_deref() == Some("3") && status.internal.threshold > 0 && status.pods.on_target == 1
         };
         status(&space, "game", "the step is watched", runs).await?;
         set_ready(&space, false).await
@@ -72,7 +72,7 @@ async fn waiting_ends_with_the_result_of_the_rollout() -> Result<()> {
     set_ready(&space, true).await?;
     let late = ends(installation, &space, 124, &["use", "game", "3", "--wait", "--timeout=2s"]).await?;
     assert!(late.stderr.contains("is not current after 2 s; the rollout continues"), "{}", late.stderr);
-    status(&space, "game", "it is tried again", |status| status.target.as_deref() == Some("3")).await?;
+    status(&space, "game", "it is tried again", |status| status.target_version.as_deref() == Some("3")).await?;
     let back = works(installation, &space, &["rollback", "game", "--wait", "--timeout=50s"]).await?;
     assert!(back.ends_with("config game: version 2 is current\n"), "{back}");
 
@@ -89,12 +89,12 @@ async fn a_tool_that_sets_the_field_back_is_named() -> Result<()> {
     for version in ["1", "2"] {
         works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
     }
-    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"version": "1"}});
     let apply = ["apply", "--server-side", "--field-manager=kustomize-controller", "--namespace", &space.name];
     installation.cluster.kubectl_on(&apply, &format!("---\n{object}\n")).await?;
     let first = ends(installation, &space, 0, &["use", "game", "2"]).await?;
     assert!(
-        first.stderr.contains("warning: spec.current of config game is managed by \"kustomize-controller\""),
+        first.stderr.contains("warning: spec.version of config game is managed by \"kustomize-controller\""),
         "{}",
         first.stderr
     );
@@ -113,7 +113,7 @@ async fn kubectl_as_manager_of_the_field_causes_no_warning() -> Result<()> {
     for version in ["1", "2"] {
         works(installation, &space, &["create", "game", version, "--from-literal=lives=3"]).await?;
     }
-    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"current": "1"}});
+    let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {"version": "1"}});
     let text = format!("---\n{object}\n");
     for (apply, manager) in [
         (&["apply", "--namespace", &space.name][..], "kubectl-client-side-apply"),

@@ -84,21 +84,51 @@ async fn a_wrong_value_is_refused_with_its_annotation_and_what_is_allowed() -> R
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = injecting.space("wrong").await?;
     for (annotation, value) in [
-        ("nudge.dev/port", "99999999"),
+        ("nudge.dev/agent-port", "99999999"),
         ("nudge.dev/notify", "SIGKILL"),
         ("nudge.dev/notify.ghost", "SIGHUP"),
-        ("nudge.dev/cpu", "much"),
+        ("nudge.dev/agent-cpu", "much"),
         ("nudge.dev/inject", "yes"),
     ] {
         let message = refusal(create(&space, &annotated("web", annotation, value)).await);
         let begin = "admission webhook \"pods.nudge.dev\" denied the request: Pod web: annotation ";
         assert!(message.starts_with(begin) && message.contains(annotation), "{message}");
     }
-    let mut generated = annotated("", "nudge.dev/port", "x");
-    generated["metadata"] = json!({"generateName": "web-", "labels": generated["metadata"]["labels"], "annotations": {"nudge.dev/port": "x"}});
+    let mut generated = annotated("", "nudge.dev/agent-port", "x");
+    generated["metadata"] = json!({"generateName": "web-", "labels": generated["metadata"]["labels"], "annotations": {"nudge.dev/agent-port": "x"}});
     let message = refusal(create(&space, &generated).await);
-    assert!(message.contains("Pod web-*: annotation nudge.dev/port: \"x\" is not allowed"), "{message}");
+    assert!(message.contains("Pod web-*: annotation nudge.dev/agent-port: \"x\" is not allowed"), "{message}");
     assert!(space.api::<Pod>().list(&ListParams::default()).await?.items.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_label_or_an_annotation_that_is_not_known_is_refused_with_the_nearest_one() -> Result<()> {
+    let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
+    let space = injecting.space("unknown").await?;
+    let version = env!("CARGO_PKG_VERSION");
+    for (annotation, known) in [
+        ("nudge.dev/notfy", "nudge.dev/notify"),
+        ("nudge.dev/notfy.app", "nudge.dev/notify.app"),
+        ("nudge.dev/cpu", "nudge.dev/agent-cpu"), // words: allow
+    ] {
+        let message = refusal(create(&space, &annotated("web", annotation, "1")).await);
+        let expected = format!(
+            "denied the request: Pod web: annotation {annotation} is not known to Nudge {version}; did you mean {known}?"
+        );
+        assert!(message.ends_with(&expected), "{message}");
+    }
+    let mut labelled = opted_in("web");
+    labelled["metadata"]["labels"]["nudge.dev/configs"] = json!("shop");
+    let message = refusal(create(&space, &labelled).await);
+    assert!(
+        message.ends_with(&format!("label nudge.dev/configs is not known to Nudge {version}; set it as an annotation")),
+        "{message}"
+    );
+    // What has no agent is nobody's business.
+    let mut plain = pod_without_opt_in("plain");
+    plain["metadata"]["annotations"] = json!({"nudge.dev/notfy": "SIGHUP"});
+    create(&space, &plain).await?;
     Ok(())
 }
 
@@ -185,9 +215,9 @@ async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the
     let resources = agent(&pod).0.resources.clone().context("resources")?;
     let memory = resources.requests.as_ref().and_then(|requests| requests.get("memory")).context("a request")?;
     assert_eq!(memory.0, "48Mi");
-    let message = refusal(create(&space, &annotated("small", "nudge.dev/memory", "32Mi")).await);
-    assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/memory"), "{message}");
-    let message = refusal(create(&space, &annotated("large", "nudge.dev/memory", "2Gi")).await);
-    assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/memory"), "{message}");
+    let message = refusal(create(&space, &annotated("small", "nudge.dev/agent-memory", "32Mi")).await);
+    assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/agent-memory"), "{message}");
+    let message = refusal(create(&space, &annotated("large", "nudge.dev/agent-memory", "2Gi")).await);
+    assert!(message.contains("pods.nudge.dev") && message.contains("nudge.dev/agent-memory"), "{message}");
     Ok(())
 }

@@ -20,12 +20,12 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": "1"});
     let part = json!({"metadata": {"name": "shop-1", "labels": labels}, "immutable": true, "data": {"hidden-8c41": "hidden-8c42"}});
     space.create_object::<ConfigMap>(part).await?;
-    let spec = json!({"rollout": at_once(), "subscribers": ["default"]});
+    let spec = json!({"rollout": at_once(), "allowedServiceAccounts": ["default"]});
     let configs = space.api::<VersionedConfig>();
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
-    let chosen = Patch::Merge(json!({"spec": {"current": "1"}}));
+    let chosen = Patch::Merge(json!({"spec": {"version": "1"}}));
     configs.patch("shop", &PatchParams::default(), &chosen).await?;
-    let current = async || configs.get("shop").await.ok()?.status?.current;
+    let current = async || configs.get("shop").await.ok()?.status?.current_version;
     eventually(SOON, "the version is current", current).await?;
 
     let named = annotated("web", "nudge.dev/configs", "shop");
@@ -35,7 +35,7 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     };
     eventually(SOON, "the version is mounted", mounts).await?;
     create(&space, &named).await?;
-    // A service account that spec.subscribers does not name gets neither the config nor the pod.
+    // A service account that spec.allowedServiceAccounts does not name gets neither the config nor the pod.
     space.service_account("stranger").await?;
     for mut pod in [annotated("other", "nudge.dev/configs", "shop"), opted_in("other")] {
         pod["spec"]["serviceAccountName"] = json!("stranger");

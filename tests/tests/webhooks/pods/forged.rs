@@ -138,11 +138,11 @@ async fn tenant(space: &Space) -> Result<()> {
         json!({"metadata": {"name": "range"}, "spec": {"limits": [{"type": "Container", "min": {"memory": "77Mi"}}]}});
     space.create_object::<LimitRange>(range).await?;
     for (name, subscribers) in [("keys", Some(["owner"])), ("shop", None)] {
-        let spec = json!({"current": "1", "rollout": at_once(), "subscribers": subscribers});
+        let spec = json!({"version": "1", "rollout": at_once(), "allowedServiceAccounts": subscribers});
         space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await?;
         let configs = space.api::<VersionedConfig>();
-        eventually(SOON, &format!("{name} has a version"), async || configs.get(name).await.ok()?.status?.current)
-            .await?;
+        let current = async || configs.get(name).await.ok()?.status?.current_version;
+        eventually(SOON, &format!("{name} has a version"), current).await?;
     }
     Ok(())
 }

@@ -14,7 +14,9 @@ use crate::pods::injecting_cluster::{
 };
 
 const REASON: &str = "InjectionWarning";
-const MESSAGE: &str = "annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?";
+/// Of a pod whose containers have no resources.
+const MESSAGE: &str = "nudge.dev/agent-cpu and nudge.dev/agent-memory give the agent requests, so this pod's QoS class is Burstable and no \
+                       longer BestEffort";
 
 fn warnings(pod: &Pod) -> Option<&str> {
     pod.annotations().get(WARNINGS).map(String::as_str)
@@ -28,7 +30,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     }
     let space = injecting.space("warned").await?;
     let template = json!({
-        "metadata": {"labels": {"app": "web", "nudge.dev/inject": "true"}, "annotations": {"nudge.dev/notfy": "SIGHUP"}},
+        "metadata": {"labels": {"app": "web", "nudge.dev/inject": "true"}, "annotations": {"nudge.dev/agent-cpu": "5m"}},
         "spec": pod_without_opt_in("unused")["spec"],
     });
     let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
@@ -45,7 +47,7 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
     eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     // Its Event comes later, when all pods of the Deployment have been checked again.
-    create(&space, &annotated("bare", "nudge.dev/prot", "1")).await?;
+    create(&space, &annotated("bare", "nudge.dev/agent-memory", "32Mi")).await?;
     let written =
         async || events(&space, REASON).await.ok().filter(|written| written.iter().any(|(pod, _)| pod == "bare"));
     let written =
@@ -60,14 +62,14 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
 async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> {
     let Some(injecting) = InjectingCluster::shared().await? else { return Ok(()) };
     let space = injecting.space("unwarned").await?;
-    let tried = dry(&space, &annotated("tried", "nudge.dev/notfy", "SIGHUP")).await?;
+    let tried = dry(&space, &annotated("tried", "nudge.dev/agent-cpu", "5m")).await?;
     ensure!(warnings(&tried) == Some(MESSAGE), "a dry run shows the pod as it would be");
     let well = create(&space, &opted_in("well")).await?;
     ensure!(warnings(&well).is_none(), "{:?}", well.annotations());
     // One that was copied from a pod with a warning does not keep it.
     let copied = create(&space, &annotated("copied", WARNINGS, MESSAGE)).await?;
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
-    create(&space, &annotated("warned", "nudge.dev/notfy", "SIGHUP")).await?;
+    create(&space, &annotated("warned", "nudge.dev/agent-cpu", "5m")).await?;
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
     let written = eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     ensure!(written == [("warned".to_owned(), MESSAGE.to_owned())], "{written:?}");

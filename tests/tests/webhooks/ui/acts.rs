@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use kube::api::{Patch, PatchParams};
-use nudge_api::{Phase, VersionedConfig};
+use nudge_api::{ConfigState, VersionedConfig};
 use nudge_tests::{Finished, binary};
 use serde_json::json;
 
@@ -42,9 +42,9 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
 
     asks(&tab, "[data-act=use]", None).await?;
     tab.click("#go").await?;
-    tab.says("#said", "config shop: spec.current is 1.0.1").await?;
+    tab.says("#said", "config shop: spec.version is 1.0.1").await?;
     until(&space, "1.0.1 is current", |status| {
-        status.current.as_deref() == Some("1.0.1") && status.phase == Phase::Current
+        status.current_version.as_deref() == Some("1.0.1") && status.state() == ConfigState::Current
     })
     .await?;
 
@@ -52,9 +52,9 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     let command = asks(&tab, "[data-act=rollback]", None).await?;
     ensure!(command == format!("kubectl nudge rollback shop {flags}"), "{command}");
     tab.click("#go").await?;
-    tab.says("#said", "config shop: spec.current is 1.0.0").await?;
+    tab.says("#said", "config shop: spec.version is 1.0.0").await?;
     until(&space, "1.0.0 is current", |status| {
-        status.current.as_deref() == Some("1.0.0") && status.phase == Phase::Current
+        status.current_version.as_deref() == Some("1.0.0") && status.state() == ConfigState::Current
     })
     .await?;
 
@@ -73,7 +73,7 @@ async fn every_act_is_the_command_that_is_shown() -> Result<()> {
     tab.says("#said", "for all pods at once").await?;
     let now = spec().await?.rollout.overridden;
     ensure!(now.as_ref().is_some_and(|now| now.reason == reason && now.version == "1.0.1"), "{now:?}");
-    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
 
     let command = asks(&tab, "[data-act=hold]", Some("audit")).await?;
     ensure!(command == format!("kubectl nudge hold shop --reason=audit {flags}"), "{command}");

@@ -1,6 +1,6 @@
 //! Users approve and deny versions on the page, as the commands do, and see what others have decided.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kube::api::{ListParams, Patch, PatchParams};
 use nudge_api::{ApprovalDecision, VersionApproval, VersionedConfig};
 use nudge_tests::Installation;
@@ -57,13 +57,17 @@ async fn a_version_is_approved_by_who_may_do_nothing_else() -> Result<()> {
         tab.value("[...new Set([...document.querySelectorAll('[data-act]')].map((one) => one.dataset.act))]").await?;
     ensure!(named == ["approve", "deny"], "{named:?}");
     ensure!(tab.count("[data-version=\"1.0.1\"] [data-act]").await? == 0, "each is there once");
+    // It is about the content that the page shows.
+    let config = space.api::<VersionedConfig>().get("shop").await?;
+    let sealed = config.status.as_ref().and_then(|status| status.version("1.0.1")).context("not sealed")?;
+    tab.says("#approvals", &format!("The digest of version 1.0.1 is {}.", sealed.digest)).await?;
     let command = asks(&tab, "#approvals [data-act=approve]", Some("read it")).await?;
-    let wanted = "kubectl nudge approve shop 1.0.1 '--reason=read it'";
-    ensure!(command.starts_with(wanted), "{command}");
+    let wanted = format!("kubectl nudge approve shop 1.0.1 --digest={} '--reason=read it'", sealed.digest);
+    ensure!(command.starts_with(&wanted), "{command}");
     ensure!(decided(&space).await?.is_empty(), "nothing happens until somebody confirms");
     tab.click("#go").await?;
     tab.says("#said", "config shop: version 1.0.1 approved by bob").await?;
-    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
     let said = decided(&space).await?;
     ensure!(said == [("bob".to_owned(), ApprovalDecision::Approve, "read it".to_owned())], "{said:?}");
     tab.says("#approvals", "✓ approved by bob").await?;
@@ -101,7 +105,7 @@ async fn a_version_is_denied_and_the_reason_is_a_text() -> Result<()> {
     asks(&tab, "#approvals [data-act=approve]", Some("it was raised")).await?;
     tab.click("#go").await?;
     tab.says("#said", "version 1.0.1 approved by bob").await?;
-    until(&space, "1.0.1 is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    until(&space, "1.0.1 is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
     tab.until("!document.querySelector('#approvals').innerText.includes('DENIED')").await?;
     ensure!(tab.complaints().is_empty(), "{:?}", tab.complaints());
     Ok(())

@@ -112,6 +112,8 @@ async fn what_was_not_shown_is_not_run() -> Result<()> {
         (json!({"act": "use", "version": "--now", "command": ""}), 400),
         (json!({"act": "use", "command": ""}), 422),
         (json!({"act": "use-now", "version": "1.0.1", "reason": " ", "command": ""}), 422),
+        (json!({"act": "approve", "version": "1.0.1", "reason": "x", "command": ""}), 422),
+        (json!({"act": "approve", "version": "1.0.1", "digest": "--undo", "reason": "x", "command": ""}), 400),
     ] {
         let answer = page.post("/api/act", &session, &asked(&more)).await?;
         ensure!(answer.status == status, "{more}: {answer:?}");

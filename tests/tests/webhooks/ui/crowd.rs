@@ -50,10 +50,11 @@ async fn script(tab: &Tab) -> Result<f64> {
 #[allow(clippy::print_stderr)] // what was measured is for people
 async fn thousands_of_pods_stay_usable() -> Result<()> {
     let Some((installation, _, browser)) = stage().await? else { return Ok(()) };
-    let status = json!({"phase": "Progressing", "current": "1", "target": "2", "identity": "0123456789abcdef0123456789abcdef",
-        "rollout": {"stage": "Moving", "step": 2, "threshold": 1_u64 << 30, "steppedAt": "2026-01-01T00:00:00Z"}});
+    let status = json!({"currentVersion": "1", "targetVersion": "2",
+        "internal": {"identity": "0123456789abcdef0123456789abcdef", "threshold": 1_u64 << 30},
+        "rollout": {"stage": "Moving", "step": 2, "stepTime": "2026-01-01T00:00:00Z"}});
     let space = painted(installation, "shop", json!({}), status).await?;
-    paint(&space, "none", json!({}), json!({"phase": "Current"})).await?;
+    paint(&space, "none", json!({}), json!({"currentVersion": "1"})).await?;
     space.service_account("app").await?;
     let make = |at: usize| {
         let space = &space;

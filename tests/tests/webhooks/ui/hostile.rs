@@ -31,19 +31,20 @@ async fn no_text_of_the_cluster_is_read_as_html() -> Result<()> {
         .map(|(kind, is, reason)| json!({"type": kind, "status": is, "reason": reason, "message": EVIL, "lastTransitionTime": at}))
         .into();
     let numbers = json!({"name": EVIL, "verdict": "Bad", "target": EVIL, "control": EVIL});
-    let release = json!({"version": "2", "from": "1", "requestedBy": EVIL, "requestedAt": at, "beganAt": at, "reason": "PodNotReady", "message": EVIL,
-        "override": {"reason": EVIL, "requestedBy": EVIL}, "approvals": [{"user": EVIL, "at": at}], "outcome": "RolledBack", "endedAt": at,
+    let release = json!({"version": "2", "fromVersion": "1", "requestedBy": EVIL, "requestTime": at, "startTime": at, "reason": "PodNotReady", "message": EVIL,
+        "override": {"reason": EVIL, "requestedBy": EVIL}, "approvals": [{"user": EVIL, "approvalTime": at}], "outcome": "RolledBack", "endTime": at,
         "evidence": {"assigned": 2, "harmed": 1, "first": {"name": EVIL, "reason": "PodNotReady"}, "analysis": [numbers]}});
     let part =
         json!({"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": format!("sha256:{}", "0".repeat(64))});
     let version = json!({"version": "2", "state": "Target", "keys": 1, "bytes": 1, "parts": [part]});
-    let status = json!({"phase": "Progressing", "current": "1", "target": "2", "conditions": conditions, "releases": [release], "versions": [version],
+    let status = json!({"currentVersion": "1", "targetVersion": "2", "conditions": conditions, "releases": [release], "versions": [version],
         "pods": {"total": 1, "summary": EVIL}, "invalid": [{"version": "3", "reason": "Invalid", "message": EVIL, "rules": "a".repeat(24), "content": "b".repeat(24)}],
-        "rollout": {"stage": "Moving", "step": 1, "threshold": 1, "steppedAt": at, "watch": {"seconds": 9, "reason": EVIL, "weak": EVIL}, "evidence": {"analysis": [numbers]}}});
-    let space = painted(installation, "shop", json!({"current": "2", "rollout": {"approval": {}}}), status).await?;
+        "internal": {"threshold": 1},
+        "rollout": {"stage": "Moving", "step": 1, "stepTime": at, "watch": {"seconds": 9, "reason": EVIL, "weak": EVIL}, "evidence": {"analysis": [numbers]}}});
+    let space = painted(installation, "shop", json!({"version": "2", "rollout": {"approval": {}}}), status).await?;
     let painted = space.api::<VersionedConfig>().get("shop").await?.status.context("it has one")?;
     let digest = sealed_digest(painted.version("2").context("it is there")?);
-    let approval = json!({"config": "shop", "version": "2", "digest": digest, "decision": "Deny", "reason": EVIL, "approver": EVIL});
+    let approval = json!({"configName": "shop", "version": "2", "digest": digest, "decision": "Deny", "reason": EVIL, "approver": EVIL});
     space.create_object::<VersionApproval>(json!({"metadata": {"name": "denial"}, "spec": approval})).await?;
     space.service_account("app").await?;
     space.create_object::<Pod>(pod("web-0", "shop", EVIL)).await?;

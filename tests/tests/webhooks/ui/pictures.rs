@@ -73,7 +73,7 @@ async fn version(space: &Space, name: &str, state: &str, data: Value, age: i64) 
     let part = json!({"kind": "ConfigMap", "name": made.name_any(), "uid": made.uid(), "digest": format!("sha256:{}", "0".repeat(64))});
     let keys = data.as_object().map_or(0, serde_json::Map::len);
     Ok(
-        json!({"version": name, "state": state, "keys": keys, "bytes": data.to_string().len(), "parts": [part], "sealedAt": ago(age)}),
+        json!({"version": name, "state": state, "keys": keys, "bytes": data.to_string().len(), "parts": [part], "sealTime": ago(age)}),
     )
 }
 
@@ -88,12 +88,12 @@ fn release(
     let steps: Vec<Value> = [(2, 1), (40, 9), (80, 18), (120, 36)]
         .iter()
         .filter(|(after, _)| *after < took)
-        .map(|(after, pods)| json!({"at": ago(began - after), "pods": pods}))
+        .map(|(after, pods)| json!({"startTime": ago(began - after), "pods": pods}))
         .collect();
-    let mut release = json!({"version": version, "from": from, "requestedBy": by, "requestedAt": ago(began + 1), "beganAt": ago(began), "steps": steps});
+    let mut release = json!({"version": version, "fromVersion": from, "requestedBy": by, "requestTime": ago(began + 1), "startTime": ago(began), "steps": steps});
     if let Some(outcome) = outcome {
         release["outcome"] = outcome.into();
-        release["endedAt"] = ago(began - took).into();
+        release["endTime"] = ago(began - took).into();
     }
     if let (Some(release), Some(more)) = (release.as_object_mut(), more.as_object()) {
         release.extend(more.clone());
@@ -146,9 +146,10 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
     let watch =
         json!({"seconds": 96, "reason": "the readiness probe of container app needs 96 s to notice that it got worse"});
     let status = json!({
-        "phase": "Progressing", "current": "1.4.2", "target": "1.5.0", "previous": "1.4.0", "published": "1.4.2", "identity": "0123456789abcdef0123456789abcdef",
-        "pods": {"total": 36, "updated": 35, "ready": 35, "summary": "35/36"}, "versions": versions, "releases": releases,
-        "rollout": {"stage": "Moving", "step": 2, "steppedAt": ago(30), "beganAt": ago(70), "watch": watch, "evidence": harmed},
+        "currentVersion": "1.4.2", "targetVersion": "1.5.0", "previousVersion": "1.4.0", "publishedVersion": "1.4.2",
+        "internal": {"identity": "0123456789abcdef0123456789abcdef"},
+        "pods": {"total": 36, "onTarget": 35, "ready": 35, "summary": "35/36"}, "versions": versions, "releases": releases,
+        "rollout": {"stage": "Moving", "step": 2, "stepTime": ago(30), "startTime": ago(70), "watch": watch, "evidence": harmed},
         "conditions": [
             condition("Ready", false, "Progressing", "version 1.5.0 is assigned to 9 of 36 pods; 1 of them became unready, which alone is no proof", 70),
             condition("Reconciling", true, "Progressing", "step 2 of 4 is watched", 30),
@@ -157,7 +158,7 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
             condition("WeakEvidence", true, "WeakEvidence", "pod batch-02 has no readiness or liveness probe", 70),
         ],
     });
-    let spec = json!({"current": "1.5.0"});
+    let spec = json!({"version": "1.5.0"});
     paint(&space, "shop", spec, status).await?;
     for at in 0..36 {
         let (name, workload) =
@@ -171,20 +172,20 @@ async fn scene(installation: &Installation<'_>) -> Result<Space> {
 
 /// Configs that the overview shows beside it.
 async fn others(space: &Space) -> Result<()> {
-    let counts = |updated: u32, total: u32| json!({"total": total, "updated": updated, "ready": updated, "summary": format!("{updated}/{total}")});
+    let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let ready = |age| json!([condition("Ready", true, "Current", "the version is current", age)]);
     paint(
         space,
         "search",
-        json!({"current": "2.0.1"}),
-        json!({"phase": "Current", "current": "2.0.1", "pods": counts(12, 12), "conditions": ready(7200)}),
+        json!({"version": "2.0.1"}),
+        json!({"currentVersion": "2.0.1", "pods": counts(12, 12), "conditions": ready(7200)}),
     )
     .await?;
     paint(
         space,
         "mail-templates",
-        json!({"current": "88"}),
-        json!({"phase": "Current", "current": "88", "pods": counts(3, 3), "conditions": ready(900_000)}),
+        json!({"version": "88"}),
+        json!({"currentVersion": "88", "pods": counts(3, 3), "conditions": ready(900_000)}),
     )
     .await?;
     let suspect = [
@@ -194,22 +195,18 @@ async fn others(space: &Space) -> Result<()> {
     paint(
         space,
         "payment",
-        json!({"current": "7"}),
-        json!({"phase": "Current", "current": "7", "pods": counts(40, 40), "conditions": suspect}),
+        json!({"version": "7"}),
+        json!({"currentVersion": "7", "pods": counts(40, 40), "conditions": suspect}),
     )
     .await?;
-    let failed = [condition(
-        "Ready",
-        false,
-        "PodNotReady",
-        "version 3.1.0 failed: 3 of 5 pods became unready (first: api-7d, 12 s after its notification)",
-        300,
-    )];
+    let why = "3 of 5 pods became unready (first: api-7d, 12 s after its notification)";
+    let failed = [condition("Ready", false, "Failed", &format!("version 3.1.0 failed: {why}"), 300)];
+    let failure = json!({"version": "3.1.0", "reason": "PodNotReady", "message": why});
     paint(
         space,
         "api",
-        json!({"current": "3.1.0"}),
-        json!({"phase": "Failed", "current": "3.0.9", "pods": counts(20, 20), "conditions": failed}),
+        json!({"version": "3.1.0"}),
+        json!({"currentVersion": "3.0.9", "pods": counts(20, 20), "conditions": failed, "rollout": {"failure": failure}}),
     )
     .await?;
     let waits = [
@@ -221,8 +218,8 @@ async fn others(space: &Space) -> Result<()> {
     paint(
         space,
         "news",
-        json!({"current": "13", "rollout": {"approval": {"required": 2}}}),
-        json!({"phase": "Current", "current": "12", "pods": counts(8, 8), "conditions": waits, "versions": versions}),
+        json!({"version": "13", "rollout": {"approval": {"required": 2}}}),
+        json!({"currentVersion": "12", "pods": counts(8, 8), "conditions": waits, "versions": versions}),
     )
     .await?;
     guarded(space).await?;
@@ -232,8 +229,8 @@ async fn others(space: &Space) -> Result<()> {
     paint(
         space,
         "edge",
-        json!({"current": "12", "rollout": {"hold": hold}}),
-        json!({"phase": "Progressing", "current": "11", "target": "12", "pods": counts(100, 400), "conditions": held}),
+        json!({"version": "12", "rollout": {"hold": hold}}),
+        json!({"currentVersion": "11", "targetVersion": "12", "pods": counts(100, 400), "conditions": held, "rollout": {"stage": "Moving"}}),
     )
     .await
 }
@@ -241,33 +238,33 @@ async fn others(space: &Space) -> Result<()> {
 /// A version as it stands in the status, without its objects.
 fn made(name: &str, state: &str) -> Value {
     let part = json!({"kind": "ConfigMap", "name": name, "uid": name, "digest": format!("sha256:{}", "0".repeat(64))});
-    json!({"version": name, "state": state, "keys": 4, "bytes": 900, "parts": [part], "sealedAt": ago(4000)})
+    json!({"version": name, "state": state, "keys": 4, "bytes": 900, "parts": [part], "sealTime": ago(4000)})
 }
 
 /// One config that is outside of its windows, and one that is judged by metrics.
 async fn guarded(space: &Space) -> Result<()> {
-    let counts = |updated: u32, total: u32| json!({"total": total, "updated": updated, "ready": updated, "summary": format!("{updated}/{total}")});
+    let counts = |on_target: u32, total: u32| json!({"total": total, "onTarget": on_target, "ready": on_target, "summary": format!("{on_target}/{total}")});
     let opens = ago(-50_000);
     let message = format!(
         "version 2.3.0 of config orders waits: no version goes on outside of the windows of spec.rollout; the next window opens at {} {} UTC",
         &opens[..10],
         &opens[11..16]
     );
-    let window = json!({"days": ["Mon", "Tue", "Wed", "Thu"], "from": "09:00", "to": "16:00", "timeZone": "UTC"});
+    let window = json!({"name": "week", "days": ["Mon", "Tue", "Wed", "Thu"], "from": "09:00", "to": "16:00", "timeZone": "UTC"});
     paint(
         space,
         "orders",
-        json!({"current": "2.3.0", "rollout": {"windows": [window]}}),
-        json!({"phase": "Progressing", "current": "2.2.9", "target": "2.3.0", "pods": counts(10, 10),
+        json!({"version": "2.3.0", "rollout": {"windows": [window]}}),
+        json!({"currentVersion": "2.2.9", "targetVersion": "2.3.0", "pods": counts(10, 10),
             "versions": [made("2.2.9", "Current"), made("2.3.0", "Target")],
-            "rollout": {"stage": "Moving", "withheld": {"reason": "OutsideWindow", "until": opens}},
+            "rollout": {"stage": "Moving", "withheld": {"reason": "OutsideWindow", "untilTime": opens}},
             "conditions": [condition("Ready", false, "OutsideWindow", &message, 600), condition("Reconciling", true, "OutsideWindow", &message, 600)]}),
     )
     .await?;
     let numbers = json!([
-        {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "at": ago(12)},
-        {"name": "latency-p99", "verdict": "Clear", "target": "0.31", "control": "0.3", "at": ago(9)},
-        {"name": "queue", "verdict": "Inconclusive", "target": "18", "control": "17.5", "at": ago(4)},
+        {"name": "errors", "verdict": "Bad", "target": "0.25", "control": "0.002", "measureTime": ago(12)},
+        {"name": "latency-p99", "verdict": "Clear", "target": "0.31", "control": "0.3", "measureTime": ago(9)},
+        {"name": "queue", "verdict": "Inconclusive", "target": "18", "control": "17.5", "measureTime": ago(4)},
         {"name": "refunds", "verdict": "Pending"},
     ]);
     let query = |name: &str, more: Value| {
@@ -285,8 +282,8 @@ async fn guarded(space: &Space) -> Result<()> {
         query("refunds", json!({"max": "3"})),
     ];
     let evidence = json!({"assigned": 5, "unassigned": 15, "analysis": numbers});
-    let past = json!({"evidence": {"assigned": 20, "analysis": [{"name": "errors", "verdict": "Clear", "target": "0.002", "control": "0.003", "at": ago(90_000)}]},
-        "approvals": [{"user": "anna@example.com", "at": ago(91_000)}, {"user": "system:serviceaccount:ci:release", "at": ago(90_500)}]});
+    let past = json!({"evidence": {"assigned": 20, "analysis": [{"name": "errors", "verdict": "Clear", "target": "0.002", "control": "0.003", "measureTime": ago(90_000)}]},
+        "approvals": [{"user": "anna@example.com", "approvalTime": ago(91_000)}, {"user": "system:serviceaccount:ci:release", "approvalTime": ago(90_500)}]});
     let now = json!({"override": {"reason": "the key has leaked", "requestedBy": "jane@example.com"}});
     let releases = [
         release("5.0.0", "4.9.9", "jane@example.com", (190_000, 5), Some("Current"), &now),
@@ -297,10 +294,10 @@ async fn guarded(space: &Space) -> Result<()> {
     paint(
         space,
         "checkout",
-        json!({"current": "5.1.0", "rollout": {"analysis": analysis}}),
-        json!({"phase": "Progressing", "current": "5.0.1", "target": "5.1.0", "previous": "5.0.0", "pods": counts(20, 20), "releases": releases,
+        json!({"version": "5.1.0", "rollout": {"analysis": analysis}}),
+        json!({"currentVersion": "5.0.1", "targetVersion": "5.1.0", "previousVersion": "5.0.0", "pods": counts(20, 20), "releases": releases,
             "versions": [made("5.0.0", "Available"), made("5.0.1", "Current"), made("5.1.0", "Target")],
-            "rollout": {"stage": "Moving", "step": 1, "steppedAt": ago(40), "beganAt": ago(70), "watch": {"seconds": 96, "reason": "spec.rollout.minReadySeconds says so"}, "evidence": evidence},
+            "rollout": {"stage": "Moving", "step": 1, "stepTime": ago(40), "startTime": ago(70), "watch": {"seconds": 96, "reason": "spec.rollout.minReadySeconds says so"}, "evidence": evidence},
             "conditions": [condition("Ready", false, "Progressing", said, 70), condition("Reconciling", true, "Progressing", said, 70)]}),
     )
     .await
@@ -325,8 +322,8 @@ async fn moved(space: &Space, tab: &Tab) -> Result<()> {
     }
     let own = json!([{"workload": "StatefulSet/web", "threshold": web}]);
     let first = json!({"name": early[2], "reason": "PodNotReady", "afterSeconds": 12});
-    repaint(space, "shop", json!({"rollout": {"threshold": others, "workloads": own, "evidence": {"first": first}}}))
-        .await?;
+    let internal = json!({"threshold": others, "workloads": own});
+    repaint(space, "shop", json!({"internal": internal, "rollout": {"evidence": {"first": first}}})).await?;
     for (at, name) in early.iter().enumerate().filter(|(at, _)| *at != 5) {
         report(space, name, pod_status(at != 2, "True", "Applied", "shop=1.5.0")).await?;
     }
@@ -342,7 +339,7 @@ async fn approved(space: &Space) -> Result<()> {
         ("anna@example.com", "Approve", "read it, and it runs on staging"),
         ("joe@example.com", "Deny", "the limit of the second feed is too low for the evening"),
     ] {
-        let spec = json!({"config": "news", "version": "13", "digest": digest, "decision": decision, "reason": reason, "approver": name});
+        let spec = json!({"configName": "news", "version": "13", "digest": digest, "decision": decision, "reason": reason, "approver": name});
         space.create_object::<VersionApproval>(json!({"metadata": {"generateName": "news-13-"}, "spec": spec})).await?;
     }
     Ok(())

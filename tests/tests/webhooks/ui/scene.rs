@@ -56,7 +56,7 @@ pub(crate) async fn shop(installation: &Installation<'_>) -> Result<Space> {
     bind(&space, "nudge-secrets").await?;
     nudge(installation, &space, &["create", "shop", "1.0.0", "--from-literal=number=1", "--from-literal=text=a b"])
         .await?;
-    until(&space, "1.0.0 is current", |status| status.current.as_deref() == Some("1.0.0")).await?;
+    until(&space, "1.0.0 is current", |status| status.current_version.as_deref() == Some("1.0.0")).await?;
     let secret = "--secret-from-literal=pin=hidden-4711";
     nudge(
         installation,

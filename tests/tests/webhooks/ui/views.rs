@@ -52,6 +52,11 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
     let shown: Vec<String> =
         tab.value("[...document.querySelectorAll('#versions li')].map((one) => one.dataset.version)").await?;
     ensure!(shown.iter().rev().map(String::as_str).eq(names.lines()), "{shown:?} {names}");
+    let versions: Value =
+        serde_json::from_str(&nudge(installation, &space, &["versions", "shop", "-o", "json"]).await?)?;
+    for version in versions.as_array().into_iter().flatten() {
+        tab.says("#versions", &format!("digest {}", version["digest"].as_str().unwrap_or("absent"))).await?;
+    }
     tab.says("#versions", "made by kubectl nudge").await?;
     tab.says("#versions", "requested by admin").await?;
 
@@ -65,7 +70,7 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
             let said = release[field].as_str().unwrap_or(unknown);
             ensure!(row.contains(said), "{said}: {row}");
         }
-        let began = release["beganAt"].as_str().unwrap_or_default().replace('T', " ").replace('Z', " UTC");
+        let began = release["startTime"].as_str().unwrap_or_default().replace('T', " ").replace('Z', " UTC");
         ensure!(row.contains(&began), "{began}: {row}");
     }
 
@@ -73,7 +78,7 @@ async fn what_the_page_shows_is_what_kubectl_says() -> Result<()> {
     let quick = json!({"spec": {"rollout": {"minReadySeconds": 0, "bakeSeconds": 0}}});
     api.patch("shop", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(quick)).await?;
     tab.says(".head", "Current").await?;
-    until(&space, "it is current", |status| status.current.as_deref() == Some("1.0.1")).await?;
+    until(&space, "it is current", |status| status.current_version.as_deref() == Some("1.0.1")).await?;
     tab.says("#now", "1.0.1").await?;
     tab.says("#pod-summary", "2 pods: 2 running it").await?;
     tab.says("#releases tbody tr", "of 2 pods on 1.0.1").await?;
@@ -121,6 +126,10 @@ async fn two_versions_are_compared_without_a_value_of_a_secret() -> Result<()> {
         .filter(|line| ["+", "-", "@"].contains(&&line[..1]) && !line.starts_with("---") && !line.starts_with("+++"))
     {
         ensure!(shown.contains(line), "{line}\n{shown}");
+    }
+    // The first two lines name the digests.
+    for digest in printed.lines().take(2).filter_map(|line| line.rsplit(' ').next()) {
+        ensure!(digest.len() == 12 && shown.contains(digest), "{digest}\n{shown}");
     }
     ensure!(shown.contains("pin added (Secret)"), "{shown}");
     ensure!(!tab.value::<String>("document.documentElement.outerHTML").await?.contains("4711"));

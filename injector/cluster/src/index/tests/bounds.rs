@@ -55,7 +55,7 @@ fn large_configs_are_bounded_together_and_one_that_grows_stays_as_it_was() {
     let large = |name: &str, version: &str, bytes: usize| {
         let mut config = named("ns", name);
         config.metadata.resource_version = Some(version.to_owned());
-        config.spec.current = Some("x".repeat(bytes));
+        config.spec.version = Some("x".repeat(bytes));
         config
     };
     let mib = 1024 * 1024;

@@ -1,6 +1,6 @@
 //! Which state of a config replaces which.
 
-use nudge_api::{RolloutStatus, VersionedConfigStatus};
+use nudge_api::VersionedConfigStatus;
 
 use super::*;
 
@@ -51,16 +51,16 @@ fn a_consistent_read_brings_what_the_watch_has_not_and_adds_and_removes_nothing(
 fn evidence_wakes_no_pod_and_a_step_does() {
     let index = enabled();
     index.put_pod(pod("u", &["shop"]));
-    let changed = |version: &str, change: fn(&mut RolloutStatus)| {
+    let changed = |version: &str, change: fn(&mut VersionedConfigStatus)| {
         let mut config = config("a", version);
         let mut status = VersionedConfigStatus::default();
-        change(&mut status.rollout);
+        change(&mut status);
         config.status = Some(status);
         let woken = index.pod(&PodKey::new("ns", "web")).unwrap().woken();
         index.put_config(config);
         woken.has_changed().unwrap()
     };
-    assert!(changed("1", |rollout| rollout.revision = 1));
-    assert!(!changed("2", |rollout| (rollout.revision, rollout.step) = (1, 7)));
-    assert!(changed("3", |rollout| (rollout.revision, rollout.step) = (2, 7)));
+    assert!(changed("1", |status| status.internal.revision = 1));
+    assert!(!changed("2", |status| (status.internal.revision, status.rollout.step) = (1, 7)));
+    assert!(changed("3", |status| (status.internal.revision, status.rollout.step) = (2, 7)));
 }

@@ -1,6 +1,7 @@
 //! The index: fixtures, and the tests by idea.
 
 mod accounts;
+mod approvals;
 mod bounds;
 mod configs;
 mod namespaces;

@@ -61,7 +61,7 @@ fn pods_of_other_service_accounts_are_no_subscribers_and_are_woken_when_that_cha
     let mut woken = index.pod(&PodKey::new("ns", "stranger")).unwrap().woken();
     woken.mark_unchanged();
     let mut limited = config("a", "2");
-    limited.spec.subscribers = Some(vec!["app".to_owned()]);
+    limited.spec.allowed_service_accounts = Some(vec!["app".to_owned()]);
     index.put_config(limited);
     assert_eq!(names(), ["web"]);
     assert!(woken.has_changed().unwrap());

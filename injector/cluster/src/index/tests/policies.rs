@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use nudge_api::RolloutPolicy;
-use nudge_core::governance::{MOST_POLICIES, Policies};
+use nudge_api::{RolloutPolicy, RolloutPolicyStatus};
+use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
 use serde_json::json;
 
 use super::{config, enabled};
@@ -158,6 +158,10 @@ fn a_change_wakes_the_configs() {
     wakes(1, "a list");
     index.put_policy("one".to_owned(), Ok(policy("one", "b")));
     wakes(1, "a change");
+    let mut noted = (*policy("one", "b")).clone();
+    noted.status = Some(RolloutPolicyStatus { namespaces: 1, ..RolloutPolicyStatus::default() });
+    index.put_policy("one".to_owned(), Ok(Arc::new(noted)));
+    wakes(0, "its status");
     label(&index, "b");
     wakes(1, "other labels");
     label(&index, "b");
@@ -168,4 +172,25 @@ fn a_change_wakes_the_configs() {
     wakes(0, "that is known");
     index.remove_policy("one");
     wakes(1, "it is gone");
+}
+
+#[test]
+fn what_a_policy_is_about_is_counted() {
+    let (index, health) = expecting();
+    let reach = |index: &Index| -> Vec<(u32, u32)> {
+        index
+            .policies_with_reach()
+            .iter()
+            .map(|(_, PolicyReach { namespaces, configs })| (*namespaces, *configs))
+            .collect()
+    };
+    assert_eq!(reach(&index), [], "they are not known yet");
+    list(&index, &health, &[("one", "a"), ("two", "b")]);
+    assert_eq!(reach(&index), [(1, 0), (0, 0)]);
+    index.put_config(config("u", "1"));
+    assert_eq!(reach(&index), [(1, 1), (0, 0)]);
+    label(&index, "b");
+    assert_eq!(reach(&index), [(0, 0), (1, 1)]);
+    health.doubt();
+    assert_eq!(reach(&index), [], "some may be others by now");
 }

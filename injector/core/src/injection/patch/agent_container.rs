@@ -29,8 +29,8 @@ pub(in crate::injection) struct AgentContainer<'a> {
 }
 
 /// The port on which the agent listens.
-pub(in crate::injection) fn port(request: &PodRequest) -> u16 {
-    request.port.unwrap_or(DEFAULT_PORT)
+pub(in crate::injection) fn port(request: &PodRequest, settings: &InjectionSettings) -> u16 {
+    request.port.or(settings.agent_defaults.port).unwrap_or(DEFAULT_PORT)
 }
 
 /// The container as JSON.
@@ -76,7 +76,7 @@ pub(in crate::injection) fn agent_container(of: &AgentContainer<'_>) -> Value {
     }
     if of.host_network {
         // The scheduler then puts no two pods with the same port on a node.
-        let port = port(of.request);
+        let port = port(of.request, settings);
         agent["ports"] = json!([{"containerPort": port, "hostPort": port, "protocol": "TCP"}]);
     }
     agent
@@ -93,6 +93,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         Some(Ack::Delivered) => "delivered",
         None => "",
     };
+    let start_timeout = request.start_timeout.as_ref().or(of.settings.agent_defaults.start_timeout.as_ref());
     let only_if = |used: bool, value: &str| if used { value.to_owned() } else { String::new() };
     let variables = [
         (pod::env::CONFIGS, write_list(of.configs)),
@@ -103,7 +104,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::WEBHOOKS, write_list(webhooks)),
         (pod::env::CHECKS, write_list(checks)),
         (pod::env::WEBHOOK_ALLOW, write_list(&request.webhook_allow)),
-        (pod::env::PORT, port(request).to_string()),
+        (pod::env::PORT, port(request, of.settings).to_string()),
         (pod::env::MOUNT_PATH, only_if(request.mount_path.is_some(), FILES_DIR)),
         (pod::env::HUB, of.settings.hub.clone()),
         (pod::env::HUB_CA, of.facts.hub_ca.clone()),
@@ -111,7 +112,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         (pod::env::BOOTSTRAP_DIR, only_if(of.volumes.bootstrap, BOOTSTRAP_DIR)),
         (pod::env::STATE_DIR, STATE_DIR.to_owned()),
         (pod::env::SHARE_DIR, SHARE_DIR.to_owned()),
-        (pod::env::START_TIMEOUT, request.start_timeout.clone().unwrap_or_default()),
+        (pod::env::START_TIMEOUT, start_timeout.cloned().unwrap_or_default()),
         (pod::env::END_WITH_CONTAINERS, only_if(of.end_with_containers, "true")),
     ];
     let set = variables.into_iter().filter(|(_, value)| !value.is_empty());

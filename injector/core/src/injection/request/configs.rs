@@ -4,11 +4,12 @@ use nudge_protocol::labels::BASELINE;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
-use super::annotations::{CONFIGS, START_TIMEOUT};
+use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
 use super::pod_request::PodRequest;
 use super::references::{Reference, references};
 use crate::injection::facts::Facts;
 use crate::injection::refusal::{Refusal, shown};
+use crate::injection::settings::InjectionSettings;
 use crate::injection::user_pod::UserPod;
 
 /// The pod's configs in the order of merging, and warnings.
@@ -16,15 +17,15 @@ pub(in crate::injection) fn resolve(
     user: &UserPod,
     request: &PodRequest,
     facts: &Facts,
-    foreign: &[String],
+    settings: &InjectionSettings,
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
     let (configs, warnings) = match &request.named {
-        Some(named) => named_configs(named, request, facts),
-        None => referenced_configs(user, request, facts, foreign)?,
+        Some(named) => named_configs(named, request, facts, settings),
+        None => referenced_configs(user, request, facts, &settings.foreign_containers)?,
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
         return Err(Refusal::Pod(format!(
-            "service account {} of this pod may not get config {name}, because spec.subscribers of VersionedConfig {name} does not name it; \
+            "service account {} of this pod may not get config {name}, because spec.allowedServiceAccounts of VersionedConfig {name} does not name it; \
              add it there, use another service account, or name other configs with annotation {CONFIGS}",
             shown(user.service_account())
         )));
@@ -33,8 +34,14 @@ pub(in crate::injection) fn resolve(
 }
 
 /// The configs that an annotation names.
-fn named_configs(named: &[ConfigName], request: &PodRequest, facts: &Facts) -> (Vec<ConfigName>, Vec<String>) {
-    let timeout = request.start_timeout.as_deref().unwrap_or("30s");
+fn named_configs(
+    named: &[ConfigName],
+    request: &PodRequest,
+    facts: &Facts,
+    settings: &InjectionSettings,
+) -> (Vec<ConfigName>, Vec<String>) {
+    let timeout = request.start_timeout.as_deref().or(settings.agent_defaults.start_timeout.as_deref());
+    let timeout = timeout.unwrap_or("30s");
     let absent = named.iter().filter(|name| facts.configs.get(*name).is_none_or(|config| config.version.is_none()));
     let warnings = absent.map(|name| {
         let remedy = if facts.configs.contains_key(name) {
@@ -43,7 +50,7 @@ fn named_configs(named: &[ConfigName], request: &PodRequest, facts: &Facts) -> (
             format!("; if ConfigMap {name} is to become this config, {}", baseline(name.as_str()))
         };
         format!(
-            "config {name} has no current version yet: the start of the pod waits for it, {timeout} for each try ({START_TIMEOUT}){remedy}"
+            "config {name} has no current version yet: the start of the pod waits for it, {timeout} for each try ({AGENT_START_TIMEOUT}){remedy}"
         )
     });
     (named.to_vec(), warnings.collect())

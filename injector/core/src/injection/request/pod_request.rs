@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use nudge_protocol::limits::{MAX_CHECKS, MAX_VARIABLES, MAX_WEBHOOKS};
-use nudge_protocol::{Ack, ConfigName, Notify, VariableName, labels, pod};
+use nudge_protocol::{Ack, ConfigName, Notify, VariableName};
 use serde_json::Value;
 
-use super::annotations as names;
+use super::annotations::{self as names, of_container};
+use super::notify::{ROLLOUT, Way, way};
 use super::opt_in::asks;
 use super::references::{check_count, references};
-use super::suggestion::suggestion;
+use super::unknown::unknown_keys;
 use super::{values, webhook_url};
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::{Refusal, shown};
@@ -25,6 +26,8 @@ pub struct PodRequest {
     pub(in crate::injection) references: Vec<String>,
     pub(in crate::injection) notify: Option<Notify>,
     pub(in crate::injection) notify_of: BTreeMap<String, Notify>,
+    /// The annotation that says that only a rolling update brings another version; then no container is notified.
+    pub(in crate::injection) rollout: Option<String>,
     pub(in crate::injection) webhooks: BTreeMap<String, String>,
     pub(in crate::injection) checks: BTreeMap<String, String>,
     pub(in crate::injection) variables: BTreeMap<String, Vec<VariableName>>,
@@ -37,7 +40,8 @@ pub struct PodRequest {
     pub(in crate::injection) cpu: Option<Quantity>,
     pub(in crate::injection) memory: Option<Quantity>,
     pub(in crate::injection) start_timeout: Option<String>,
-    pub(in crate::injection) warnings: Vec<String>,
+    /// Messages about labels and annotations that are not known.
+    pub(in crate::injection) unknown: Vec<String>,
 }
 
 impl PodRequest {
@@ -60,6 +64,33 @@ impl PodRequest {
             Some(notify) => (*notify, format!("{}.{name}", names::NOTIFY)),
             None => (self.notify.unwrap_or_default(), names::NOTIFY.to_owned()),
         }
+    }
+
+    /// What the agent does for a container with this annotation.
+    fn notified(&mut self, annotation: &str, way: Way) -> Notify {
+        match way {
+            Way::Agent(notify) => notify,
+            Way::Rollout => {
+                self.rollout.get_or_insert_with(|| annotation.to_owned());
+                Notify::None
+            }
+        }
+    }
+
+    /// The annotation by which a container is notified or restarted in place, and how.
+    fn way_of_agent(&self) -> Option<(String, Notify)> {
+        let of_pod = self.notify.map(|notify| (names::NOTIFY.to_owned(), notify));
+        let of_containers = self.notify_of.iter().map(|(name, notify)| {
+            let base = if self.webhooks.contains_key(name) {
+                names::WEBHOOK
+            } else if self.variables.contains_key(name) {
+                names::VARIABLES
+            } else {
+                names::NOTIFY
+            };
+            (format!("{base}.{name}"), *notify)
+        });
+        of_pod.into_iter().chain(of_containers).find(|(_, notify)| *notify != Notify::None)
     }
 
     /// Names of the ConfigMaps to look up: those that the containers reference, where no annotation names the configs.
@@ -95,25 +126,26 @@ impl Reader<'_> {
             service_account: self.user.service_account().to_owned(),
             references: references.into_iter().map(|reference| reference.name).collect(),
             named,
-            notify: self.get(names::NOTIFY, parsed)?,
+            notify: None,
             notify_of: BTreeMap::new(),
+            rollout: None,
             webhooks: BTreeMap::new(),
             checks: BTreeMap::new(),
             variables: BTreeMap::new(),
             webhook_allow: self.get(names::WEBHOOK_ALLOW, values::targets)?.unwrap_or_default(),
-            port: self.get(names::PORT, values::port)?,
+            port: self.get(names::AGENT_PORT, values::port)?,
             mount_path: self.get(names::MOUNT_PATH, values::mount_path)?,
             ack: self.get(names::ACK, parsed)?,
             containers,
-            run_as_user: self.get(names::RUN_AS_USER, values::uid)?,
-            cpu: self.get(names::CPU, values::cpu)?,
-            memory: self.get(names::MEMORY, values::memory)?,
-            start_timeout: self.get(names::START_TIMEOUT, values::start_timeout)?,
-            warnings: Vec::new(),
+            run_as_user: self.get(names::AGENT_RUN_AS_USER, values::uid)?,
+            cpu: self.get(names::AGENT_CPU, values::cpu)?,
+            memory: self.get(names::AGENT_MEMORY, values::memory)?,
+            start_timeout: self.get(names::AGENT_START_TIMEOUT, values::start_timeout)?,
+            unknown: unknown_keys(self.user),
         };
+        request.notify = self.get(names::NOTIFY, way)?.map(|way| request.notified(names::NOTIFY, way));
         self.read_container_annotations(&mut request)?;
         self.check_exclusions(&request)?;
-        request.warnings = self.unknown_annotations();
         Ok(request)
     }
 
@@ -133,7 +165,8 @@ impl Reader<'_> {
         for (annotation, text) in &self.user.annotations {
             if let Some(name) = of_container(annotation, names::NOTIFY) {
                 self.check_notified(annotation, name)?;
-                let notify: Notify = parsed(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                let way = way(text).map_err(|allowed| Refusal::value(annotation, text, allowed))?;
+                let notify = request.notified(annotation, way);
                 request.notify_of.insert(name.to_owned(), notify);
             } else if let Some(name) = of_container(annotation, names::WEBHOOK) {
                 self.check_url(annotation, name, text, &request.webhook_allow)?;
@@ -172,13 +205,15 @@ impl Reader<'_> {
         }
         for name in request.variables.keys() {
             let (notify, annotation) = request.notified_by(name);
-            if !matches!(notify, Notify::None | Notify::Restart) {
+            let left_alone = request.notify_of.get(name) == Some(&Notify::None) && request.rollout.is_none();
+            if left_alone || !matches!(notify, Notify::None | Notify::InPlace) {
+                let is = if left_alone { "left alone".to_owned() } else { format!("notified by {notify}") };
                 let message = format!(
-                    "a variable changes by a restart alone, and container {name} is notified by {notify}; remove one of the two"
+                    "a variable changes by a restart alone, and container {name} is {is}; remove one of the two"
                 );
                 return Err(Refusal::both(&annotation, &format!("{}.{name}", names::VARIABLES), &message));
             }
-            request.notify_of.insert(name.clone(), Notify::Restart);
+            request.notify_of.insert(name.clone(), Notify::InPlace);
         }
         Ok(())
     }
@@ -204,78 +239,51 @@ impl Reader<'_> {
 
     /// Refuses annotations that exclude each other.
     fn check_exclusions(&self, request: &PodRequest) -> Result<(), Refusal> {
-        if self.get(names::REFRESH, values::flag)? == Some(true) {
-            let message = "refresh is for pods without an agent; remove one of the two";
-            return Err(Refusal::both(names::REFRESH, names::INJECT, message));
+        if self.user.annotations.contains_key(names::RESTART) {
+            let message = format!(
+                "restart is for pods without an agent; set {}: none in place of it for containers that are never to be restarted",
+                names::NOTIFY
+            );
+            return Err(Refusal::both(names::RESTART, names::INJECT, &message));
         }
-        let restarts = self.get(names::CONFIG_RESTARTS, |text| match text {
-            "in-place" => {
-                Err("write \"true\" or \"false\"; for a restart in place, set nudge.dev/notify: restart".to_owned())
-            }
-            text => values::flag(text),
-        })?;
-        let notified = request.notify.iter().chain(request.notify_of.values());
-        if restarts == Some(true) && notified.into_iter().any(|notify| *notify != Notify::None) {
-            let single = request.notify_of.keys().next().map(|name| format!("{}.{name}", names::NOTIFY));
-            let other = single.filter(|_| request.notify.unwrap_or_default() == Notify::None);
-            let message = "a change either restarts the workload, or its containers are notified or restarted in place; choose one";
-            return Err(Refusal::both(names::CONFIG_RESTARTS, other.as_deref().unwrap_or(names::NOTIFY), message));
-        }
-        if let Some(name) = request.checks.keys().next().filter(|_| restarts == Some(true)) {
-            let message = "containers that get a version by a restart are not asked about it; choose one";
-            return Err(Refusal::both(names::CONFIG_RESTARTS, &format!("{}.{name}", names::CHECK), message));
-        }
+        check_rollout(request)?;
         let ways: Vec<Notify> = request.notify.iter().chain(request.notify_of.values()).copied().collect();
-        if !ways.contains(&Notify::Restart) {
+        if !ways.contains(&Notify::InPlace) {
             return Ok(());
         }
-        if let Some(other) = ways.iter().find(|way| !matches!(way, Notify::None | Notify::Restart)) {
+        if let Some(other) = ways.iter().find(|way| !matches!(way, Notify::None | Notify::InPlace)) {
             return Err(Refusal::Pod(format!(
-                "a container of this pod is notified by {other}, and {}: restart of another one ends all containers; choose one for all",
+                "a container of this pod is notified by {other}, and {}: in-place of another one ends all containers; choose one for all",
                 names::NOTIFY
             )));
         }
-        if let Some(name) = request.checks.keys().next() {
-            let message = "containers that get a version by a restart are not asked about it; choose one";
-            return Err(Refusal::both(
-                &format!("{}: restart", names::NOTIFY),
-                &format!("{}.{name}", names::CHECK),
-                message,
-            ));
-        }
-        Ok(())
-    }
-
-    /// Warnings about annotations with our prefix that we do not know.
-    fn unknown_annotations(&self) -> Vec<String> {
-        let ours = self.user.annotations.keys().filter(|name| name.starts_with(labels::PREFIX));
-        let strange = ours.filter(|name| {
-            let single = [names::NOTIFY, names::WEBHOOK, names::CHECK, names::VARIABLES]
-                .iter()
-                .any(|base| of_container(name, base).is_some());
-            !single
-                && ![names::WEBHOOK, names::CHECK, names::VARIABLES].contains(&name.as_str())
-                && !names::OURS.contains(&name.as_str())
-                && !names::KNOWN.contains(&name.as_str())
-        });
-        let mut warnings: Vec<String> = strange
-            .map(|name| match suggestion(name, &names::KNOWN) {
-                Some(known) => format!("annotation {} is not known; did you mean {known}?", shown(name)),
-                None => format!("annotation {} is not known; the README lists the known ones", shown(name)),
-            })
-            .collect();
-        for base in [names::WEBHOOK, names::CHECK, names::VARIABLES] {
-            if self.user.annotations.contains_key(base) {
-                warnings.push(format!("annotation {base} is not known; did you mean {base}.CONTAINER?"));
-            }
-        }
-        warnings
+        check_unasked(request, &format!("{}: in-place", names::NOTIFY))
     }
 }
 
-/// The container's name at the end of an annotation `<base>.<name>`. The agent's own does not count.
-fn of_container<'a>(annotation: &'a str, base: &str) -> Option<&'a str> {
-    annotation.strip_prefix(base)?.strip_prefix('.').filter(|name| *name != pod::AGENT_CONTAINER)
+/// Refuses a pod that takes another version by a rolling update and in another way too.
+fn check_rollout(request: &PodRequest) -> Result<(), Refusal> {
+    let Some(annotation) = &request.rollout else { return Ok(()) };
+    let rollout = format!("{annotation}: {ROLLOUT}");
+    if let Some((other, notify)) = request.way_of_agent() {
+        let instead = if notify == Notify::InPlace {
+            "its containers are restarted in place"
+        } else {
+            "its containers are notified"
+        };
+        let message = format!(
+            "another version either replaces this pod by a rolling update of its workload, or {instead}; choose one for all of its containers"
+        );
+        return Err(Refusal::both(&rollout, &other, &message));
+    }
+    check_unasked(request, &rollout)
+}
+
+/// Refuses checks of a pod whose containers get a version by a restart.
+fn check_unasked(request: &PodRequest, restart: &str) -> Result<(), Refusal> {
+    let Some(name) = request.checks.keys().next() else { return Ok(()) };
+    let message = "containers that get a version by a restart are not asked about it; choose one";
+    Err(Refusal::both(restart, &format!("{}.{name}", names::CHECK), message))
 }
 
 fn parsed<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {

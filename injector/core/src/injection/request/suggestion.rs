@@ -1,38 +1,122 @@
 //! The known name that the user probably meant.
 
+use nudge_protocol::labels::PREFIX;
+use nudge_protocol::pod::AGENT_CONTAINER;
+
+use super::annotations::{
+    AGENT_CPU, AGENT_MEMORY, AGENT_PORT, AGENT_RUN_AS_USER, AGENT_START_TIMEOUT, NOTIFY, OF_CONTAINERS,
+    ONLY_OF_CONTAINERS, WITH_AGENT,
+};
+
 /// Longest name that is compared. Kubernetes bounds names, but checks them later than this.
 const MAX_BYTES: usize = 63;
 
-/// The most similar name of `known`, unless even that differs too much. Only the parts after the slash are compared.
-pub(super) fn suggestion<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let own = tail(name);
-    if own.len() > MAX_BYTES {
-        return None;
-    }
-    let (distance, known) = known.iter().map(|known| (strsim::levenshtein(own, tail(known)), *known)).min()?;
-    (distance <= 1 + tail(known).len() / 4).then_some(known)
+/// What the names of annotations about the agent begin with.
+const AGENT: &str = "agent-";
+
+/// Words of other names, and what a user who writes them probably means.
+const WORDS: [(&str, &str); 10] = [
+    ("cpu", AGENT_CPU),
+    ("memory", AGENT_MEMORY),
+    ("port", AGENT_PORT),
+    ("reload", NOTIFY),
+    ("restart", NOTIFY),
+    ("restarts", NOTIFY),
+    ("rollout", NOTIFY),
+    ("signal", NOTIFY),
+    ("timeout", AGENT_START_TIMEOUT),
+    ("user", AGENT_RUN_AS_USER),
+];
+
+/// The most similar annotation of a pod with an agent, unless even that differs too much. With the container's name where it takes one.
+pub(super) fn suggestion(key: &str) -> Option<String> {
+    let name = key.strip_prefix(PREFIX).filter(|name| name.len() <= MAX_BYTES)?;
+    let (base, container) = name.split_once('.').map_or((name, None), |(base, end)| (base, Some(end)));
+    let known = nearest(base).or_else(|| nearest(name)).or_else(|| by_word(name))?;
+    let container = container.filter(|container| *container != AGENT_CONTAINER && OF_CONTAINERS.contains(&known));
+    let container = container.or_else(|| ONLY_OF_CONTAINERS.contains(&known).then_some("CONTAINER"));
+    Some(container.map_or_else(|| known.to_owned(), |container| format!("{known}.{container}")))
 }
 
-fn tail(name: &str) -> &str {
-    name.rsplit('/').next().unwrap_or(name)
+/// The annotation whose name takes the fewest edits, the prefix `agent-` left out or not.
+fn nearest(name: &str) -> Option<&'static str> {
+    let spelled = WITH_AGENT.into_iter().flat_map(|known| spellings(known).map(move |spelling| (known, spelling)));
+    let near = spelled.filter_map(|(known, spelling)| {
+        let distance = strsim::levenshtein(name, spelling);
+        (distance <= 1 + spelling.len() / 4).then_some((distance, known))
+    });
+    near.min().map(|(_, known)| known)
+}
+
+/// How users may write a name: as it is, and without saying that it is about the agent.
+fn spellings(known: &'static str) -> impl Iterator<Item = &'static str> {
+    let whole = known.strip_prefix(PREFIX).unwrap_or(known);
+    [Some(whole), whole.strip_prefix(AGENT)].into_iter().flatten()
+}
+
+/// The annotation that one of the words of a name means.
+fn by_word(name: &str) -> Option<&'static str> {
+    let words = || name.split(['-', '.', '_']);
+    WORDS.into_iter().find(|(word, _)| words().any(|own| own == *word)).map(|(_, known)| known)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::annotations::KNOWN;
     use super::*;
 
     #[test]
     fn a_mistyped_name_finds_the_known_one() {
         for (name, known) in [
-            ("nudge.dev/notfy", Some("nudge.dev/notify")),
-            ("nudge.dev/config", Some("nudge.dev/configs")),
-            ("nudge.dev/runasuser", Some("nudge.dev/run-as-user")),
-            ("nudge.dev/Port", Some("nudge.dev/port")),
-            ("nudge.dev/something-else", None),
-            (&format!("nudge.dev/{}", "a".repeat(64)), None),
+            ("notfy", Some("notify")),
+            ("notfy.app", Some("notify.app")),
+            ("notify.nudge-agent", Some("notify")),
+            ("Notify", Some("notify")),
+            ("config", Some("configs")),
+            ("configs.app", Some("configs")),
+            ("webhook", Some("webhook.CONTAINER")),
+            ("envs.app", Some("env.app")),
+            ("envs", Some("env.CONTAINER")),
+            ("mount.path", Some("mount-path")),
+            ("mountpath", Some("mount-path")),
+            ("agent-prot", Some("agent-port")),
+            ("something-else", None),
+            ("sidecar", None),
+            ("a", None),
+            ("", None),
+            (&"a".repeat(64), None),
         ] {
-            assert_eq!(suggestion(name, &KNOWN), known, "{name}");
+            let expected = known.map(|known| format!("nudge.dev/{known}"));
+            assert_eq!(suggestion(&format!("nudge.dev/{name}")), expected, "{name}");
+        }
+        assert_eq!(suggestion("example.com/notify"), None);
+    }
+
+    #[test]
+    fn a_name_that_does_not_say_that_it_is_about_the_agent_finds_the_one_that_does() {
+        for (name, known) in [
+            ("cpu", "agent-cpu"),
+            ("memory", "agent-memory"),
+            ("Port", "agent-port"),
+            ("port.app", "agent-port"),
+            ("start-timeout", "agent-start-timeout"),
+            ("run-as-user", "agent-run-as-user"),
+            ("runasuser", "agent-run-as-user"),
+        ] {
+            assert_eq!(suggestion(&format!("nudge.dev/{name}")), Some(format!("nudge.dev/{known}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_word_finds_the_name_that_it_means() {
+        for (name, known) in [
+            ("config-restarts", "notify"), // words: allow
+            ("reload-signal", "notify"),
+            ("restart.app", "notify.app"),
+            ("cpu-request", "agent-cpu"),
+            ("memory-limit", "agent-memory"),
+            ("sidecar-port", "agent-port"),
+        ] {
+            assert_eq!(suggestion(&format!("nudge.dev/{name}")), Some(format!("nudge.dev/{known}")), "{name}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn flag(text: &str) -> Result<bool, Rule> {
     }
 }
 
-pub(super) fn port(text: &str) -> Result<u16, Rule> {
+pub(in crate::injection) fn port(text: &str) -> Result<u16, Rule> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| *port >= 1024 && digits);
     port.ok_or_else(|| "it is a port from 1024 to 65535".to_owned())
@@ -45,7 +45,7 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
 }
 
 /// From 1 s to 10 min, as the agent reads it.
-pub(super) fn start_timeout(text: &str) -> Result<String, Rule> {
+pub(in crate::injection) fn start_timeout(text: &str) -> Result<String, Rule> {
     let range = Duration::from_secs(1)..=Duration::from_mins(10);
     match duration(text) {
         Ok(time) if range.contains(&time) => Ok(text.to_owned()),
@@ -53,13 +53,13 @@ pub(super) fn start_timeout(text: &str) -> Result<String, Rule> {
     }
 }
 
-pub(super) fn cpu(text: &str) -> Result<Quantity, Rule> {
+pub(in crate::injection) fn cpu(text: &str) -> Result<Quantity, Rule> {
     let range = Quantity::millis(1)..=Quantity::units(4);
     let cpu = text.parse().ok().filter(|cpu: &Quantity| range.contains(cpu) && cpu.is_whole(Quantity::millis(1)));
     cpu.ok_or_else(|| "it is a CPU quantity from 1m to 4, such as 5m or 0.1".to_owned())
 }
 
-pub(super) fn memory(text: &str) -> Result<Quantity, Rule> {
+pub(in crate::injection) fn memory(text: &str) -> Result<Quantity, Rule> {
     let range = MIN_MEMORY..=Quantity::mebi(1024);
     let memory = text.parse().ok().filter(|size: &Quantity| range.contains(size) && size.is_whole(Quantity::units(1)));
     memory.ok_or_else(|| "it is a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())

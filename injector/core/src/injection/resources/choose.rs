@@ -8,7 +8,8 @@ use super::qos::{QosClass, has_pod_resources, limit};
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
-use crate::injection::request::annotations::{CPU, MEMORY};
+use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
+use crate::injection::settings::AgentDefaults;
 use crate::injection::user_pod::UserPod;
 
 const DEFAULT_CPU: Quantity = Quantity::millis(5);
@@ -16,7 +17,7 @@ const DEFAULT_CPU: Quantity = Quantity::millis(5);
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
 /// With the values as files too: they are in memory, twice during an update.
-const MEMORY_WITH_FILES: Quantity = Quantity::mebi(40);
+const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
 /// With a dictionary that containers are asked about while another one may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
@@ -24,11 +25,12 @@ const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 pub(in crate::injection) fn agent_resources(
     user: &UserPod,
     request: &PodRequest,
+    defaults: &AgentDefaults,
     ranges: &[LimitRangeItem],
 ) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
     // The pod's own resources include the agent.
     if has_pod_resources(&user.spec) {
-        let ignored = [(CPU, request.cpu), (MEMORY, request.memory)];
+        let ignored = [(AGENT_CPU, request.cpu), (AGENT_MEMORY, request.memory)];
         let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
         let warnings = ignored
             .map(|(name, _)| format!("annotation {name} has no effect: this pod's spec.resources includes the agent"));
@@ -41,10 +43,11 @@ pub(in crate::injection) fn agent_resources(
             return Ok((None, warnings));
         }
         warnings.push(format!(
-            "{CPU} and {MEMORY} give the agent requests, so this pod's QoS class is Burstable and no longer BestEffort"
+            "{AGENT_CPU} and {AGENT_MEMORY} give the agent requests, so this pod's QoS class is Burstable and no longer BestEffort"
         ));
     }
-    let default = if qos_class == QosClass::Guaranteed { GUARANTEED_CPU } else { DEFAULT_CPU };
+    let default = defaults.cpu.unwrap_or(DEFAULT_CPU);
+    let default = if qos_class == QosClass::Guaranteed { default.max(GUARANTEED_CPU) } else { default };
     let cpu = request.cpu.unwrap_or(default);
     let every = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
     let cpu_limit = match qos_class {
@@ -52,7 +55,8 @@ pub(in crate::injection) fn agent_resources(
         _ if every => Some(cpu.max(CPU_LIMIT)),
         _ => None,
     };
-    let memory = if request.mount_path.is_some() { MEMORY_WITH_FILES } else { DEFAULT_MEMORY };
+    let memory = defaults.memory.unwrap_or(DEFAULT_MEMORY);
+    let memory = if request.mount_path.is_some() { memory.plus(MEMORY_FOR_FILES) } else { memory };
     // Both judge a version while another is served.
     let judges = !request.checks.is_empty() || !request.variables.is_empty();
     let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };

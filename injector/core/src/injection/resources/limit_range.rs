@@ -10,7 +10,7 @@ use super::qos::{QosClass, amount, limit, request};
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
-use crate::injection::request::annotations::{CPU, MEMORY};
+use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
 use crate::injection::request::values::MIN_MEMORY;
 use crate::injection::user_pod::{Role, UserPod};
 
@@ -74,15 +74,15 @@ pub(super) fn fit(
     let bounds = Bounds::of(ranges, "memory");
     if let Some(max) = bounds.max.filter(|max| *max < MIN_MEMORY) {
         return Err(Refusal::Pod(format!(
-            "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({MEMORY}); raise the maximum",
+            "a LimitRange of this namespace has max memory {} for a container, and Nudge's agent needs {} ({AGENT_MEMORY}); raise the maximum",
             max.memory(),
             MIN_MEMORY.memory()
         )));
     }
-    let memory = bounds.fit(MEMORY, request.memory, default.memory, Quantity::memory)?;
+    let memory = bounds.fit(AGENT_MEMORY, request.memory, default.memory, Quantity::memory)?;
 
     let bounds = Bounds::of(ranges, "cpu");
-    let mut cpu = bounds.fit(CPU, request.cpu, default.cpu, |cpu| cpu.to_string())?;
+    let mut cpu = bounds.fit(AGENT_CPU, request.cpu, default.cpu, |cpu| cpu.to_string())?;
     if qos_class == QosClass::Guaranteed {
         return Ok(AgentResources { cpu, cpu_limit: Some(cpu), memory });
     }
@@ -97,7 +97,7 @@ pub(super) fn fit(
         if cpu < min && request.cpu.is_some() {
             return Err(Refusal::Pod(format!(
                 "a LimitRange of this namespace has maxLimitRequestRatio {ratio} for a container's cpu, and Nudge's agent has limit {limit}; \
-                 set annotation {CPU} to {min} or more"
+                 set annotation {AGENT_CPU} to {min} or more"
             )));
         }
         cpu = cpu.max(min);
@@ -108,7 +108,7 @@ pub(super) fn fit(
 /// Refuses a pod that, with the agent, exceeds the bounds for a pod.
 pub(super) fn check_pod(user: &UserPod, agent: AgentResources, ranges: &[LimitRangeItem]) -> Result<(), Refusal> {
     for (resource, annotation, own) in
-        [("cpu", CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", MEMORY, agent.memory)]
+        [("cpu", AGENT_CPU, agent.cpu_limit.unwrap_or(agent.cpu)), ("memory", AGENT_MEMORY, agent.memory)]
     {
         let maxima =
             ranges.iter().filter(|range| range.type_ == "Pod").filter_map(|range| amount(range.max.as_ref(), resource));
@@ -149,7 +149,7 @@ mod tests {
 
     use super::super::choose::agent_resources;
     use super::*;
-    use crate::injection::read;
+    use crate::injection::{AgentDefaults, read};
 
     fn fitted(
         ranges: &Value,
@@ -165,7 +165,7 @@ mod tests {
         }
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &ranges);
+        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), &ranges);
         fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())
     }
 
@@ -187,25 +187,34 @@ mod tests {
         assert_eq!(fitted(&none, &[], &burstable()), Ok(Some(some("5m", None, "32Mi"))));
         assert_eq!(fitted(&none, &[], &full), Ok(Some(some("50m", Some("50m"), "32Mi"))));
         assert_eq!(fitted(&none, &[], &cpu), Ok(Some(some("5m", Some("100m"), "32Mi"))));
-        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "0.2")], &cpu), Ok(Some(some("200m", Some("200m"), "32Mi"))));
-        assert_eq!(fitted(&none, &[("nudge.dev/cpu", "7m")], &full), Ok(Some(some("7m", Some("7m"), "32Mi"))));
+        assert_eq!(
+            fitted(&none, &[("nudge.dev/agent-cpu", "0.2")], &cpu),
+            Ok(Some(some("200m", Some("200m"), "32Mi")))
+        );
+        assert_eq!(fitted(&none, &[("nudge.dev/agent-cpu", "7m")], &full), Ok(Some(some("7m", Some("7m"), "32Mi"))));
         let check = ("nudge.dev/check.app", "http://localhost/");
         assert_eq!(fitted(&none, &[check], &burstable()), Ok(Some(some("5m", None, "36Mi"))));
         let files = ("nudge.dev/mount-path", "/etc/shop");
         assert_eq!(fitted(&none, &[check, files], &burstable()), Ok(Some(some("5m", None, "44Mi"))));
-        assert_eq!(fitted(&none, &[("nudge.dev/memory", "64Mi")], &json!({})), Ok(Some(some("5m", None, "64Mi"))));
+        assert_eq!(
+            fitted(&none, &[("nudge.dev/agent-memory", "64Mi")], &json!({})),
+            Ok(Some(some("5m", None, "64Mi")))
+        );
     }
 
     #[test]
     fn a_default_is_raised_to_the_minimum_and_never_lowered() {
         let min = json!([{"type": "Container", "min": {"cpu": "10m", "memory": "64Mi"}}, {"type": "Container", "min": {"cpu": "20m"}}]);
         assert_eq!(fitted(&min, &[], &burstable()), Ok(Some(some("20m", None, "64Mi"))));
-        let refusal = fitted(&min, &[("nudge.dev/memory", "32Mi")], &burstable()).unwrap_err();
-        assert!(refusal.contains("min 64Mi") && refusal.contains("nudge.dev/memory: 64Mi"), "{refusal}");
+        let refusal = fitted(&min, &[("nudge.dev/agent-memory", "32Mi")], &burstable()).unwrap_err();
+        assert!(refusal.contains("min 64Mi") && refusal.contains("nudge.dev/agent-memory: 64Mi"), "{refusal}");
         let max = json!([{"type": "Container", "max": {"memory": "20Mi"}}]);
         let refusal = fitted(&max, &[], &burstable()).unwrap_err();
-        assert!(refusal.contains("max 20Mi") && refusal.contains("nudge.dev/memory: 20Mi"), "{refusal}");
-        assert_eq!(fitted(&max, &[("nudge.dev/memory", "20Mi")], &burstable()), Ok(Some(some("5m", None, "20Mi"))));
+        assert!(refusal.contains("max 20Mi") && refusal.contains("nudge.dev/agent-memory: 20Mi"), "{refusal}");
+        assert_eq!(
+            fitted(&max, &[("nudge.dev/agent-memory", "20Mi")], &burstable()),
+            Ok(Some(some("5m", None, "20Mi")))
+        );
         let max = json!([{"type": "Container", "max": {"memory": "8Mi"}}]);
         assert!(fitted(&max, &[], &burstable()).unwrap_err().contains("raise the maximum"));
     }
@@ -214,20 +223,26 @@ mod tests {
     fn a_limit_that_the_api_server_would_set_is_set_to_fit() {
         let given = json!([{"type": "Container", "default": {"cpu": "500m"}}]);
         assert_eq!(fitted(&given, &[], &burstable()), Ok(Some(some("5m", Some("100m"), "32Mi"))));
-        assert_eq!(fitted(&given, &[("nudge.dev/cpu", "1")], &burstable()), Ok(Some(some("1", Some("1"), "32Mi"))));
+        assert_eq!(
+            fitted(&given, &[("nudge.dev/agent-cpu", "1")], &burstable()),
+            Ok(Some(some("1", Some("1"), "32Mi")))
+        );
         let max = json!([{"type": "Container", "max": {"cpu": "60m"}}]);
         assert_eq!(fitted(&max, &[], &burstable()), Ok(Some(some("5m", Some("60m"), "32Mi"))));
         let ratio = json!([{"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}}]);
         assert_eq!(fitted(&ratio, &[], &burstable()), Ok(Some(some("25m", Some("100m"), "32Mi"))));
-        let refusal = fitted(&ratio, &[("nudge.dev/cpu", "5m")], &burstable()).unwrap_err();
-        assert!(refusal.contains("maxLimitRequestRatio 4") && refusal.contains("nudge.dev/cpu to 25m"), "{refusal}");
+        let refusal = fitted(&ratio, &[("nudge.dev/agent-cpu", "5m")], &burstable()).unwrap_err();
+        assert!(
+            refusal.contains("maxLimitRequestRatio 4") && refusal.contains("nudge.dev/agent-cpu to 25m"),
+            "{refusal}"
+        );
     }
 
     #[test]
     fn the_sum_of_the_pod_is_bounded_too() {
         let pod = json!([{"type": "Pod", "max": {"memory": "1Gi"}}]);
         let refusal = fitted(&pod, &[], &json!({"limits": {"memory": "1Gi"}})).unwrap_err();
-        assert!(refusal.contains("this pod has 1056Mi") && refusal.contains("nudge.dev/memory"), "{refusal}");
+        assert!(refusal.contains("this pod has 1056Mi") && refusal.contains("nudge.dev/agent-memory"), "{refusal}");
         assert!(fitted(&pod, &[], &json!({"limits": {"memory": "992Mi"}})).is_ok());
     }
 }

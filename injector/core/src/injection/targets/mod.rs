@@ -79,7 +79,7 @@ impl<'a> Targets<'a> {
 
     /// The containers that are restarted, with all others of the pod.
     pub(super) fn restarted(&self) -> impl Iterator<Item = &'a str> {
-        self.notified.iter().filter(|(_, notify)| **notify == Notify::Restart).map(|(name, _)| *name)
+        self.notified.iter().filter(|(_, notify)| **notify == Notify::InPlace).map(|(name, _)| *name)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Targets;
 use crate::injection::request::PodRequest;
-use crate::injection::request::annotations::RUN_AS_USER;
+use crate::injection::request::annotations::AGENT_RUN_AS_USER;
 use crate::injection::user_pod::UserPod;
 
 /// The user of an agent that signals no process; the images have it too.
@@ -45,7 +45,7 @@ fn not_signalled(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
     match uid {
         Some(uid) if uid == own => None,
         Some(uid) => Some(format!(
-            "container {name} runs as user {uid}: an agent of user {own} may not signal it; remove annotation {RUN_AS_USER} or set it to {uid}"
+            "container {name} runs as user {uid}: an agent of user {own} may not signal it; remove annotation {AGENT_RUN_AS_USER} or set it to {uid}"
         )),
         None => Some(format!(
             "container {name} can be signalled only if it runs as user {own}; set its securityContext.runAsUser to {own}"
@@ -57,7 +57,7 @@ fn not_signalled(own: i64, (name, uid): (&str, Option<i64>)) -> Option<String> {
 fn needs_kill(targets: &[(&str, Option<i64>)]) -> String {
     let first = |user: Option<i64>| targets.iter().find(|(_, uid)| *uid == user).map(|(name, _)| *name);
     let reason = if let Some(name) = first(None) {
-        format!("the user of container {name} is not known (set runAsUser there, or {RUN_AS_USER})")
+        format!("the user of container {name} is not known (set runAsUser there, or {AGENT_RUN_AS_USER})")
     } else if let Some(name) = first(Some(0)) {
         format!("container {name} runs as root (set another runAsUser)")
     } else {

@@ -67,7 +67,7 @@ fn the_secret_volumes_are_the_agents_alone() {
 fn ipv6_addresses_are_in_brackets_and_env_files_hold_the_token() {
     let mut facts = facts();
     facts.features.ipv6 = true;
-    let pod = pod(&json!({"port": "9002"}));
+    let pod = pod(&json!({"agent-port": "9002"}));
     let (injected, _) = try_with(&pod, &facts).unwrap();
     assert_eq!(
         variable(&injected["spec"]["containers"][0], "MY_CONFIG_ENDPOINT"),
@@ -143,7 +143,7 @@ fn the_agents_user_follows_from_the_signalled_containers() {
         assert!(warnings.contains(reason) && warnings.contains("restricted"), "{warnings}");
         assert!(warnings.len() < 256, "the API server cuts longer ones: {warnings}");
     }
-    let own = json!({"notify": "SIGHUP", "run-as-user": "1000"});
+    let own = json!({"notify": "SIGHUP", "agent-run-as-user": "1000"});
     assert_eq!(run(&own, Some(1000), None, None), (false, 1000, true, no_warning()));
     let (kill, uid, _, warnings) = run(&own, None, Some(7), None);
     assert!(!kill && uid == 1000);
@@ -157,7 +157,7 @@ fn the_agents_user_follows_from_the_signalled_containers() {
 #[test]
 fn with_the_nodes_network_the_port_is_declared_and_dns_is_a_warning() {
     let spec = json!({"hostNetwork": true, "hostPID": true, "dnsPolicy": "ClusterFirst"});
-    let pod = with_spec(&json!({"port": "9400", "notify": "SIGHUP"}), &spec);
+    let pod = with_spec(&json!({"agent-port": "9400", "notify": "SIGHUP"}), &spec);
     let (injected, warnings) = try_with(&pod, &facts()).unwrap();
     assert_eq!(
         injected["spec"]["initContainers"][0]["ports"],
@@ -166,7 +166,7 @@ fn with_the_nodes_network_the_port_is_declared_and_dns_is_a_warning() {
     assert!(injected["spec"].get("shareProcessNamespace").is_none());
     assert!(warnings.join("\n").contains("ClusterFirstWithHostNet"));
     let spec = json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"});
-    assert_eq!(warned(&with_spec(&json!({"port": "9400"}), &spec)), "");
+    assert_eq!(warned(&with_spec(&json!({"agent-port": "9400"}), &spec)), "");
     assert!(warned(&with_spec(&json!({}), &json!({"dnsPolicy": "None"}))).contains("dnsPolicy: None"));
 }
 

@@ -37,7 +37,7 @@ fn named_keys_are_variables_from_a_volume_that_the_agent_alone_mounts() {
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     assert!(volumes.iter().any(|volume| volume["name"] == of.as_str() && volume["emptyDir"]["medium"] == "Memory"));
     let settings = ["NUDGE_NOTIFY", "NUDGE_VARIABLES", "NUDGE_VARIABLES_DIR"].map(|name| variable(agent(&pod), name));
-    assert_eq!(settings, ["app=restart", "app=LIVES,app=GREETING", "/run/nudge/variables"]);
+    assert_eq!(settings, ["app=in-place", "app=LIVES,app=GREETING", "/run/nudge/variables"]);
     let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]);
     assert_eq!((&agent(&pod)["restartPolicyRules"], &agent(&pod)["restartPolicy"]), (&rule, &json!("Always")));
     assert_eq!(try_with(&pod, &new()).unwrap().0, pod, "again");
@@ -51,8 +51,8 @@ fn named_keys_are_variables_from_a_volume_that_the_agent_alone_mounts() {
 
 #[test]
 fn all_running_containers_are_restarted_without_variables() {
-    let pod = try_with(&pod(&json!({"notify": "restart"})), &new()).unwrap().0;
-    assert_eq!(variable(agent(&pod), "NUDGE_NOTIFY"), "app=restart");
+    let pod = try_with(&pod(&json!({"notify": "in-place"})), &new()).unwrap().0;
+    assert_eq!(variable(agent(&pod), "NUDGE_NOTIFY"), "app=in-place");
     assert_eq!(variable(agent(&pod), "NUDGE_VARIABLES"), &Value::Null);
     assert!(agent(&pod)["restartPolicyRules"].is_array() && !pod.to_string().contains("nudge-variables"));
     let (other, _) = try_with(&super::pod(&json!({"notify": "SIGHUP"})), &new()).unwrap();
@@ -61,7 +61,7 @@ fn all_running_containers_are_restarted_without_variables() {
 
 #[test]
 fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
-    let restart = json!({"notify": "restart"});
+    let restart = json!({"notify": "in-place"});
     for (annotations, spec, says) in [
         (&restart, json!({"restartPolicy": "OnFailure"}), "restartPolicy: OnFailure"),
         (&restart, json!({"restartPolicy": "Never"}), "restartPolicy: Never"),
@@ -95,7 +95,7 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
     assert!(said.contains("belongs to a Job, whose work would begin anew"), "{said}");
     for features in [Features { restart_in_place: false, ..new().features }, Features::default()] {
         let said = try_with(&pod(&restart), &Facts { features, ..facts() }).unwrap_err();
-        for part in ["container app", "notify: restart", "Kubernetes 1.36", "nudge.dev/config-restarts: \"true\""] {
+        for part in ["container app", "notify: in-place", "Kubernetes 1.36", "nudge.dev/notify: rollout"] {
             assert!(said.contains(part), "{said}");
         }
     }
@@ -107,12 +107,16 @@ fn a_restart_excludes_what_it_would_make_pointless() {
     for (annotations, says) in [
         (json!({"env.app": "LIVES", "notify.app": "SIGHUP"}), "a variable changes by a restart alone"),
         (json!({"env.app": "LIVES", "notify": "SIGHUP"}), "a variable changes by a restart alone"),
-        (json!({"notify.app": "restart", "notify.web": "SIGHUP"}), "ends all containers; choose one for all"),
+        (
+            json!({"env.app": "LIVES", "notify.app": "none"}),
+            "a variable changes by a restart alone, and container app is left alone",
+        ),
+        (json!({"notify.app": "in-place", "notify.web": "SIGHUP"}), "ends all containers; choose one for all"),
         (json!({"env.app": "LIVES", "webhook.web": "http://localhost:1/"}), "ends all containers; choose one for all"),
-        (json!({"notify": "restart", "webhook.app": "http://localhost:1/"}), "notified by restart or by webhook"),
-        (json!({"notify": "restart", "check.app": "http://localhost:1/"}), "are not asked about it"),
-        (json!({"notify": "restart", "config-restarts": "true"}), "exclude each other"),
-        (json!({"env.app": "LIVES", "config-restarts": "true"}), "exclude each other"),
+        (json!({"notify": "in-place", "webhook.app": "http://localhost:1/"}), "notified by in-place or by webhook"),
+        (json!({"notify": "in-place", "check.app": "http://localhost:1/"}), "are not asked about it"),
+        (json!({"notify": "in-place", "notify.app": "rollout"}), "exclude each other"),
+        (json!({"env.app": "LIVES", "notify.web": "rollout"}), "exclude each other"),
         (json!({"env.api": "LIVES"}), "which this pod does not have"),
         (json!({"env.app": "lives.max"}), "each of which becomes a variable of its name"),
         (json!({"env.app": "MY_CONFIG_TOKEN"}), "not beginning with a digit, NUDGE_ or MY_CONFIG_"),
@@ -120,8 +124,6 @@ fn a_restart_excludes_what_it_would_make_pointless() {
         let refusal = refusal(&annotations, &two);
         assert!(refusal.contains(says), "{annotations}: {refusal}");
     }
-    let warned = try_with(&pod(&json!({"env": "LIVES"})), &new()).unwrap().1.join("\n");
-    assert!(warned.contains("did you mean nudge.dev/env.CONTAINER?"), "{warned}");
     let many = |from: usize, to: usize| (from..to).map(|n| format!("V{n}")).collect::<Vec<_>>().join(",");
     let said = refusal(&json!({"env.app": many(0, 200), "env.web": many(0, 57)}), &two);
     assert!(said.contains("ask for 257, which are too many: a pod can have 256 variables from configs"), "{said}");

@@ -41,14 +41,14 @@ fn variables_that_only_look_like_ours_stay() {
 
 #[test]
 fn changed_annotations_change_an_earlier_injection() {
-    let first = injected(&pod(&json!({"mount-path": "/etc/a", "port": "9002"})));
+    let first = injected(&pod(&json!({"mount-path": "/etc/a", "agent-port": "9002"})));
     let mut second = first.clone();
     second["metadata"]["annotations"]["nudge.dev/mount-path"] = json!("/etc/b");
-    second["metadata"]["annotations"]["nudge.dev/port"] = json!("9003");
+    second["metadata"]["annotations"]["nudge.dev/agent-port"] = json!("9003");
     let again = injected(&second);
-    assert_eq!(again["spec"], injected(&pod(&json!({"mount-path": "/etc/b", "port": "9003"})))["spec"]);
+    assert_eq!(again["spec"], injected(&pod(&json!({"mount-path": "/etc/b", "agent-port": "9003"})))["spec"]);
     second["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/mount-path");
-    second["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/port");
+    second["metadata"]["annotations"].as_object_mut().unwrap().remove("nudge.dev/agent-port");
     assert_eq!(injected(&second)["spec"], injected(&pod(&json!({})))["spec"]);
 }
 

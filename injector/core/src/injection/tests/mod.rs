@@ -2,6 +2,7 @@
 
 mod added;
 mod configs;
+mod defaults;
 mod in_place;
 mod kept;
 mod pod_request;
@@ -23,6 +24,8 @@ pub(super) fn settings() -> InjectionSettings {
         hub: "https://nudge-hub.nudge-system.svc".to_owned(),
         foreign_containers: vec!["istio-proxy".to_owned(), "istio-init".to_owned()],
         foreign_containers_allowed: false,
+        agent_defaults: AgentDefaults::default(),
+        unknown_keys: UnknownKeys::Refuse,
     }
 }
 
@@ -58,9 +61,17 @@ pub(super) fn pod(annotations: &Value) -> Value {
 }
 
 pub(super) fn try_with(pod: &Value, facts: &Facts) -> Result<(Value, Vec<String>), String> {
+    try_under(pod, facts, &settings())
+}
+
+pub(super) fn try_under(
+    pod: &Value,
+    facts: &Facts,
+    settings: &InjectionSettings,
+) -> Result<(Value, Vec<String>), String> {
     let message = |refusal: Refusal| refusal.to_string();
     let request = read(pod).map_err(message)?.ok_or("does not opt in")?;
-    let injection = inject(pod, &request, facts, &settings()).map_err(message)?;
+    let injection = inject(pod, &request, facts, settings).map_err(message)?;
     let mut injected = pod.clone();
     json_patch::patch(&mut injected, &injection.patch).unwrap();
     Ok((injected, injection.warnings))

@@ -90,56 +90,83 @@ fn containers_are_asked_as_annotated() {
 fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
     for (name, value, allowed) in [
         ("configs", "Shop", "DNS name"),
-        ("config-restarts", "maybe", "\"true\" or \"false\""),
-        ("config-restarts", "in-place", "for a restart in place, set nudge.dev/notify: restart"),
-        ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"),
-        ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, restart, none"),
+        ("notify", "SIGKILL", "SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none, rollout"),
+        ("notify.app", "", "SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none, rollout"),
         ("webhook.app", "https://127.0.0.1/", "http://"),
         ("check.app", "https://127.0.0.1/", "http://"),
         ("check.app", "http://example.com/", "names are not looked up"),
         ("webhook-allow", "example.com:80", "names are not looked up"),
-        ("port", "80", "1024 to 65535"),
+        ("agent-port", "80", "1024 to 65535"),
         ("mount-path", "/run/nudge/x", "the agent's own"),
         ("ack", "seen", "delivered, fetched"),
-        ("run-as-user", "0", "KILL"),
-        ("cpu", "8", "1m to 4"),
-        ("memory", "1Mi", "16Mi to 1Gi"),
-        ("start-timeout", "1h", "1s to 10m"),
-        ("refresh", "on", "\"true\" or \"false\""),
+        ("agent-run-as-user", "0", "KILL"),
+        ("agent-cpu", "8", "1m to 4"),
+        ("agent-memory", "1Mi", "16Mi to 1Gi"),
+        ("agent-start-timeout", "1h", "1s to 10m"),
     ] {
         let refusal = refused(&pod(&json!({name: value})));
         let begin = format!("annotation nudge.dev/{name}: {value:?} is not allowed: ");
         assert!(refusal.starts_with(&begin) && refusal.contains(allowed), "{refusal}");
     }
     for annotations in [
-        json!({"refresh": "true"}),
-        json!({"config-restarts": "true", "notify": "SIGHUP"}),
-        json!({"config-restarts": "true", "notify.app": "webhook"}),
-        json!({"config-restarts": "true", "webhook.app": "http://localhost/"}),
-        json!({"config-restarts": "true", "check.app": "http://localhost/"}),
+        json!({"restart": "never"}),
+        json!({"notify": "SIGHUP", "notify.app": "rollout"}),
+        json!({"notify": "rollout", "notify.app": "webhook"}),
+        json!({"notify": "rollout", "webhook.app": "http://localhost/"}),
+        json!({"notify": "rollout", "check.app": "http://localhost/"}),
     ] {
         assert!(refused(&pod(&annotations)).contains("exclude each other"), "{annotations}");
     }
     for annotations in [
-        json!({"refresh": "false"}),
-        json!({"config-restarts": "true", "notify": "none"}),
-        json!({"config-restarts": "false", "notify": "SIGHUP"}),
+        json!({"notify": "rollout", "notify.app": "none"}),
+        json!({"notify": "none", "notify.app": "rollout"}),
+        json!({"notify": "none", "notify.app": "SIGHUP"}),
     ] {
         injected(&pod(&annotations));
     }
 }
 
 #[test]
-fn mistyped_names_are_warned_of() {
-    let warnings = warned(&pod(&json!({
-        "notfy": "SIGHUP", "webhook": "http://localhost/", "check": "http://localhost/", "config-digest": "x",
-        "restarted-at": "now",
-    })));
-    assert!(warnings.contains("annotation nudge.dev/notfy is not known; did you mean nudge.dev/notify?"), "{warnings}");
-    for base in ["webhook", "check"] {
-        assert!(warnings.contains(&format!("did you mean nudge.dev/{base}.CONTAINER?")), "{warnings}");
+fn a_pod_that_a_rolling_update_replaces_has_no_other_way() {
+    let spec = json!({"containers": [{"name": "app"}, {"name": "web"}]});
+    for (annotations, says) in [
+        (
+            json!({"notify.app": "rollout", "notify.web": "in-place"}),
+            "annotations nudge.dev/notify.app: rollout and nudge.dev/notify.web exclude each other: another version either replaces this pod by a \
+             rolling update of its workload, or its containers are restarted in place; choose one for all of its containers",
+        ),
+        (
+            json!({"notify.app": "rollout", "env.web": "LIVES"}),
+            "annotations nudge.dev/notify.app: rollout and nudge.dev/env.web exclude each other",
+        ),
+        (
+            json!({"notify": "rollout", "webhook.web": "http://localhost/"}),
+            "annotations nudge.dev/notify: rollout and nudge.dev/webhook.web exclude each other",
+        ),
+        (json!({"notify": "SIGHUP", "notify.web": "rollout"}), "or its containers are notified; choose one for all"),
+    ] {
+        let refusal = refused(&with_spec(&annotations, &spec));
+        assert!(refusal.contains(says), "{annotations}: {refusal}");
     }
-    assert!(!warnings.contains("digest"), "{warnings}");
+    let replaced = injected(&with_spec(&json!({"notify.app": "rollout", "notify.web": "none"}), &spec));
+    let agent = &replaced["spec"]["initContainers"][0];
+    assert_eq!((variable(agent, "NUDGE_NOTIFY"), &agent["restartPolicyRules"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn keys_that_are_not_known_are_refused_or_warned_of() {
+    let mut mistyped = pod(&json!({"notfy": "SIGHUP", "config-digest": "x", "restarted-at": "now"}));
+    mistyped["metadata"]["labels"] = json!({"nudge.dev/configs": "shop"});
+    let version = env!("CARGO_PKG_VERSION");
+    let [notfy, configs] = [
+        format!("annotation nudge.dev/notfy is not known to Nudge {version}; did you mean nudge.dev/notify?"),
+        format!("label nudge.dev/configs is not known to Nudge {version}; set it as an annotation"),
+    ];
+    assert_eq!(refused(&mistyped), format!("{notfy}; {configs}"));
+    let lenient = InjectionSettings { unknown_keys: UnknownKeys::Warn, ..settings() };
+    let (injected, warnings) = try_under(&mistyped, &facts(), &lenient).unwrap();
+    assert_eq!(warnings, [notfy.clone(), configs.clone()]);
+    assert_eq!(injected["metadata"]["annotations"]["nudge.dev/warnings"], format!("{notfy}\n{configs}"));
 }
 
 #[test]
@@ -147,7 +174,7 @@ fn what_stands_in_the_way_is_refused_with_a_way_out() {
     for (annotations, spec, message) in [
         (json!({}), json!({"os": {"name": "windows"}}), "Linux only"),
         (json!({}), json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), "Linux only"),
-        (json!({}), json!({"hostNetwork": true}), "nudge.dev/port"),
+        (json!({}), json!({"hostNetwork": true}), "nudge.dev/agent-port"),
         (
             json!({}),
             json!({"containers": [{"name": "app", "ports": [{"containerPort": 9001}]}]}),

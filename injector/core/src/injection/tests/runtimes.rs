@@ -3,7 +3,7 @@
 use super::*;
 
 fn warnings(container: &Value, notify: &str) -> String {
-    let mut pod = pod(&json!({"notify": notify, "run-as-user": "5"}));
+    let mut pod = pod(&json!({"notify": notify, "agent-run-as-user": "5"}));
     let own = &mut pod["spec"]["containers"][0];
     own["securityContext"] = json!({"runAsUser": 5});
     for (key, value) in container.as_object().unwrap() {

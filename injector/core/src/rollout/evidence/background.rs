@@ -20,17 +20,17 @@ impl Evidence {
         let (watched, harmed) = std::mem::take(&mut self.background);
         self.background_since = Some(now.steady);
         let began = now.time.0.checked_sub(SignedDuration::from_millis(now.steady - since));
-        let fresh = BackgroundStatus { since: Time(began.unwrap_or(now.time.0)), pod_seconds: 0, harmed: 0 };
+        let fresh = BackgroundStatus { start_time: Time(began.unwrap_or(now.time.0)), pod_seconds: 0, harmed: 0 };
         let known = known.unwrap_or(fresh);
         let sum = BackgroundStatus {
             pod_seconds: known.pod_seconds.saturating_add(watched / 1000),
             harmed: known.harmed.saturating_add(harmed),
             ..known
         };
-        if now.time.0.duration_since(sum.since.0) < WEEK {
+        if now.time.0.duration_since(sum.start_time.0) < WEEK {
             return Some(sum);
         }
-        let half = sum.since.0.checked_add(WEEK / 2).unwrap_or(now.time.0);
-        Some(BackgroundStatus { since: Time(half), pod_seconds: sum.pod_seconds / 2, harmed: sum.harmed / 2 })
+        let half = sum.start_time.0.checked_add(WEEK / 2).unwrap_or(now.time.0);
+        Some(BackgroundStatus { start_time: Time(half), pod_seconds: sum.pod_seconds / 2, harmed: sum.harmed / 2 })
     }
 }

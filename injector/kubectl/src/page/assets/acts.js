@@ -2,12 +2,12 @@ import { ask } from "./api.js";
 import { element, say, swap } from "./dom.js";
 
 // Asks before it acts: what follows, and the command that it equals. The dialog keeps the focus, and gives it back.
-function confirm(of, act, version, said) {
+function confirm(of, act, { version, digest }, said) {
   const command = element("code", { id: "command" });
   const wrong = element("p", { class: "notice", role: "alert", hidden: true });
   const reason = element("input", { id: "reason", maxlength: 256, autocomplete: "off", required: true });
   const go = element("button", { type: "submit", class: "go", id: "go" }, act.label);
-  const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, reason: act.reason ? reason.value : undefined });
+  const body = () => ({ namespace: of.namespace, config: of.name, act: act.name, version, digest, reason: act.reason ? reason.value : undefined });
   const fault = (error) => { say(wrong, error?.message ?? ""); wrong.hidden = !error; };
   let asked = 0, previewed = "";
   async function preview() {
@@ -54,26 +54,28 @@ function confirm(of, act, version, said) {
 const DECISIONS = ["approve", "deny"];
 
 export function actions(into, deciding, said, of) {
-  let acts = [], asked = "", known = "", awaits = "";
-  function button(act, version) {
+  let acts = [], asked = "", known = "", awaits;
+  // Of a version, the digest is that of the content which stands beside the button.
+  function button(act, on = {}) {
+    const { version } = on;
     const named = { "data-act": act.name, "data-key": `${act.name}-${version ?? ""}` };
     const hidden = version ? element("span", { class: "hidden" }, ` ${version}`) : "";
-    const onclick = () => confirm(of, act, version, said);
+    const onclick = () => confirm(of, act, on, said);
     return element("button", { type: "button", ...named, onclick }, act.label, hidden, "…");
   }
   const doing = {
     changed() {},
     known: () => known,
-    forVersion(version, without) {
-      const left = version === awaits ? [...without, ...DECISIONS] : without;
-      return acts.filter((act) => act.version && !left.includes(act.name)).map((act) => button(act, version));
+    forVersion({ version, digest }, without) {
+      const left = version === awaits?.version ? [...without, ...DECISIONS] : without;
+      return acts.filter((act) => act.version && !left.includes(act.name)).map((act) => button(act, { version, digest }));
     },
     // The version that awaits approval is decided about where it says so.
     decide() { swap(deciding, awaits ? acts.filter((act) => DECISIONS.includes(act.name)).map((act) => button(act, awaits)) : ""); },
     // What may be done is asked again where it may be something else.
     show(shown) {
-      const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? it.version : "";
-      if (waits !== awaits) { awaits = waits; doing.decide(); doing.changed(); }
+      const { approval: it, ...is } = shown, waits = it && it.version !== is.current ? { version: it.version, digest: it.digest } : undefined;
+      if (JSON.stringify(waits) !== JSON.stringify(awaits)) { awaits = waits; doing.decide(); doing.changed(); }
       const now = JSON.stringify([is.current, is.desired, is.target, is.previous, is.held, is.holdProtected, Boolean(it), is.versions.length]);
       if (now === asked) return;
       asked = now;

@@ -20,7 +20,7 @@ function part(into, of, make) {
 }
 
 const badge = (row) => [element("span", { class: `badge ${row.attention}` },
-  `${SHAPES[row.attention]} ${row.phase}${row.stage ? `, ${row.stage}` : ""}${row.held ? ", on hold" : ""}`), " ",
+  `${SHAPES[row.attention]} ${row.state}${row.stage ? `, ${row.stage}` : ""}${row.held ? ", on hold" : ""}`), " ",
   element("strong", { class: "version" }, moves(row))];
 
 export function config(main, signal, state, of) {
@@ -30,8 +30,8 @@ export function config(main, signal, state, of) {
   };
   const fault = element("p", { class: "notice", role: "alert", hidden: true });
   // The age keeps changing, so it is not in what screen readers repeat.
-  const phase = element("span", { role: "status" }), since = element("span");
-  const head = element("p", { class: "head" }, phase, since);
+  const stands = element("span", { role: "status" }), since = element("span");
+  const head = element("p", { class: "head" }, stands, since);
   const live = element("div"), reasons = element("ul", { class: "why", id: "why", "aria-label": "Why", role: "status" });
   const time = element("div", { id: "opens" }), given = element("div"), deciding = element("div", { class: "acts" });
   const decided = element("section", { id: "approvals", "aria-label": "Approvals" }, given, deciding);
@@ -49,7 +49,7 @@ export function config(main, signal, state, of) {
   const listed = versions(all.body, of, doing);
   const crowd = pods(shownPods, signal);
   const parts = [
-    part(phase, (shown) => [shown.attention, shown.phase, shown.stage, shown.held, moves(shown)], badge),
+    part(stands, (shown) => [shown.attention, shown.state, shown.stage, shown.held, moves(shown)], badge),
     part(since, (shown) => shown.since ?? 0, (shown) => shown.since ? age(shown.since, " since ", "") : ""),
     part(reasons, (shown) => shown.conditions, why),
     part(time, (shown) => shown.opens ?? 0, opens),
@@ -69,7 +69,7 @@ export function config(main, signal, state, of) {
     if (line.config) {
       live.hidden = Boolean(line.config.absent);
       if (line.config.absent) {
-        swap(phase, "There is no such config, or it was deleted.");
+        swap(stands, "There is no such config, or it was deleted.");
         swap(since);
       } else {
         for (const update of parts) update(line.config);

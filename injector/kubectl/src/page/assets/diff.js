@@ -33,12 +33,13 @@ export async function diff(main, signal, state, of) {
   main.replaceChildren(element("nav", { "aria-label": "Breadcrumb" }, link("#/", "Configs"), ` / ${namespace} / `, back),
     element("h1", {}, `${name}: ${old} → ${young}`), element("p", {}, turned), body);
   try {
-    const { changes, warnings } = await ask("/api/diff", { namespace, config: name, old, new: young });
+    const { digests, changes, warnings } = await ask("/api/diff", { namespace, config: name, old, new: young });
     if (signal.aborted) return;
     const room = { left: MOST_LINES };
     const notices = warnings.map((text) => element("p", { class: "notice" }, text));
     const count = element("p", { role: "status" }, many(changes.length, "key differs", "keys differ"));
-    body.replaceChildren(...notices, count, ...changes.map((one) => change(one, room)));
+    const read = element("p", { class: "soft" }, `Digest of ${old}: ${digests[0]}; of ${young}: ${digests[1]}`);
+    body.replaceChildren(...notices, count, read, ...changes.map((one) => change(one, room)));
     state("", "");
   } catch (error) {
     if (signal.aborted) return;

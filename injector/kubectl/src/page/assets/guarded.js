@@ -16,7 +16,8 @@ export function approvals({ approval: it, current }) {
   const waits = it.version !== current;
   const needs = it.required && waits ? `Version ${it.version} needs ${many(it.required, "approval")}. ` : "";
   const nobody = it.given.length ? "" : `Nobody has approved or denied version ${it.version}.`;
-  return [element("p", {}, `${needs}${nobody}`), element("ul", { class: "why" }, it.given.map(decision))];
+  const digest = `The digest of version ${it.version} is ${it.digest}.`;
+  return [element("p", {}, `${needs}${nobody} ${digest}`), element("ul", { class: "why" }, it.given.map(decision))];
 }
 
 // When versions may go on again, where that is what they wait for.

@@ -20,24 +20,24 @@ function cells(row) {
   return [
     element("td", {}, element("span", { class: "soft" }, `${row.namespace} / `),
       link(address(row.namespace, row.config), row.config, { "data-key": key(row.namespace, row.config) })),
-    cell("Phase", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.phase}${held}`)),
+    cell("State", element("span", { class: row.attention }, `${SHAPES[row.attention]} ${row.state}${held}`)),
     cell("Version", moves(row), reached(row)),
-    cell("Pods", `${row.updated}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
+    cell("Pods", `${row.onTarget}/${row.total}`, row.failed ? `, ${row.failed} failed` : ""),
     cell("Since", row.since ? age(row.since, "", "") : "unknown"),
     cell("Why", row.message ? `${row.reason}: ${row.message}` : ""),
   ];
 }
 
-const text = (row) => `${row.namespace}/${row.config} ${row.phase} ${moves(row)} ${row.reason}`.toLowerCase();
+const text = (row) => `${row.namespace}/${row.config} ${row.state} ${moves(row)} ${row.reason}`.toLowerCase();
 
 export function overview(main, signal, state) {
   const rows = new Map(), made = new Map();
-  const heads = ["Config", "Phase", "Version", "Pods", "Since", "Why"].map((head) => element("th", { scope: "col" }, head));
+  const heads = ["Config", "State", "Version", "Pods", "Since", "Why"].map((head) => element("th", { scope: "col" }, head));
   const body = element("tbody");
   const fault = element("p", { class: "notice", role: "alert", hidden: true });
   const summary = element("p", { role: "status", id: "summary" }, "Loading.");
   const filter = element("input", { id: "filter", type: "search", autocomplete: "off", oninput: () => show() });
-  const label = element("label", { for: "filter" }, "Filter by name, phase, version or reason");
+  const label = element("label", { for: "filter" }, "Filter by name, state, version or reason");
   const table = element("table", { class: "stacks" }, element("thead", {}, element("tr", {}, ...heads)), body);
   main.replaceChildren(element("h1", {}, "Configs"), fault, label, filter, summary, table);
 

@@ -15,8 +15,8 @@ function table(heads, rows) {
 }
 
 // Why it ended so, and what was counted for and against it.
-function verdict({ why, evidence, analyses = [], atOnce, approvals = [], steps, beganAt }) {
-  const out = steps.map(([at, pods]) => `${many(pods, "pod")} after ${period(at - beganAt)}`).join(", ");
+function verdict({ why, evidence, analyses = [], atOnce, approvals = [], steps, startTime }) {
+  const out = steps.map(([at, pods]) => `${many(pods, "pod")} after ${period(at - startTime)}`).join(", ");
   const approved = approvals.map(([user, at]) => `${user} ${moment(at)}`).join(", ");
   const texts = [why, atOnce, evidence, ...analyses, approved && `approved by ${approved}`, out && `steps: ${out}`];
   return texts.filter((text) => text).map((text) => element("div", {}, text));
@@ -24,13 +24,13 @@ function verdict({ why, evidence, analyses = [], atOnce, approvals = [], steps, 
 
 function release(one) {
   const [mark, color] = MARKS[one.outcome] ?? ["○", ""];
-  const took = () => element("span", { title: moment(one.endedAt) }, period(one.endedAt - one.beganAt));
+  const took = () => element("span", { title: moment(one.endTime) }, period(one.endTime - one.startTime));
   return element("tr", {},
     element("td", {}, element("strong", {}, one.version), soft(one.from ? ` from ${one.from}` : " (the first)")),
     cell("Outcome", element("span", { class: color }, `${mark} ${one.outcome}`)),
     cell("Requested by", one.requestedBy ?? "<unknown>"),
-    cell("Began", age(one.beganAt), element("div", { class: "soft small" }, moment(one.beganAt))),
-    cell("Took", one.endedAt ? took() : "open"),
+    cell("Began", age(one.startTime), element("div", { class: "soft small" }, moment(one.startTime))),
+    cell("Took", one.endTime ? took() : "open"),
     cell("Verdict", verdict(one)));
 }
 

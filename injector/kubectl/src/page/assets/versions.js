@@ -19,20 +19,20 @@ function merged(shown, creations) {
 }
 
 // Who asked for it, and when, as far as that is known.
-function request({ requestedBy, requestedAt }) {
-  if (requestedAt) return age(requestedAt, `; requested by ${requestedBy ?? "<unknown>"} `);
+function request({ requestedBy, requestTime }) {
+  if (requestTime) return age(requestTime, `; requested by ${requestedBy ?? "<unknown>"} `);
   return requestedBy ? `; requested by ${requestedBy}` : "";
 }
 
 function facts(version, creation, previous) {
   const [mark, color] = MARKS[version.state] ?? ["○", ""];
-  const size = version.keys === undefined ? "" : `${many(version.keys, "key")}, ${bytes(version.bytes)}`;
+  const size = version.keys === undefined ? "" : `${many(version.keys, "key")}, ${bytes(version.bytes)}, digest ${version.digest}`;
   const made = () => [size ? "; " : "", `made by ${creation.by ?? "an unknown program"}`, creation.at ? age(creation.at, ", ") : ""];
   return [
     element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
       previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
-    element("div", { class: "soft" }, size, creation ? made() : "", version.sealedAt ? age(version.sealedAt, "; sealed ") : "", request(version)),
-    version.from ? element("div", { class: "soft" }, `from ${version.from}`) : "",
+    element("div", { class: "soft" }, size, creation ? made() : "", version.sealTime ? age(version.sealTime, "; sealed ") : "", request(version)),
+    creation?.from ? element("div", { class: "soft" }, `from ${creation.from}`) : "",
     version.message ? element("div", {}, version.message) : "",
   ];
 }
@@ -64,7 +64,7 @@ export function versions(into, of, doing) {
       { "data-key": `diff-${version.version}` });
     // What is asked for already can only be had faster.
     const asked = version.state === "Target" && version.version === shown.desired;
-    const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version.version, asked ? ["use"] : []);
+    const acts = unusable(version) || version.state === "Current" ? [] : doing.forVersion(version, asked ? ["use"] : []);
     return element("li", { "data-version": version.version },
       facts(version, creations[version.version], version.version === shown.previous), element("div", {}, differs ? diff() : "", acts));
   }

@@ -1,4 +1,4 @@
-//! The selectors of `spec.rollout.steps`.
+//! Checks of `spec.rollout.steps` beyond their schema: names, and selectors.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +12,16 @@ const MAX_NAME_BYTES: usize = 63;
 const MAX_PREFIX_BYTES: usize = 253;
 
 /// Checks the steps of a config where the request changes them: what is stored already may stay.
-pub fn selectors(name: &str, old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Result<(), Denial> {
+pub fn steps(name: &str, old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Result<(), Denial> {
     let steps = &new.rollout.steps;
     if old.is_some_and(|old| old.rollout.steps == *steps) {
         return Ok(());
     }
     let refused = |why: String| Denial::invalid(format!("VersionedConfig {name} can't have these steps: {why}"));
+    let mut names = BTreeSet::new();
+    if let Some(twice) = steps.iter().filter_map(|step| step.name.as_ref()).find(|name| !names.insert(*name)) {
+        return Err(refused(format!("two of them have the name {twice}; rename one")));
+    }
     let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
     if selectors.len() > StepSelector::MOST {
         let (count, most) = (selectors.len(), StepSelector::MOST);
@@ -69,27 +73,38 @@ mod tests {
 
     fn spec<'a>(labels: impl IntoIterator<Item = (&'a str, String)>) -> VersionedConfigSpec {
         let step = |(key, value): (&str, String)| json!({"pods": 1, "selector": {"matchLabels": {key: value}}});
-        let steps: Vec<_> = labels.into_iter().map(step).collect();
-        serde_json::from_value(json!({"rollout": {"steps": steps}})).unwrap()
+        let all: Vec<_> = labels.into_iter().map(step).collect();
+        serde_json::from_value(json!({"rollout": {"steps": all}})).unwrap()
     }
 
     fn one(key: &str, value: &str) -> Result<(), Denial> {
-        selectors("shop", None, &spec([(key, value.to_owned())]))
+        steps("shop", None, &spec([(key, value.to_owned())]))
     }
 
     #[test]
     fn at_most_eight_selectors_differ() {
         let zones = |count: usize| spec((0..count).map(|zone| ("zone", (zone % 9).to_string())));
-        assert_eq!(selectors("shop", None, &zones(8)), Ok(()));
-        let refusal = message(selectors("shop", Some(&zones(8)), &zones(9)));
+        assert_eq!(steps("shop", None, &zones(8)), Ok(()));
+        let refusal = message(steps("shop", Some(&zones(8)), &zones(9)));
         assert_eq!(
             refusal,
             "VersionedConfig shop can't have these steps: they have 9 different selectors, and 8 are allowed; use fewer"
         );
-        assert_eq!(selectors("shop", Some(&zones(9)), &zones(9)), Ok(()), "what is there may stay");
+        assert_eq!(steps("shop", Some(&zones(9)), &zones(9)), Ok(()), "what is there may stay");
         let mut again = zones(8);
         again.rollout.steps.extend(zones(8).rollout.steps);
-        assert_eq!(selectors("shop", None, &again), Ok(()), "the same ones count once");
+        assert_eq!(steps("shop", None, &again), Ok(()), "the same ones count once");
+    }
+
+    #[test]
+    fn a_name_stands_once() {
+        let named = |names: [&str; 2]| {
+            let steps = names.map(|name| json!({"name": name, "pods": 1}));
+            serde_json::from_value::<VersionedConfigSpec>(json!({"rollout": {"steps": steps}})).unwrap()
+        };
+        assert_eq!(steps("shop", None, &named(["one", "two"])), Ok(()));
+        let refusal = message(steps("shop", None, &named(["one", "one"])));
+        assert_eq!(refusal, "VersionedConfig shop can't have these steps: two of them have the name one; rename one");
     }
 
     #[test]

@@ -1,36 +1,16 @@
-//! A workload is restarted.
+//! Arguments are completed.
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::apps::v1::Deployment;
+use anyhow::{Result, ensure};
 use nudge_tests::{Finished, Installation, binary};
-use serde_json::json;
 
-use crate::kubectl_nudge::scene::{becomes_current, fails, works};
+use crate::kubectl_nudge::scene::{becomes_current, works};
 
 #[tokio::test]
-async fn a_workload_is_restarted_and_arguments_are_completed() -> Result<()> {
+async fn arguments_are_completed() -> Result<()> {
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let space = installation.enabled("words").await?;
-    let deployment = json!({
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
-            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "app", "image": "test"}]},
-        }},
-    });
-    space.create_object::<Deployment>(deployment).await?;
-    let annotation = async || -> Result<Option<String>> {
-        let template = space.api::<Deployment>().get("web").await?.spec.context("no specification")?.template;
-        Ok(template.metadata.and_then(|meta| meta.annotations?.remove("nudge.dev/restarted-at")))
-    };
-    works(installation, &space, &["restart", "deploy/web", "--dry-run"]).await?;
-    assert_eq!(annotation().await?, None);
-    assert_eq!(works(installation, &space, &["restart", "deploy/web"]).await?, "deployment.apps/web restarted\n");
-    assert!(annotation().await?.is_some());
-    let missing = fails(installation, &space, &["restart", "sts/db"]).await?;
-    assert!(missing.contains("statefulset"), "{missing}");
-
     works(installation, &space, &["create", "game", "1.0.0", "--from-literal=a=b"]).await?;
     becomes_current(&space, "game", "1.0.0").await?;
     // kubectl runs a program of this name with the words of the command line.
@@ -47,7 +27,6 @@ async fn a_workload_is_restarted_and_arguments_are_completed() -> Result<()> {
     };
     assert_eq!(complete(&["use", ""]).await?, "game\n:4\n");
     assert_eq!(complete(&["use", "game", "1"]).await?, "1.0.0\tCurrent\n:4\n");
-    assert_eq!(complete(&["restart", "dep"]).await?, "deployment/web\n:4\n");
     let script = works(installation, &space, &["completion"]).await?;
     assert!(script.starts_with("#!/bin/sh\n") && script.contains("__complete"), "{script}");
     Ok(())

@@ -1,0 +1,105 @@
+//! The webhook of `RolloutPolicy`s: windows that can be used. It is no authorization. While it is away the API server stores what it would refuse,
+//! so that a hold can be lifted then, and the status of the policy says what is wrong.
+
+use futures::future::BoxFuture;
+use kube::core::admission::Operation;
+use kube::core::dynamic::DynamicObject;
+use nudge_api::RolloutPolicy;
+
+use super::configs::new_windows;
+use super::review::{Request, ReviewError};
+use super::verdict::Verdict;
+use super::webhook::{Webhook, WebhookError};
+
+/// Checks requests about policies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ValidatePolicies;
+
+impl ValidatePolicies {
+    fn verdict(request: &Request) -> Result<Verdict, WebhookError> {
+        if request.kind.group != "nudge.dev" || request.kind.kind != "RolloutPolicy" {
+            return Err(ReviewError::Request("it is not about a RolloutPolicy").into());
+        }
+        let old = match request.operation {
+            Operation::Create => None,
+            Operation::Update => Some(policy(request.old_object.as_ref())?),
+            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+        };
+        let new = policy(request.object.as_ref())?;
+        let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
+        let old = old.as_ref().map(|old| old.spec.windows.as_slice());
+        Ok(new_windows(&format!("RolloutPolicy {name}"), old, &new.spec.windows).into())
+    }
+}
+
+impl Webhook for ValidatePolicies {
+    fn path(&self) -> &'static str {
+        "/validate/policies"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move { Self::verdict(request) })
+    }
+}
+
+fn policy(object: Option<&DynamicObject>) -> Result<RolloutPolicy, ReviewError> {
+    let object = object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))?;
+    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a RolloutPolicy"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixtures;
+
+    fn policy(windows: &[(&str, &str)], hold: &Value) -> Value {
+        let window = |(name, zone): &(&str, &str)| json!({"name": name, "days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
+        let windows: Vec<Value> = windows.iter().map(window).collect();
+        json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": "hours"},
+            "spec": {"namespaceSelector": {}, "windows": windows, "hold": hold}
+        })
+    }
+
+    fn refused(operation: &str, old: Option<&Value>, new: &Value) -> Option<String> {
+        let mut request = fixtures::request("RolloutPolicy", operation, old, Some(new));
+        request.namespace = None;
+        match ValidatePolicies::verdict(&request).unwrap() {
+            Verdict::Deny(denial) => Some(denial.message),
+            Verdict::Allow { .. } => None,
+        }
+    }
+
+    #[test]
+    fn windows_that_can_not_be_used_are_refused() {
+        let good = policy(&[("day", "UTC"), ("night", "Europe/Berlin")], &Value::Null);
+        assert_eq!(refused("CREATE", None, &good), None);
+        let bad = policy(&[("day", "UTC"), ("mars", "Mars/Olympus")], &Value::Null);
+        let message = "RolloutPolicy hours can't have these windows: window mars: time zone \"Mars/Olympus\" is not known to this release; use \
+                       a name of the IANA database, such as Europe/Berlin or UTC";
+        for (operation, old) in [("CREATE", None), ("UPDATE", Some(&good))] {
+            assert_eq!(refused(operation, old, &bad).as_deref(), Some(message));
+        }
+        let twice = policy(&[("day", "UTC"), ("day", "UTC")], &Value::Null);
+        assert_eq!(
+            refused("CREATE", None, &twice).unwrap(),
+            "RolloutPolicy hours can't have these windows: two windows have the name day; give each of them its own"
+        );
+    }
+
+    #[test]
+    fn a_hold_is_lifted_whatever_is_stored() {
+        let windows = [("mars", "Mars/Olympus")];
+        let held = policy(&windows, &json!({"reason": "black friday"}));
+        assert_eq!(refused("UPDATE", Some(&held), &policy(&windows, &Value::Null)), None, "what is there may stay");
+        assert_eq!(refused("UPDATE", Some(&held), &policy(&[], &Value::Null)), None);
+    }
+
+    #[test]
+    fn what_is_no_policy_gets_no_verdict() {
+        let good = policy(&[], &Value::Null);
+        assert!(ValidatePolicies::verdict(&fixtures::request("ConfigSource", "CREATE", None, Some(&good))).is_err());
+    }
+}

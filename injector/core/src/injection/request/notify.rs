@@ -1,0 +1,77 @@
+//! What `notify` says of a container: how its agent notifies it, or that a rolling update of the workload brings it another version.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_protocol::Notify;
+
+use super::annotations::{NOTIFY, of_container};
+
+/// The value for pods that only a rolling update of their workload brings another version.
+pub(super) const ROLLOUT: &str = "rollout";
+
+/// How a container takes another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As its agent does it: by a signal or a webhook, by a restart in place, or not at all.
+    Agent(Notify),
+    /// By a rolling update of the workload, with all containers of the pod.
+    Rollout,
+}
+
+/// Reads the annotation's value.
+pub(super) fn way(text: &str) -> Result<Way, String> {
+    if text == ROLLOUT {
+        return Ok(Way::Rollout);
+    }
+    text.parse().map(Way::Agent).map_err(|_| format!("choose one of {}, {ROLLOUT}", Notify::ALLOWED))
+}
+
+/// Whether only a rolling update of the workload brings pods with this metadata another version: one container that asks for it decides for
+/// all of its pod.
+pub fn by_rollout(meta: &ObjectMeta) -> bool {
+    let asks = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();
+    meta.annotations.iter().flatten().any(|(name, value)| value == ROLLOUT && asks(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_protocol::NotifySignal;
+
+    use super::*;
+
+    #[test]
+    fn the_values_are_those_of_the_agent_and_rollout() {
+        assert_eq!(way("rollout"), Ok(Way::Rollout));
+        for (text, notify) in [
+            ("none", Notify::None),
+            ("in-place", Notify::InPlace),
+            ("webhook", Notify::Webhook),
+            ("SIGHUP", Notify::Signal(NotifySignal::Hup)),
+        ] {
+            assert_eq!(way(text), Ok(Way::Agent(notify)));
+        }
+        for bad in ["", "restart", "true", "Rollout", "SIGKILL"] {
+            let allowed = way(bad).unwrap_err();
+            assert_eq!(allowed, "choose one of SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none, rollout", "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_container_decides_for_its_pod() {
+        let of = |annotations: &[(&str, &str)]| {
+            let annotations =
+                annotations.iter().map(|(name, value)| (format!("nudge.dev/{name}"), (*value).to_owned()));
+            by_rollout(&ObjectMeta { annotations: Some(annotations.collect()), ..ObjectMeta::default() })
+        };
+        assert!(of(&[("notify", "rollout")]) && of(&[("notify.app", "rollout")]));
+        assert!(
+            of(&[("notify", "none"), ("notify.app", "rollout")])
+                && of(&[("notify", "rollout"), ("notify.app", "none")])
+        );
+        assert!(
+            !by_rollout(&ObjectMeta::default()) && !of(&[]) && !of(&[("notify", "in-place"), ("notify.app", "none")])
+        );
+        assert!(
+            !of(&[("notify.nudge-agent", "rollout")]) && !of(&[("notifyx", "rollout")]) && !of(&[("ack", "rollout")])
+        );
+    }
+}

@@ -1,0 +1,259 @@
+//! What the status of a `VersionApproval` says: whether the decision counts, and why not. It is for people, and nothing is decided by it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{
+    ApprovalDecision, ConditionType, Explanation, Reason, VersionApproval, VersionApprovalSpec, VersionApprovalStatus,
+    VersionedConfig, condition, find_condition, set_condition,
+};
+use nudge_protocol::bounded_text::one_line;
+
+use super::guarded_version::{Provenance, guarded_version};
+use crate::governance::{Given, Policies, approval_counts, sealed_digest};
+use crate::rollout::Now;
+
+/// Longest name of a user in messages.
+const USER_BYTES: usize = 253;
+
+/// What is known of the config whose version a user has decided about.
+pub struct ApprovalScene<'a> {
+    /// The object.
+    pub config: &'a VersionedConfig,
+    /// Who made its versions.
+    pub provenance: Provenance<'a>,
+    /// The policies of the namespace.
+    pub policies: &'a Policies,
+    /// Why approvals of the version that is asked for can't be counted, if so.
+    pub incomplete: Option<&'a str>,
+    /// Now.
+    pub now: Now<'a>,
+}
+
+/// The status that the approval is to have. It is the one that it has where nothing has changed, and where it is not known yet what has.
+/// `given`: the decision with what is known of the user's right; absent where admission has not signed it. `scene`: absent where there is no such
+/// config.
+pub fn approval_status(
+    approval: &VersionApproval,
+    given: Option<&Given>,
+    scene: Option<&ApprovalScene<'_>>,
+    now: &Time,
+) -> VersionApprovalStatus {
+    let mut status = approval.status.clone().unwrap_or_default();
+    let verdict = match scene {
+        Some(scene) => verdict(approval, given, scene),
+        None => {
+            let message = format!("config {} does not exist", approval.spec.config_name);
+            Some((false, Reason::NoConfig.explained(message)))
+        }
+    };
+    if let Some((counts, Explanation { reason, message })) = verdict {
+        let generation = approval.metadata.generation;
+        status.observed_generation = generation;
+        let counted = condition(ConditionType::Counted, counts, reason, message, generation, now);
+        set_condition(&mut status.conditions, counted);
+    }
+    status
+}
+
+/// Whether the decision counts, with the reason; `None` where what was said last stays.
+fn verdict(
+    approval: &VersionApproval,
+    given: Option<&Given>,
+    scene: &ApprovalScene<'_>,
+) -> Option<(bool, Explanation)> {
+    let ApprovalScene { config, provenance, policies, incomplete, now } = *scene;
+    let VersionApprovalSpec { config_name, version, digest, decision, approver, .. } = &approval.spec;
+    let approver = one_line(approver, USER_BYTES);
+    let no = |reason: Reason, message: String| Some((false, reason.explained(message)));
+    let sealed = config.status.as_ref().and_then(|status| Some((status, status.version(version)?)));
+    let Some((status, sealed)) = sealed else {
+        return no(
+            Reason::NoVersion,
+            format!("version {version} of config {config_name} does not exist, or is not complete"),
+        );
+    };
+    if sealed_digest(sealed) != *digest {
+        let way_out = format!("look at it and decide again (kubectl nudge approve or deny {config_name} {version})");
+        return no(
+            Reason::OtherContent,
+            format!("version {version} has other content than what was decided about; {way_out}"),
+        );
+    }
+    let Some(given) = given else {
+        let way_out = format!("delete this and decide again (kubectl nudge approve or deny {config_name} {version})");
+        return no(
+            Reason::NotSigned,
+            format!("admission has not signed the groups of {approver} for this decision; {way_out}"),
+        );
+    };
+    if *decision == ApprovalDecision::Deny {
+        if given.may.or(given.could) == Some(false) {
+            let right = format!("the right to approve versions of VersionedConfig {config_name}");
+            return no(
+                Reason::NoRight,
+                format!("{approver} may not deny version {version} any more; this needs {right}"),
+            );
+        }
+        let way_out = format!("kubectl nudge deny {config_name} {version} --undo");
+        return no(
+            Reason::Denied,
+            format!("{approver} denies version {version}, which holds it until that is withdrawn ({way_out})"),
+        );
+    }
+    let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
+    let guarded = aim.and_then(|aim| guarded_version(aim, (config, status), provenance, policies, now));
+    if let Some(guarded) = guarded {
+        return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete);
+    }
+    if status.releases.iter().any(|release| given.is_recorded(release)) {
+        return Some((true, Reason::Counted.explained(format!("version {version} went on by it"))));
+    }
+    let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
+    // A policy that is not known may ask for approvals.
+    if before.is_some_and(|before| before.status == "True") || matches!(policies, Policies::Unknown(_)) {
+        return None;
+    }
+    no(
+        Reason::NotAwaited,
+        format!(
+            "version {version} waits for no approvals now; this counts when spec.version asks for it and a rule asks for approvals"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_api::Approval;
+    use serde_json::json;
+
+    use super::super::decide_tests::{Fixture, at};
+    use super::super::seal::tests::seals;
+    use super::*;
+    use crate::requester::Requester;
+
+    /// A config at version 1 whose version 2, made by alice and asked for by dora, needs an approval.
+    fn guarded() -> Fixture {
+        let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+        fixture.step();
+        fixture.config.spec.rollout.approval = Some(Approval::default());
+        fixture.requesters.current = Some(Requester::new("dora", Timestamp::from_second(1).unwrap()));
+        fixture.config.spec.version = Some("2".to_owned());
+        fixture.step();
+        fixture
+    }
+
+    /// What the user has decided about a version as it is.
+    fn decided(fixture: &Fixture, user: &str, version: &str, decision: &str) -> (VersionApproval, Given) {
+        let digest = sealed_digest(fixture.config.status.as_ref().unwrap().version(version).unwrap());
+        let approval: VersionApproval = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": "one", "generation": 1},
+            "spec": {
+                "configName": "shop", "version": version, "digest": digest, "decision": decision, "reason": "read it", "approver": user
+            },
+        }))
+        .unwrap();
+        let given = Given {
+            version: version.to_owned(),
+            digest,
+            user: user.to_owned(),
+            decision: approval.spec.decision,
+            reason: "read it".to_owned(),
+            at: at(7),
+            may: Some(true),
+            could: None,
+        };
+        (approval, given)
+    }
+
+    /// The condition Counted, as status and reason; empty where nothing is said.
+    fn said(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> (String, String) {
+        let seals = seals();
+        let (time, policies) = (at(fixture.now), Policies::default());
+        let provenance =
+            Provenance { parts: &fixture.parts, facts: &fixture.facts, seals: &seals, requesters: &fixture.requesters };
+        let now = Now { time: &time, steady: 0 };
+        let scene = ApprovalScene { config: &fixture.config, provenance, policies: &policies, incomplete: None, now };
+        let status = approval_status(approval, given, Some(&scene), &time);
+        let counted = find_condition(&status.conditions, ConditionType::Counted);
+        counted.map(|one| (one.status.clone(), one.reason.clone())).unwrap_or_default()
+    }
+
+    fn is(status: &str, reason: &str) -> (String, String) {
+        (status.to_owned(), reason.to_owned())
+    }
+
+    #[test]
+    fn an_approval_counts_or_says_why_not() {
+        let fixture = guarded();
+        for (user, expected) in
+            [("bob", is("True", "Counted")), ("alice", is("False", "IsAuthor")), ("dora", is("False", "IsAuthor"))]
+        {
+            let (approval, given) = decided(&fixture, user, "2", "Approve");
+            assert_eq!(said(&fixture, &approval, Some(&given)), expected, "{user}");
+        }
+        let (approval, given) = decided(&fixture, "bob", "2", "Approve");
+        assert_eq!(said(&fixture, &approval, None), is("False", "NotSigned"));
+        let gone = Given { may: Some(false), ..given.clone() };
+        assert_eq!(said(&fixture, &approval, Some(&gone)), is("False", "NoRight"));
+        let unanswered = Given { may: None, ..given.clone() };
+        assert_eq!(said(&fixture, &approval, Some(&unanswered)), is("", ""), "nothing is known yet");
+        let mut other = approval.clone();
+        other.spec.digest = format!("sha256:{}", "0".repeat(48));
+        assert_eq!(said(&fixture, &other, Some(&given)), is("False", "OtherContent"));
+        other.spec.version = "9".to_owned();
+        assert_eq!(said(&fixture, &other, Some(&given)), is("False", "NoVersion"));
+        let nowhere = approval_status(&approval, Some(&given), None, &at(1));
+        assert_eq!(nowhere.conditions[0].reason, "NoConfig");
+        let (approval, given) = decided(&fixture, "bob", "1", "Approve");
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "NotAwaited"), "it is current");
+    }
+
+    #[test]
+    fn who_is_not_known_approves_nothing() {
+        let mut fixture = guarded();
+        let (approval, given) = decided(&fixture, "bob", "2", "Approve");
+        fixture.requesters.current = None;
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "AuthorUnknown"));
+        fixture.facts.clear();
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("", ""), "its parts are to be read first");
+    }
+
+    #[test]
+    fn a_denial_counts_for_no_version() {
+        let fixture = guarded();
+        let (denial, given) = decided(&fixture, "alice", "2", "Deny");
+        assert_eq!(said(&fixture, &denial, Some(&given)), is("False", "Denied"));
+        let gone = Given { may: Some(false), ..given };
+        assert_eq!(said(&fixture, &denial, Some(&gone)), is("False", "NoRight"));
+    }
+
+    #[test]
+    fn what_counted_stays_so_when_the_version_has_gone_on() {
+        let mut fixture = guarded();
+        let (mut approval, given) = decided(&fixture, "bob", "2", "Approve");
+        fixture.approvals.given.push(given.clone());
+        for _ in 0..5 {
+            fixture.now += 100;
+            fixture.step();
+        }
+        let status = fixture.config.status.as_mut().unwrap();
+        assert_eq!(status.current_version.as_deref(), Some("2"));
+        let releases = std::mem::take(&mut status.releases);
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "NotAwaited"), "nothing says so");
+        fixture.config.status.as_mut().unwrap().releases = releases;
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("True", "Counted"));
+        // The record of the release is gone, and the status of the approval is there.
+        let counted = condition(ConditionType::Counted, true, Reason::Counted, "it counts", Some(1), &at(3));
+        approval.status = Some(VersionApprovalStatus { observed_generation: Some(1), conditions: vec![counted] });
+        fixture.config.status.as_mut().unwrap().releases.clear();
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("True", "Counted"));
+    }
+
+    #[test]
+    fn at_rest_it_stays_as_it_is() {
+        let mut approval = decided(&guarded(), "bob", "2", "Approve").0;
+        let first = approval_status(&approval, None, None, &at(1));
+        approval.status = Some(first.clone());
+        assert_eq!(approval_status(&approval, None, None, &at(99)), first);
+    }
+}

@@ -1,0 +1,87 @@
+//! The version of a config that goes on only with approvals: who made it, and who asked for it.
+
+use std::sync::Arc;
+
+use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
+
+use super::authors::authors;
+use super::seal::Seals;
+use super::seal_check::Facts;
+use crate::governance::{Asker, Authors, Candidate, Effective, Policies, RuleOwner, sealed_digest};
+use crate::keys::PartMeta;
+use crate::requester::Requesters;
+use crate::rollout::Now;
+
+/// What says who made the versions of a config, and who asked for one.
+#[derive(Clone, Copy)]
+pub struct Provenance<'a> {
+    /// The objects with its label.
+    pub parts: &'a [Arc<PartMeta>],
+    /// What is known of their contents.
+    pub facts: &'a Facts,
+    /// The seals of the config.
+    pub seals: &'a Seals,
+    /// Who asked for what its spec says.
+    pub requesters: &'a Requesters,
+}
+
+/// A version that goes on only with approvals.
+pub(super) struct GuardedVersion<'a> {
+    config: &'a str,
+    version: &'a VersionStatus,
+    digest: String,
+    authors: Authors,
+    asker: Asker<'a>,
+    rule: RuleOwner,
+    /// How many approvals, and whose.
+    pub(super) needed: Approval,
+    /// What must be read to know who made it, where that matters.
+    pub(super) unread: Vec<(PartKind, String)>,
+}
+
+impl GuardedVersion<'_> {
+    /// The version as its approvals are counted.
+    pub(super) fn candidate(&self) -> Candidate<'_> {
+        let Self { config, version, digest, authors, asker, rule, .. } = self;
+        Candidate { config, version: &version.version, digest, authors, asker: *asker, rule }
+    }
+}
+
+/// The version that the config is to have, if it needs approvals: not where it is current, or was before, nor at once.
+pub(super) fn guarded_version<'a>(
+    aim: &str,
+    (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
+    provenance: Provenance<'a>,
+    policies: &Policies,
+    now: Now<'_>,
+) -> Option<GuardedVersion<'a>> {
+    let Provenance { parts, facts, seals, requesters } = provenance;
+    let runs = [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
+    let Effective { approval, approval_of, .. } = Effective::of(&config.spec.rollout, policies);
+    let needed = approval.filter(|_| !runs && overridden_for(config, aim, now).is_none())?;
+    let version = status.version(aim)?;
+    let (authors, unread) = authors(version, parts, facts, seals);
+    let unread = if needed.not_author { unread } else { Vec::new() };
+    let named = config.spec.version.as_deref() == Some(aim);
+    let asker = match requesters.current.as_ref().filter(|_| named) {
+        Some(requester) => Asker::User(&requester.user),
+        None if named => Asker::Unknown,
+        None => Asker::Nobody,
+    };
+    Some(GuardedVersion {
+        config: config.metadata.name.as_deref().unwrap_or_default(),
+        version,
+        digest: sealed_digest(version),
+        authors,
+        asker,
+        rule: approval_of,
+        needed,
+        unread,
+    })
+}
+
+/// Why this version is to be assigned to all pods at once, if it is. An override that has expired says nothing.
+pub(super) fn overridden_for<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
+    let it = config.spec.rollout.overridden.as_ref();
+    it.filter(|it| it.assigns(aim, now.time.0)).map(|it| it.reason.as_str())
+}

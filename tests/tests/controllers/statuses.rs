@@ -1,0 +1,183 @@
+//! What the controllers say in the status of policies and approvals, also of those that no webhook has seen, against a real API server.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
+use nudge_api::{
+    ConditionType, RolloutPolicy, RolloutPolicyStatus, VersionApproval, VersionApprovalSpec, VersionedConfig,
+    VersionedConfigStatus, find_condition,
+};
+use nudge_core::governance::{approver_groups, sealed_digest};
+use nudge_protocol::labels::APPROVER_GROUPS;
+use nudge_tests::cluster::Space;
+use nudge_tests::cluster::installation::{NAMESPACE, at_once, bind, create_part};
+use nudge_tests::cluster::space::user;
+use nudge_tests::{Installation, eventually};
+use ring::hmac;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// For a machine that has much else to do. Rights of approvers are asked for again every 15 s.
+const LONG: Duration = Duration::from_mins(2);
+const POLICY: &str = "statuses";
+
+async fn version(space: &Space, version: &str) -> Result<()> {
+    let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
+    let meta = json!({"name": format!("shop-{version}"), "labels": labels});
+    create_part::<ConfigMap>(space, json!({"metadata": meta, "immutable": true, "data": {"key": version}}))
+        .await
+        .map(drop)
+}
+
+/// Waits until the status of the config is so.
+async fn stands(
+    space: &Space,
+    what: &str,
+    is: impl Fn(&VersionedConfigStatus) -> bool,
+) -> Result<VersionedConfigStatus> {
+    let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
+    space.object_until(LONG, "shop", what, is).await?.status.context("just seen")
+}
+
+async fn is_current(space: &Space, version: &str) -> Result<()> {
+    let is = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
+    stands(space, &format!("version {version} is current"), is).await.map(drop)
+}
+
+fn window(name: &str, zone: &str) -> Value {
+    let days = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+    json!({"name": name, "days": days, "from": "00:00", "to": "24:00", "timeZone": zone})
+}
+
+#[tokio::test]
+async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let labels = [("nudge.dev/enabled", "true"), ("team", POLICY)];
+    let space = installation.cluster.space_with("policies", &labels).await?;
+    bind(&space, "nudge-namespace").await?;
+    let policies: Api<RolloutPolicy> = Api::all(installation.cluster.admin().await?);
+    let policy = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": {"name": POLICY},
+        "spec": {"namespaceSelector": {"matchLabels": {"team": POLICY}}, "windows": [window("mars", "Mars/Olympus")]},
+    });
+    policies.create(&PostParams::default(), &serde_json::from_value(policy)?).await?;
+    let says = async |configs: u32, reason: &str| -> Result<RolloutPolicyStatus> {
+        let status = async || {
+            let policy = policies.get(POLICY).await.ok()?;
+            let status = policy.status.filter(|status| status.observed_generation == policy.metadata.generation)?;
+            let ready = find_condition(&status.conditions, ConditionType::Ready)?;
+            (ready.reason == reason && (status.namespaces, status.configs) == (1, configs)).then_some(status)
+        };
+        eventually(LONG, &format!("the policy says {reason} of {configs} configs"), status).await
+    };
+    let status = says(0, "UnknownTimeZone").await?;
+    let ready = &status.conditions[0];
+    ensure!(
+        ready.status == "False" && ready.message.starts_with("window mars: time zone \"Mars/Olympus\""),
+        "{ready:?}"
+    );
+
+    let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": at_once()}});
+    space.create_object::<VersionedConfig>(config).await?;
+    version(&space, "1").await?;
+    is_current(&space, "1").await?;
+    says(1, "UnknownTimeZone").await?;
+    // That window is never open, and no other is there.
+    version(&space, "2").await?;
+    let configs = space.api::<VersionedConfig>();
+    let wants = Patch::Merge(json!({"spec": {"version": "2"}}));
+    configs.patch("shop", &PatchParams::default(), &wants).await?;
+    let waits = |status: &VersionedConfigStatus| {
+        let ready = find_condition(&status.conditions, ConditionType::Ready);
+        let closed = format!("a window of RolloutPolicy {POLICY} can't be used, so no version goes on");
+        ready.is_some_and(|ready| ready.reason == "OutsideWindow" && ready.message.starts_with(&closed))
+    };
+    stands(&space, "it waits", waits).await?;
+    // It does not count against another one.
+    let change = async |windows: Value| {
+        let patch = Patch::Merge(json!({"spec": {"windows": windows}}));
+        policies.patch(POLICY, &PatchParams::default(), &patch).await
+    };
+    change(json!([window("mars", "Mars/Olympus"), window("earth", "UTC")])).await?;
+    is_current(&space, "2").await?;
+    says(1, "UnknownTimeZone").await?;
+    change(json!([window("earth", "UTC")])).await?;
+    let ready = says(1, "Valid").await?.conditions;
+    ensure!(ready[0].status == "True", "{ready:?}");
+
+    let before = policies.get(POLICY).await?.resource_version();
+    sleep(Duration::from_secs(7)).await;
+    ensure!(policies.get(POLICY).await?.resource_version() == before, "at rest nothing is written");
+    policies.delete(POLICY, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// An approval of version 1 by bob, as admission stores it where it has the key.
+async fn approves(space: &Space, name: &str, digest: &str, key: Option<&hmac::Key>) -> Result<()> {
+    let spec = json!({
+        "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
+    });
+    let approval: VersionApprovalSpec = serde_json::from_value(spec.clone())?;
+    let note = key.and_then(|key| approver_groups(key, &space.name, &approval, &[]));
+    let annotations = note.map(|note| json!({APPROVER_GROUPS: note}));
+    let object = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
+    space.create_object::<VersionApproval>(object).await.map(drop)
+}
+
+/// Waits until the approval says this.
+async fn says(space: &Space, name: &str, reason: &str) -> Result<VersionApproval> {
+    let says = |approval: &VersionApproval| {
+        let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
+    };
+    space.object_until(LONG, name, &format!("it says {reason}"), says).await
+}
+
+#[tokio::test]
+async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
+    let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
+    let space = installation.enabled("approvals").await?;
+    let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
+    let key = secrets.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key.0);
+
+    approves(&space, "early", &format!("sha256:{}", "0".repeat(48)), Some(&key)).await?;
+    says(&space, "early", "NoConfig").await?;
+    let mut rollout = at_once();
+    rollout["approval"] = json!({"required": 1, "notAuthor": false});
+    let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": rollout}});
+    space.create_object::<VersionedConfig>(config).await?;
+    says(&space, "early", "NoVersion").await?;
+    version(&space, "1").await?;
+    says(&space, "early", "OtherContent").await?;
+    let status = stands(&space, "version 1 is sealed", |status| status.version("1").is_some()).await?;
+    let digest = sealed_digest(status.version("1").context("just seen")?);
+    approves(&space, "forged", &digest, None).await?;
+    says(&space, "forged", "NotSigned").await?;
+    approves(&space, "bobs", &digest, Some(&key)).await?;
+    let refused = says(&space, "bobs", "NoRight").await?;
+    ensure!(refused.status.as_ref().is_some_and(|status| status.observed_generation == refused.metadata.generation));
+    let approve = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["approve"]}]);
+    space.grant("bob", approve, user("bob")).await?;
+    is_current(&space, "1").await?;
+    says(&space, "bobs", "Counted").await?;
+
+    // Nobody else writes that.
+    let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionapprovals"], "verbs": ["*"]}]);
+    space.grant("walter", rules, user("walter")).await?;
+    let walter = installation.cluster.client(&installation.cluster.user("walter", &[])).await?;
+    let approvals: Api<VersionApproval> = Api::namespaced(walter, &space.name);
+    eventually(LONG, "the role is bound", async || approvals.get("forged").await.ok().map(drop)).await?;
+    let forged = Patch::Merge(json!({"status": {"conditions": []}}));
+    let refused =
+        approvals.patch_status("forged", &PatchParams::default(), &forged).await.err().context("it was taken")?;
+    ensure!(refused.to_string().contains("versionapprovals/status"), "{refused}");
+    approvals.patch("forged", &PatchParams::default(), &forged).await?;
+    let before = says(&space, "forged", "NotSigned").await?.resource_version();
+    sleep(Duration::from_secs(5)).await;
+    ensure!(approvals.get("forged").await?.resource_version() == before, "at rest nothing is written");
+    says(&space, "bobs", "Counted").await.map(drop)
+}
