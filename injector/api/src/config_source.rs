@@ -143,13 +143,14 @@ pub struct ConfigSourceStatus {
     pub waiting: Option<WaitingContent>,
     /// Versions of the source that failed, the newest last. They are not tried again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
     pub failed_versions: Vec<String>,
     /// The last request of `kubectl nudge source sync` that was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synced: Option<String>,
     /// Fetched, Valid, Ready and Stalled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 

@@ -38,12 +38,11 @@ pub fn approval_status(
     now: &Time,
 ) -> VersionApprovalStatus {
     let mut status = approval.status.clone().unwrap_or_default();
-    let verdict = match scene {
-        Some(scene) => verdict(approval, given, scene),
-        None => {
-            let message = format!("config {} does not exist", approval.spec.config_name);
-            Some((false, Reason::NoConfig.explained(message)))
-        }
+    let verdict = if let Some(scene) = scene {
+        verdict(approval, given, scene)
+    } else {
+        let message = format!("config {} does not exist", approval.spec.config_name);
+        Some((false, Reason::NoConfig.explained(message)))
     };
     if let Some((counts, Explanation { reason, message })) = verdict {
         let generation = approval.metadata.generation;
