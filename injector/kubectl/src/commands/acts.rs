@@ -156,7 +156,7 @@ mod tests {
         let asked = Asked {
             config: ConfigName::new("shop").unwrap(),
             version: VersionName::new("1.0.1").ok(),
-            digest: digest::parse("4967c5446473").ok(),
+            digest: digest::parse("4967c54464734967c54464734967c544").ok(),
             reason: Some("--wait".to_owned()),
         };
         for (at, act) in ACTS.iter().enumerate() {

@@ -232,10 +232,13 @@ mod tests {
     fn an_approval_names_what_was_read_and_a_denial_does_not() {
         use clap::error::ErrorKind::{ArgumentConflict, UnknownArgument, ValueValidation};
         let read = |words: &[&str]| parsed(&[&["approve", "game", "2"][..], words].concat());
-        assert!(read(&["--reason=x", "--digest=sha256:4967c5446473"]).is_ok());
-        assert_eq!(read(&["--reason=x", "--digest=4967c544647"]).unwrap_err(), ValueValidation);
-        assert_eq!(read(&["--undo", "--digest=4967c5446473"]).unwrap_err(), ArgumentConflict);
-        assert_eq!(parsed(&["deny", "game", "2", "--reason=x", "--digest=4967c5446473"]).unwrap_err(), UnknownArgument);
+        assert!(read(&["--reason=x", "--digest=sha256:4967c54464734967c54464734967c544"]).is_ok());
+        assert_eq!(read(&["--reason=x", "--digest=4967c54464734967c54464734967c54"]).unwrap_err(), ValueValidation);
+        assert_eq!(read(&["--undo", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(), ArgumentConflict);
+        assert_eq!(
+            parsed(&["deny", "game", "2", "--reason=x", "--digest=4967c54464734967c54464734967c544"]).unwrap_err(),
+            UnknownArgument
+        );
     }
 
     #[test]

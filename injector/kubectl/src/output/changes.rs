@@ -124,7 +124,7 @@ mod tests {
             serde_json::from_value(version).unwrap()
         };
         let (old, new) = (version("1"), version("2\n+++ version 3"));
-        let short = |version: &VersionStatus| sealed_digest(version)["sha256:".len()..][..12].to_owned();
+        let short = |version: &VersionStatus| sealed_digest(version)["sha256:".len()..][..32].to_owned();
         let expected =
             format!("--- version 1, digest {}\n+++ version 2\\n+++ version 3, digest {}\n", short(&old), short(&new));
         assert_eq!(heads(&old, &new), expected);

@@ -130,7 +130,7 @@ mod tests {
         Asked {
             config: ConfigName::new("shop").unwrap(),
             version: version.map(|version| VersionName::new(version).unwrap()),
-            digest: digest::parse("sha256:4967c5446473").ok(),
+            digest: digest::parse("sha256:4967c54464734967c54464734967c544").ok(),
             reason: reason.map(str::to_owned),
         }
     }
@@ -138,11 +138,21 @@ mod tests {
     #[test]
     fn an_act_is_a_command() {
         let words = APPROVE.words(&asked(Some("1.0.2"), Some(" it's fine --now "))).unwrap();
-        assert_eq!(words, ["approve", "shop", "1.0.2", "--digest=4967c5446473", "--now", "--reason=it's fine --now"]);
+        assert_eq!(
+            words,
+            [
+                "approve",
+                "shop",
+                "1.0.2",
+                "--digest=4967c54464734967c54464734967c544",
+                "--now",
+                "--reason=it's fine --now"
+            ]
+        );
         let line = typed(&words, "team", &["--context=my cluster".to_owned()]);
         assert_eq!(
             line,
-            r"kubectl nudge approve shop 1.0.2 --digest=4967c5446473 --now '--reason=it'\''s fine --now' -n team '--context=my cluster'"
+            r"kubectl nudge approve shop 1.0.2 --digest=4967c54464734967c54464734967c544 --now '--reason=it'\''s fine --now' -n team '--context=my cluster'"
         );
         assert!(APPROVE.words(&asked(None, Some("x"))).is_err());
         assert!(APPROVE.words(&Asked { digest: None, ..asked(Some("1"), Some("x")) }).is_err());

@@ -347,7 +347,7 @@ mod tests {
         let version = |at: usize, field: &str| shown["versions"][at][field].clone();
         assert_eq!((version(0, "requestedBy"), version(0, "consent")), (json!("jane"), json!(true)));
         assert!(
-            version(0, "digest").as_str().is_some_and(|digest| digest.len() == 12) && version(1, "digest").is_null()
+            version(0, "digest").as_str().is_some_and(|digest| digest.len() == 32) && version(1, "digest").is_null()
         );
         assert_eq!((version(1, "state"), version(1, "message")), (json!("Invalid"), json!("no")));
         status["rollout"]["stage"] = json!("Baking");

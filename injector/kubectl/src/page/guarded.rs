@@ -157,7 +157,7 @@ mod tests {
             [(json!("dora"), json!("2026-01-01T00:00:03Z")), (json!("bob"), json!("2026-01-01T00:00:01Z"))]
         );
         assert_eq!((&shown["version"], &shown["required"]), (&json!("2"), &json!(2)));
-        assert_eq!(shown["digest"], digest["sha256:".len()..][..12]);
+        assert_eq!(shown["digest"], digest["sha256:".len()..][..32]);
         assert_eq!(approval(&config(&json!({"version": "2"}), &status), &all), None);
         // A policy of the cluster asks for it.
         status["conditions"] = json!([ready("AwaitingApproval", "x")]);

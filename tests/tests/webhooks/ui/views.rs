@@ -129,7 +129,7 @@ async fn two_versions_are_compared_without_a_value_of_a_secret() -> Result<()> {
     }
     // The first two lines name the digests.
     for digest in printed.lines().take(2).filter_map(|line| line.rsplit(' ').next()) {
-        ensure!(digest.len() == 12 && shown.contains(digest), "{digest}\n{shown}");
+        ensure!(digest.len() == 32 && shown.contains(digest), "{digest}\n{shown}");
     }
     ensure!(shown.contains("pin added (Secret)"), "{shown}");
     ensure!(!tab.value::<String>("document.documentElement.outerHTML").await?.contains("4711"));
