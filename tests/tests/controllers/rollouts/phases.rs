@@ -113,8 +113,8 @@ async fn in_every_phase(
     rollout.wants("4").await?;
     let [silent_one, other] = silent(&rollout, "4").await?;
     rollout.wants("1").await?;
-    rollout.stands("pods leave it", at(RolloutStage::Leaving)).await?;
-    trouble.happens(&mut rollout, "leaving", &[silent_one.clone(), other]).await?;
+    rollout.stands("pods return to the previous version", at(RolloutStage::Returning)).await?;
+    trouble.happens(&mut rollout, "returning", &[silent_one.clone(), other]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     goes_on(&rollout, &silent_one)?;
     rollout.is_current("1").await?;
