@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
@@ -148,12 +150,12 @@ impl Writes {
     /// Writes the status of a source.
     pub(crate) async fn status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
         let api = Api::<ConfigSource>::namespaced(self.client.clone(), &self.namespace);
-        let patch = json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name}, "status": status,
-        });
+        // It replaces all of the status. (Server-side apply of Kubernetes 1.20 leaves null where a field is left out.)
+        let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
+        let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(whole)]));
         let what = || format!("writing the status of source {}/{name}", self.namespace);
-        let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        call(what, api.patch_status(name, &parameters, &Patch::Apply(patch))).await.map(drop)
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        call(what, api.patch_status(name, &parameters, &patch)).await.map(drop)
     }
 }
 

@@ -137,7 +137,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     shop.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
     shop.wants("3").await?;
     let third =
-        |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("3") && status.pods.on_target == 2;
+        |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("3") && status.pods.on_target == 1;
     shop.stands("one pod runs it", third).await?;
     shop.wants("4").await?;
     let fourth = |status: &VersionedConfigStatus| status.target_version.as_deref() == Some("4");
@@ -244,7 +244,7 @@ async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: 
 async fn harmed(shop: &Shop, version: &str, pods: &[Pod]) -> Result<()> {
     shop.wants(version).await?;
     shop.stands("it is watched", |status| {
-        status.target_version.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.on_target == 2
+        status.target_version.as_deref() == Some(version) && status.rollout.step == 1 && status.pods.on_target == 1
     })
     .await?;
     let has = pods.iter().position(|pod| {
