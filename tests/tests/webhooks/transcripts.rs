@@ -66,8 +66,9 @@ impl<'a> Stage<'a> {
         fs::write(path("config/game.properties"), "enemies=aliens\nlives=3\n")?;
         fs::write(path("config/greeting"), "hello\n")?;
         let schema = "{properties: {lives: {type: integer, minimum: 1}}, additionalProperties: false}";
-        let rules =
-            format!("- {{name: keys, required: [game.json, greeting]}}\n- name: game\n  key: game.json\n  schema: {{inline: {schema}}}\n");
+        let rules = format!(
+            "- {{name: keys, required: [game.json, greeting]}}\n- name: game\n  key: game.json\n  schema: {{inline: {schema}}}\n"
+        );
         fs::write(path("rules.yaml"), rules)?;
         fs::write(path("game.env"), "LIVES=5\nSPEED=2\n")?;
         fs::write(path("notes.txt"), "remember: the tournament\n")?;
