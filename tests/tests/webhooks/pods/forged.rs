@@ -162,9 +162,9 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     // The names of the parts of the current version, and the version, which stand in paths.
     let mounts = async || {
         let (here, _) = asks("shop", &[], "any").await.ok()?;
-        here.texts.contains("shop-1").then_some(())
+        (here.texts.contains("shop-1") && here.texts.contains("77Mi")).then_some(())
     };
-    eventually(SOON, "the webhook knows the version", mounts).await?;
+    eventually(SOON, "the webhook knows the version and the LimitRange", mounts).await?;
     let (here, there) = asks("shop", &[], "any").await?;
     ensure!(here.allowed && there.allowed, "{here:?} {there:?}");
     let disclosed = [
