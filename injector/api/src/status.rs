@@ -79,9 +79,9 @@ pub struct InternalStatus {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
-    /// Thresholds of workloads with 20 pods or more; of the largest 100.
+    /// Thresholds of workloads with 20 pods or more; of the largest 100, and of those that were among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = 200))]
     pub workloads: Vec<WorkloadThreshold>,
     /// Thresholds of pods that selectors match, beside the one that they have anyway.
     #[serde(skip_serializing_if = "Vec::is_empty")]

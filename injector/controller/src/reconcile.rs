@@ -367,7 +367,8 @@ impl Controller {
     /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
     fn keep(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts, status: &VersionedConfigStatus) {
         if !facts.is_empty() {
-            let awaited = config.spec.version.as_ref().filter(|_| self.needs_approval(key, config));
+            let wish = config.spec.version.as_ref().or(status.desired_version.as_ref());
+            let awaited = wish.filter(|_| self.needs_approval(key, config));
             let awaited = awaited.filter(|version| status.current_version.as_ref() != Some(version));
             let parts = self.index.parts(key);
             let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();

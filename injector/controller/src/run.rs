@@ -192,7 +192,7 @@ impl Shared {
         controller.note_approvals(key);
         match outcome {
             Ok(Again::Soon) => queue.add(key.clone(), SOON),
-            Ok(Again::At(wait)) => queue.add(key.clone(), wait),
+            Ok(Again::At(wait)) => queue.add(key.clone(), wait.min(RESYNC)),
             Ok(Again::Never) if index.config(key).is_some() => {
                 queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
             }

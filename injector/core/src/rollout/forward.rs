@@ -203,8 +203,8 @@ fn next_step(
         // The pods that have it prove nothing: another one of the step is asked, if there is one.
         let selector = out.checked_sub(1).and_then(|last| seen.spec.steps.get(last)?.selector.as_ref());
         let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
-        if seen.pods.iter().any(in_step) {
-            let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
+        let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
+        if seen.pods.iter().any(in_step) && thresholds != moved.thresholds {
             let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
@@ -233,6 +233,10 @@ fn next_step(
 fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
     let (steps, count) = (&seen.spec.steps, usize::try_from(moved.step).unwrap_or(usize::MAX));
     let Some(name) = &moved.step_name else { return count };
+    // Where no webhook has seen the spec, two may have the same name.
+    if count.checked_sub(1).and_then(|last| steps.get(last)).is_some_and(|last| last.name.as_ref() == Some(name)) {
+        return count;
+    }
     if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
         return at + 1;
     }
@@ -268,7 +272,8 @@ fn watched(
 ) -> Option<Effects> {
     let since = *evidence.proven.get_or_insert(now.steady);
     let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
-    let last = steps_out(moved, seen).checked_sub(1).and_then(|last| seen.spec.steps.get(last));
+    let out = steps_out(moved, seen);
+    let last = out.checked_sub(1).and_then(|last| seen.spec.steps.get(last));
     let pause = last.filter(|_| !is_in_part(moved, seen)).map_or(0, |step| step.pause_seconds);
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
     let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
@@ -279,8 +284,9 @@ fn watched(
     }
     let whole = window.saturating_add(pause);
     let end = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| pause > 0)?;
-    let step = moved.step_name.as_ref().map_or_else(|| format!("step {}", moved.step), |name| format!("step {name}"));
-    let message = format!("{proven} of {all} pods run version {target}; {step} pauses for {pause} s, as the spec says");
+    let name = last.and_then(|last| last.name.clone()).unwrap_or_else(|| out.to_string());
+    let message =
+        format!("{proven} of {all} pods run version {target}; step {name} pauses for {pause} s, as the spec says");
     Some(Effects::waits(Reason::Progressing, message, Some(end)))
 }
 

@@ -227,7 +227,8 @@ fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observat
     }
     let pods = count(seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)).count());
     // Pods that restart in place get a step in parts.
-    let goes_on = last.is_some_and(|last| last.step == moved.step) && seen.at_once.is_none();
+    let goes_on = last.is_some_and(|last| (last.step, &last.step_name) == (moved.step, &moved.step_name))
+        && seen.at_once.is_none();
     let full = open.steps.len() >= Release::MOST_STEPS;
     match open.steps.last_mut() {
         Some(step) if goes_on || full => step.pods = pods,

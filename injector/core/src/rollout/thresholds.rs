@@ -18,6 +18,8 @@ const LARGE: usize = 20;
 const IN_PLACE: usize = 4;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
+/// At most so many thresholds are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
+const MOST_LISTED: usize = 2 * MOST_LARGE;
 /// Most bytes of their thresholds in the status: less than so many where their names are long.
 const LARGE_BYTES: usize = 6 * 1024;
 /// Bytes of a threshold beside the name.
@@ -181,6 +183,11 @@ impl Thresholds {
         let shrunk = self.workloads.iter().filter(|own| !listed.contains(&own.workload) && own.threshold > next.config);
         next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
         next.workloads.retain(|own| own.threshold != next.config);
+        if next.workloads.len() > MOST_LISTED {
+            let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
+            next.workloads.sort_by_key(|own| !there.contains(own.workload.as_str()));
+            next.workloads.truncate(MOST_LISTED);
+        }
         next.workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
         next
     }

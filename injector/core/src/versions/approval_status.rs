@@ -84,6 +84,8 @@ fn verdict(
             format!("admission has not signed the groups of {approver} for this decision; {way_out}"),
         );
     };
+    let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
+    let guarded = aim.and_then(|aim| guarded_version(aim, (config, status), provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
         if given.may.or(given.could) == Some(false) {
             let right = format!("the right to approve versions of VersionedConfig {config_name}");
@@ -93,22 +95,24 @@ fn verdict(
             );
         }
         let way_out = format!("kubectl nudge deny {config_name} {version} --undo");
-        return no(
-            Reason::Denied,
-            format!("{approver} denies version {version}, which holds it until that is withdrawn ({way_out})"),
-        );
+        let effect = if guarded.is_some() {
+            "which holds it until that is withdrawn"
+        } else {
+            "which holds it where a rule asks for approvals, until that is withdrawn"
+        };
+        return no(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
     }
-    let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
-    let guarded = aim.and_then(|aim| guarded_version(aim, (config, status), provenance, policies, now));
     if let Some(guarded) = guarded {
         return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete);
     }
     if status.releases.iter().any(|release| given.is_recorded(release)) {
         return Some((true, Reason::Counted.explained(format!("version {version} went on by it"))));
     }
+    // The release may be forgotten by now. Of a version that is in use, what was said when it went on stays.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
+    let went_on = before.is_some_and(|before| before.status == "True") && status.holds(version);
     // A policy that is not known may ask for approvals.
-    if before.is_some_and(|before| before.status == "True") || matches!(policies, Policies::Unknown(_)) {
+    if went_on || matches!(policies, Policies::Unknown(_)) {
         return None;
     }
     no(

@@ -77,8 +77,8 @@ impl Taken {
         }
     }
 
-    /// Why there is no room for one more version. For the one that is asked for, some is kept free.
-    fn refuses(&self, sealed: &VersionStatus, named: bool) -> Option<String> {
+    /// Why there is no room for one more version. For those that are asked for or in use, some is kept free.
+    fn refuses(&self, sealed: &VersionStatus, wanted: bool) -> Option<String> {
         let (version, own) = (&sealed.version, Room::of([sealed]));
         if own.bytes > MAX_VERSION_BYTES {
             return Some(format!(
@@ -87,7 +87,7 @@ impl Taken {
                 own.bytes
             ));
         }
-        let kept_free = if named { Room::default() } else { Room::ONE };
+        let kept_free = if wanted { Room::default() } else { Room::ONE };
         let Room { versions, bytes } = self.all;
         if !self.all.and(own).and(kept_free).is_within(Room::WHOLE) {
             return Some(format!(
@@ -97,9 +97,12 @@ impl Taken {
         }
         if sealed.consent.is_some() && !self.unmarked.and(own).is_within(Room::UNMARKED) {
             return Some(format!(
-                "there are {} versions that nobody who may activate them has made, and a config holds {}; delete some that are not needed",
+                "there are {} versions with {} bytes of the status that nobody who may activate them has made, and a config holds {} with {} \
+                 bytes; delete some that are not needed",
                 self.unmarked.versions,
-                Room::UNMARKED.versions
+                self.unmarked.bytes,
+                Room::UNMARKED.versions,
+                Room::UNMARKED.bytes
             ));
         }
         None
@@ -127,10 +130,10 @@ fn bytes(version: &impl Serialize) -> usize {
     serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 40)
 }
 
-/// Whether no more than a tenth of what versions may take is left.
+/// Whether no more than a tenth of what versions may take is left, or one more may find no room beside the one that is asked for.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
-    let Room { versions, bytes } = Room::of(&status.versions);
-    10 * versions >= 9 * MAX_VERSIONS || 10 * bytes >= 9 * MAX_BYTES
+    let taken = Room::of(&status.versions);
+    10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
 }
 
 /// What there is to know about the versions of one config.
@@ -210,7 +213,7 @@ pub fn inventory(
                 let consent = (!marked && !back).then_some(needed);
                 let sealed = new_version(version, parts, (keys, bytes), consent, now);
                 let room = room.get_or_insert_with(|| Taken::by(&inventory.sealed));
-                match room.refuses(&sealed, named == Some(version)) {
+                match room.refuses(&sealed, named == Some(version) || status.holds(version)) {
                     Some(message) => Err(SealCheck::Invalid(message)),
                     None => Ok(sealed),
                 }

@@ -18,7 +18,7 @@ use crate::version::stored::sealed;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   kubectl nudge diff game current 1.0.2
-  kubectl nudge approve game 1.0.2 --digest=9e6284319d90 --reason='read it, and it runs on staging'
+  kubectl nudge approve game 1.0.2 --digest=9e6284319d90def5d279ce441189240b --reason='read it, and it runs on staging'
   kubectl nudge approve game 1.0.2 --undo
 
 It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \

@@ -70,7 +70,9 @@ pub(crate) struct Report {
 /// The version that is asked for, if it is complete.
 pub(crate) fn asked_for(config: &VersionedConfig) -> Option<&VersionStatus> {
     let status = config.status.as_ref()?;
-    status.version(config.spec.version.as_deref().or(status.current_version.as_deref())?)
+    status.version(
+        config.spec.version.as_deref().or(status.desired_version.as_deref()).or(status.current_version.as_deref())?,
+    )
 }
 
 /// Whether its versions need approval, by its spec or by a policy.

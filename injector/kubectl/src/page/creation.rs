@@ -1,6 +1,6 @@
 //! How versions were created: who wrote their first object, when, and where their content is from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::ObjectMeta;
 use nudge_protocol::labels;
@@ -32,11 +32,14 @@ pub(crate) struct Creation {
 
 /// The creation of each version, sealed or not.
 pub(crate) async fn creations(session: &Session, config: &str) -> Result<BTreeMap<String, Creation>, Failure> {
+    let status = session.config(config).await?.status.unwrap_or_default();
+    let sealed = status.versions.iter().flat_map(|version| &version.parts).map(|part| part.uid.as_str()).collect();
     let (found, _) = objects(session, config, None).await?;
-    Ok(of(found.iter().map(|(_, meta)| meta)))
+    Ok(of(found.iter().map(|(_, meta)| meta), &sealed))
 }
 
-fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Creation> {
+/// `sealed`: the uids of parts of sealed versions. What other objects with their labels say of an origin is not believed.
+fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>, sealed: &BTreeSet<&str>) -> BTreeMap<String, Creation> {
     let mut creations: BTreeMap<String, Creation> = BTreeMap::new();
     for meta in found.filter(|meta| meta.deletion_timestamp.is_none()) {
         let version = label(meta, labels::VERSION);
@@ -44,7 +47,8 @@ fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>) -> BTreeMap<String, Creat
             continue;
         }
         let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
-        let from = origin(meta).map(|origin| origin.line());
+        let is_part = meta.uid.as_deref().is_some_and(|uid| sealed.contains(uid));
+        let from = origin(meta).filter(|_| is_part).map(|origin| origin.line());
         let first = Creation { by: program(meta), at, from, objects: 0 };
         let known = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
         if at < known.at {
@@ -85,31 +89,33 @@ mod tests {
             meta("2", "2026-01-01T00:00:00Z", &json!(null)),
             meta("", "2026-01-01T00:00:00Z", &json!(null)),
         ];
-        let creations = of(found.iter());
+        let creations = of(found.iter(), &BTreeSet::new());
         let one = Creation { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), from: None, objects: 2 };
         assert_eq!((creations.len(), &creations["1"]), (2, &one));
         assert_eq!(creations["2"].by, None);
     }
 
     #[test]
-    fn the_first_object_that_says_it_says_where_a_version_is_from() {
+    fn the_first_sealed_object_that_says_it_says_where_a_version_is_from() {
         let from = |origins: &[&str]| {
-            let said = |origin: &&str| {
+            let said = |(number, origin): (usize, &&str)| {
                 let annotations = Some([(labels::ORIGIN.to_owned(), (*origin).to_owned())].into());
-                ObjectMeta { annotations, ..meta("1", "2026-01-01T00:00:00Z", &json!(null)) }
+                let uid = Some(number.to_string());
+                ObjectMeta { annotations, uid, ..meta("1", "2026-01-01T00:00:00Z", &json!(null)) }
             };
-            let found: Vec<ObjectMeta> = origins.iter().map(said).collect();
-            of(found.iter())["1"].from.clone()
+            let found: Vec<ObjectMeta> = origins.iter().enumerate().map(said).collect();
+            of(found.iter(), &BTreeSet::from(["1", "2"]))["1"].from.clone()
         };
         let git = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
-        assert_eq!(from(&["{}", &git]).as_deref(), Some("Git https://git.example.com/shop"));
-        assert_eq!(from(&["", "{}"]), None);
+        let planted = json!({"kind": "Git", "url": "https://evil.example/shop"}).to_string();
+        assert_eq!(from(&[&planted, "{}", &git]).as_deref(), Some("Git https://git.example.com/shop"));
+        assert_eq!(from(&[&planted, "", "{}"]), None);
     }
 
     #[test]
     fn no_more_versions_are_named_than_can_be_shown() {
         let found: Vec<ObjectMeta> =
             (0..=MOST).map(|at| meta(&at.to_string(), "2026-01-01T00:00:00Z", &json!(null))).collect();
-        assert_eq!(of(found.iter()).len(), MOST);
+        assert_eq!(of(found.iter(), &BTreeSet::new()).len(), MOST);
     }
 }

@@ -42,6 +42,13 @@ pub(crate) async fn switch(
     if is_current && named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
     }
+    let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
+    if now.is_some() && failure.is_some_and(|failure| failure.overridden.as_deref() == now) {
+        return Err(Failure::new(format!(
+            "config {name}: version {version} failed when it was assigned to all pods at once for this reason; give another reason to try \
+             it again at once, or leave out --now to try it in steps"
+        )));
+    }
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
         let consent = status.version(version).and_then(|sealed| sealed.consent);
@@ -51,8 +58,8 @@ pub(crate) async fn switch(
             wait_until_unnamed(session, name, version).await?;
         }
         let mut patch = patch(Some(version), now.map(|reason| (reason, end(Timestamp::now()))));
-        // A version that failed is tried again only where somebody asks for that.
-        if status.rollout.failure.is_some_and(|failure| failure.version == version) {
+        // A version that failed is tried again only where somebody asks for that. For all pods at once, another reason asks.
+        if now.is_none() && failure.is_some() {
             patch["metadata"]["annotations"] = json!({RETRY: Timestamp::now().to_string()});
         }
         generation = set(session, name, patch, dry).await?.metadata.generation.unwrap_or(generation);
