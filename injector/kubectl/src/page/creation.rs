@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::api::ObjectMeta;
+use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 use serde::Serialize;
 
@@ -31,10 +32,13 @@ pub(crate) struct Creation {
 }
 
 /// The creation of each version, sealed or not.
-pub(crate) async fn creations(session: &Session, config: &str) -> Result<BTreeMap<String, Creation>, Failure> {
-    let status = session.config(config).await?.status.unwrap_or_default();
-    let sealed = status.versions.iter().flat_map(|version| &version.parts).map(|part| part.uid.as_str()).collect();
-    let (found, _) = objects(session, config, None).await?;
+pub(crate) async fn creations(
+    session: &Session,
+    config: &VersionedConfig,
+) -> Result<BTreeMap<String, Creation>, Failure> {
+    let versions = config.status.iter().flat_map(|status| &status.versions);
+    let sealed = versions.flat_map(|version| &version.parts).map(|part| part.uid.as_str()).collect();
+    let (found, _) = objects(session, config.metadata.name.as_deref().unwrap_or_default(), None).await?;
     Ok(of(found.iter().map(|(_, meta)| meta), &sealed))
 }
 

@@ -85,8 +85,8 @@ fn session(page: &Page, namespace: &str) -> Session {
 /// Where the versions come from.
 pub(super) async fn creations(page: &Page, asked: Asking<Of>) -> Answer {
     let Of { namespace, config } = asked?;
-    shown(page, &namespace, &config)?;
-    let creations = creation::creations(&session(page, &namespace), &config).await;
+    let shown = shown(page, &namespace, &config)?;
+    let creations = creation::creations(&session(page, &namespace), &shown).await;
     Ok(reply(StatusCode::OK, &creations.map_err(|failure| unprocessable(&failure))?))
 }
 
