@@ -25,7 +25,7 @@ pub const MAX_VERSIONS: usize = 50;
 pub const MAX_RETIRED: usize = 50;
 /// Most bytes of sealed and deleted versions together, as the status holds them.
 const MAX_BYTES: usize = 24 * 1024;
-/// Most bytes of one version: the wish, the current one, the previous one, the target and one more fit always.
+/// Most bytes of one version. So much is kept free for the one that is asked for.
 const MAX_VERSION_BYTES: usize = 4 * 1024;
 
 /// The room of a status that versions take.
