@@ -9,7 +9,7 @@ use super::RuleOwner;
 use super::approval::{Approvals, Asker, Authors, Candidate, Given, approved};
 use crate::rollout::{Millis, Now};
 
-const DIGEST: &str = "sha256:00";
+const DIGEST: &str = "sha256:4967c54464734967c54464734967c5440123456789abcdef";
 
 fn given(user: &str, second: i64) -> Given {
     Given {
@@ -59,20 +59,19 @@ fn by_alice(required: u32, all: &[Given]) -> Result<Vec<String>, String> {
 }
 
 #[test]
-fn what_is_missing_is_said_with_the_command() {
+fn what_is_missing_is_said_with_the_whole_command() {
     assert_eq!(
         by_alice(1, &[]).unwrap_err(),
-        "version 2 has 0 of 1 approval that it needs; kubectl nudge approve shop 2 --reason TEXT, by a user with the verb approve on the \
-         config"
+        "version 2 has 0 of 1 approval that it needs; kubectl nudge approve shop 2 --digest=4967c54464734967c54464734967c544 --reason=TEXT, \
+         by a user with the verb approve on the config who has read it (kubectl nudge diff shop current 2)"
     );
     let gone = Given { may: Some(false), ..given("carol", 1) };
     let open = Given { may: None, ..given("erin", 1) };
     let all = [given("bob", 1), given("alice", 1), given("dora", 1), gone, open];
     let message = by_alice(2, &all).unwrap_err();
-    assert!(message.starts_with(
-        "version 2 has 1 of 2 approvals that it needs (bob approves it; alice has created a part of it; "
-    ));
-    assert!(message.contains("carol may not approve it any more; dora has asked for it; and 1 more)"), "{message}");
+    assert!(message.starts_with("version 2 has 1 of 2 approvals that it needs; kubectl nudge approve "), "{message}");
+    assert!(message.contains("; so far: bob approves it; alice has created a part of it; "), "{message}");
+    assert!(message.contains("carol may not approve it any more; dora has asked for it; and 1 more"), "{message}");
     assert_eq!(by_alice(1, &all), Ok(vec!["bob".to_owned()]));
 }
 
@@ -81,9 +80,7 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
     let (mut other, mut digest) = (given("carol", 1), given("carol", 1));
     (other.version, digest.digest) = ("3".to_owned(), "sha256:01".to_owned());
     let all = [given("bob", 9), given("bob", 5), other, digest];
-    assert!(
-        by_alice(2, &all).unwrap_err().starts_with("version 2 has 1 of 2 approvals that it needs (bob approves it);")
-    );
+    assert!(by_alice(2, &all).unwrap_err().ends_with("current 2); so far: bob approves it"));
     let approvals = Approvals { given: all.to_vec(), incomplete: None, awaited: None };
     let authors = made_by(&["alice"]);
     let candidate = of_nobody(&authors, &RuleOwner::Config);
@@ -123,7 +120,7 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
         (&Authors::Unread, asked, "its parts are being read"),
     ] {
         let message = count(&needs(1), authors, asker, &bob).unwrap_err();
-        assert!(message.contains(why), "{message}");
+        assert!(message.contains(why) && !message.contains("kubectl nudge approve"), "{message}");
         let anybody = Approval { required: 1, not_author: false };
         assert!(count(&anybody, authors, asker, &bob).is_ok());
     }
@@ -152,6 +149,17 @@ fn names_and_reasons_of_others_stay_in_one_bounded_line() {
         (0..40).map(|at| Given { may: Some(false), ..given(&format!("{at}{long}"), 1) }).collect();
     let message = by_alice(1, &all).unwrap_err();
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
+    let longest = ["s".repeat(63), "2".repeat(63)];
+    let (authors, rule) = (made_by(&[]), RuleOwner::Config);
+    let candidate = Candidate { config: &longest[0], version: &longest[1], ..of_nobody(&authors, &rule) };
+    let given = all.iter().map(|given| Given { version: longest[1].clone(), ..given.clone() }).collect();
+    let approvals = Approvals { given, ..Approvals::default() };
+    let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
+    let message = approved(&needs(1), candidate, &approvals, now).unwrap_err().why.message;
+    assert!(
+        message.len() <= 512 && message.contains("c544 --reason=TEXT, by a user "),
+        "the command is whole: {message}"
+    );
     all.push(Given { reason: long.clone(), ..denied(&long) });
     let message = by_alice(1, &all).unwrap_err();
     assert!(message.len() <= 512 && !message.contains('\n'), "{}", message.len());
@@ -191,8 +199,7 @@ fn the_policy_that_asks_for_it_is_named() {
     let candidate = of_nobody(&authors, &policy);
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let withheld = approved(&needs(2), candidate, &Approvals::default(), now).unwrap_err();
-    let begins =
-        "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 --reason TEXT";
+    let begins = "version 2 has 0 of 2 approvals that RolloutPolicy prod asks for; kubectl nudge approve shop 2 ";
     assert!(withheld.why.message.starts_with(begins), "{}", withheld.why.message);
 }
 

@@ -125,6 +125,7 @@ fn verdict(
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
     use k8s_openapi::jiff::Timestamp;
     use nudge_api::Approval;
     use serde_json::json;
@@ -170,6 +171,14 @@ mod tests {
 
     /// The condition Counted, as status and reason; empty where nothing is said.
     fn said(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> (String, String) {
+        counted(fixture, approval, given).map(|one| (one.status, one.reason)).unwrap_or_default()
+    }
+
+    fn message(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> String {
+        counted(fixture, approval, given).map(|one| one.message).unwrap_or_default()
+    }
+
+    fn counted(fixture: &Fixture, approval: &VersionApproval, given: Option<&Given>) -> Option<Condition> {
         let seals = seals();
         let (time, policies) = (at(fixture.now), Policies::default());
         let provenance =
@@ -177,8 +186,7 @@ mod tests {
         let now = Now { time: &time, steady: 0 };
         let scene = ApprovalScene { config: &fixture.config, provenance, policies: &policies, incomplete: None, now };
         let status = approval_status(approval, given, Some(&scene), &time);
-        let counted = find_condition(&status.conditions, ConditionType::Counted);
-        counted.map(|one| (one.status.clone(), one.reason.clone())).unwrap_or_default()
+        find_condition(&status.conditions, ConditionType::Counted).cloned()
     }
 
     fn is(status: &str, reason: &str) -> (String, String) {
@@ -203,6 +211,12 @@ mod tests {
         let mut other = approval.clone();
         other.spec.digest = format!("sha256:{}", "0".repeat(48));
         assert_eq!(said(&fixture, &other, Some(&given)), is("False", "OtherContent"));
+        let command = format!("kubectl nudge approve shop 2 --digest={} --reason=TEXT", &given.digest[7..39]);
+        for (approval, given) in [(&other, Some(&given)), (&approval, None)] {
+            assert!(message(&fixture, approval, given).contains(&command));
+        }
+        let (denial, _) = decided(&fixture, "bob", "2", "Deny");
+        assert!(message(&fixture, &denial, None).contains("kubectl nudge deny shop 2 --reason=TEXT"));
         other.spec.version = "9".to_owned();
         assert_eq!(said(&fixture, &other, Some(&given)), is("False", "NoVersion"));
         let nowhere = approval_status(&approval, Some(&given), None, &at(1));
