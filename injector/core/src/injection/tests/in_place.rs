@@ -102,6 +102,39 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_restart_that_one_container_asks_for_is_for_its_pod() {
+    let two = json!({"containers": [{"name": "app"}, {"name": "web"}]});
+    let hook = "http://localhost:1/";
+    let (one, both) = ("app=in-place", "app=in-place,web=in-place");
+    for (annotations, notify, decides, ignored) in [
+        (json!({"notify.app": "in-place"}), one, "", &[][..]),
+        (json!({"notify.app": "in-place", "notify.web": "none"}), one, "", &[]),
+        (json!({"notify.app": "in-place", "notify.web": "SIGHUP"}), both, "notify.app: in-place", &["notify.web"]),
+        (json!({"notify": "SIGHUP", "notify.app": "in-place"}), both, "notify.app: in-place", &["notify"]),
+        (json!({"env.app": "LIVES", "webhook.web": hook}), both, "env.app", &["webhook.web"]),
+        (json!({"notify": "in-place", "webhook.app": hook}), both, "notify: in-place", &["webhook.app"]),
+        (
+            json!({"notify": "in-place", "notify.app": "SIGHUP", "notify.web": "SIGHUP"}),
+            both,
+            "notify: in-place",
+            &["notify.app", "notify.web"],
+        ),
+    ] {
+        let (pod, warnings) = try_with(&with_spec(&annotations, &two), &new()).unwrap();
+        let expected = ignored.iter().map(|name| {
+            format!(
+                "annotation nudge.dev/{name} has no effect: nudge.dev/{decides} decides for all containers of the pod, which are restarted \
+                 in place; remove one of the two"
+            )
+        });
+        assert_eq!(warnings, expected.collect::<Vec<_>>(), "{annotations}");
+        assert_eq!(variable(agent(&pod), "NUDGE_NOTIFY"), notify, "{annotations}");
+        assert_eq!(variable(agent(&pod), "NUDGE_WEBHOOKS"), &Value::Null, "{annotations}");
+        assert!(agent(&pod)["restartPolicyRules"].is_array() && pod["spec"]["shareProcessNamespace"].is_null());
+    }
+}
+
+#[test]
 fn a_restart_excludes_what_it_would_make_pointless() {
     let two = json!({"containers": [{"name": "app"}, {"name": "web"}]});
     for (annotations, says) in [
@@ -111,10 +144,11 @@ fn a_restart_excludes_what_it_would_make_pointless() {
             json!({"env.app": "LIVES", "notify.app": "none"}),
             "a variable changes by a restart alone, and container app is left alone",
         ),
-        (json!({"notify.app": "in-place", "notify.web": "SIGHUP"}), "ends all containers; choose one for all"),
-        (json!({"env.app": "LIVES", "webhook.web": "http://localhost:1/"}), "ends all containers; choose one for all"),
-        (json!({"notify": "in-place", "webhook.app": "http://localhost:1/"}), "notified by in-place or by webhook"),
         (json!({"notify": "in-place", "check.app": "http://localhost:1/"}), "are not asked about it"),
+        (
+            json!({"notify.app": "in-place", "notify.web": "SIGHUP", "check.web": "http://localhost:1/"}),
+            "are not asked",
+        ),
         (json!({"notify": "in-place", "notify.app": "rollout"}), "exclude each other"),
         (json!({"env.app": "LIVES", "notify.web": "rollout"}), "exclude each other"),
         (json!({"env.api": "LIVES"}), "which this pod does not have"),

@@ -108,13 +108,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         let begin = format!("annotation nudge.dev/{name}: {value:?} is not allowed: ");
         assert!(refusal.starts_with(&begin) && refusal.contains(allowed), "{refusal}");
     }
-    for annotations in [
-        json!({"restart": "never"}),
-        json!({"notify": "SIGHUP", "notify.app": "rollout"}),
-        json!({"notify": "rollout", "notify.app": "webhook"}),
-        json!({"notify": "rollout", "webhook.app": "http://localhost/"}),
-        json!({"notify": "rollout", "check.app": "http://localhost/"}),
-    ] {
+    for annotations in [json!({"restart": "never"}), json!({"notify": "rollout", "check.app": "http://localhost/"})] {
         assert!(refused(&pod(&annotations)).contains("exclude each other"), "{annotations}");
     }
     for annotations in [
@@ -127,7 +121,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
 }
 
 #[test]
-fn a_pod_that_a_rolling_update_replaces_has_no_other_way() {
+fn a_rolling_update_that_one_container_asks_for_is_for_its_pod() {
     let spec = json!({"containers": [{"name": "app"}, {"name": "web"}]});
     for (annotations, says) in [
         (
@@ -140,17 +134,42 @@ fn a_pod_that_a_rolling_update_replaces_has_no_other_way() {
             "annotations nudge.dev/notify.app: rollout and nudge.dev/env.web exclude each other",
         ),
         (
-            json!({"notify": "rollout", "webhook.web": "http://localhost/"}),
-            "annotations nudge.dev/notify: rollout and nudge.dev/webhook.web exclude each other",
+            json!({"notify.app": "rollout", "notify.web": "SIGHUP", "check.web": "http://localhost/"}),
+            "annotations nudge.dev/notify.app: rollout and nudge.dev/check.web exclude each other",
         ),
-        (json!({"notify": "SIGHUP", "notify.web": "rollout"}), "or its containers are notified; choose one for all"),
     ] {
         let refusal = refused(&with_spec(&annotations, &spec));
         assert!(refusal.contains(says), "{annotations}: {refusal}");
     }
-    let replaced = injected(&with_spec(&json!({"notify.app": "rollout", "notify.web": "none"}), &spec));
-    let agent = &replaced["spec"]["initContainers"][0];
-    assert_eq!((variable(agent, "NUDGE_NOTIFY"), &agent["restartPolicyRules"]), (&Value::Null, &Value::Null));
+    let hook = "http://localhost/";
+    for (annotations, decides, ignored) in [
+        (json!({"notify.app": "rollout", "notify.web": "none"}), "", &[][..]),
+        (json!({"notify.app": "rollout", "notify.web": "SIGHUP"}), "notify.app", &["notify.web"]),
+        (json!({"notify": "rollout", "notify.web": "SIGHUP"}), "notify", &["notify.web"]),
+        (json!({"notify": "SIGHUP", "notify.web": "rollout"}), "notify.web", &["notify"]),
+        (json!({"notify": "rollout", "webhook.web": hook}), "notify", &["webhook.web"]),
+        (json!({"notify.web": "rollout", "webhook.web": hook}), "notify.web", &["webhook.web"]),
+        (json!({"notify": "rollout", "notify.web": "webhook", "webhook.web": hook}), "notify", &["webhook.web"]),
+        (
+            json!({"notify": "SIGHUP", "notify.app": "rollout", "notify.web": "SIGUSR1"}),
+            "notify.app",
+            &["notify", "notify.web"],
+        ),
+    ] {
+        let (pod, warnings) = try_with(&with_spec(&annotations, &spec), &facts()).unwrap();
+        let expected = ignored.iter().map(|name| {
+            format!(
+                "annotation nudge.dev/{name} has no effect: nudge.dev/{decides}: rollout decides for all containers of the pod, which are \
+                 replaced by a rolling update; remove one of the two"
+            )
+        });
+        assert_eq!(warnings, expected.collect::<Vec<_>>(), "{annotations}");
+        let agent = &pod["spec"]["initContainers"][0];
+        for setting in ["NUDGE_NOTIFY", "NUDGE_WEBHOOKS"] {
+            assert_eq!(variable(agent, setting), &Value::Null, "{annotations}");
+        }
+        assert_eq!((&agent["restartPolicyRules"], &pod["spec"]["shareProcessNamespace"]), (&Value::Null, &Value::Null));
+    }
 }
 
 #[test]
