@@ -184,4 +184,57 @@ mod tests {
         }
         assert!(all.is_empty(), "{}", all.join("\n"));
     }
+
+    /// What `kubectl explain` shows of a field must be of use: what it is, its unit, what it may be, and what it is when it is left out.
+    fn vague(path: &str, schema: &Value, faults: &mut Vec<String>) {
+        let mut fault = |what: &str| faults.push(format!("{path}: {what}"));
+        let text = schema["description"].as_str().unwrap_or_default();
+        let name = path.rsplit('.').next().unwrap_or_default();
+        if ["Its ", "It ", "This one", "That of", "The one", "The same", "When it ", "When that "]
+            .iter()
+            .any(|it| text.starts_with(it))
+        {
+            fault("does not name its subject");
+        }
+        // That of labels is Kubernetes' own, and says it.
+        if !path.ends_with(']') && name != "matchLabels" && text.split_whitespace().count() < 3 {
+            fault("says less than its name");
+        }
+        if name.ends_with("Seconds") && !text.to_ascii_lowercase().contains("second") {
+            fault("has a unit");
+        }
+        let limits = [&schema["minimum"], &schema["maximum"]].map(Value::as_f64);
+        if path.starts_with(".spec") && schema["type"] == "integer" && limits.iter().all(Option::is_some) {
+            let (limits, default) = (limits.iter().flatten(), schema["default"].as_f64());
+            let numbers: Vec<&str> = text.split(|one: char| !one.is_ascii_digit()).collect();
+            if limits.chain(&default).any(|number| !numbers.contains(&number.to_string().as_str())) {
+                fault("has a range, and perhaps a default");
+            }
+        }
+        let values = schema["enum"].as_array().filter(|_| !path.ends_with(']'));
+        if values.into_iter().flatten().filter_map(Value::as_str).any(|value| !text.contains(value)) {
+            fault("has values, each with an effect");
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            if name != "conditions" {
+                vague(&format!("{path}.{name}"), property, faults);
+            }
+        }
+        if schema["items"].is_object() {
+            vague(&format!("{path}[]"), &schema["items"], faults);
+        }
+    }
+
+    #[test]
+    fn every_description_is_of_use() {
+        let mut all = Vec::new();
+        for crd in [crd(), approval_crd(), policy_crd(), source_crd(), analysis_crd()] {
+            let crd = serde_json::to_value(crd).unwrap();
+            let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+            for part in ["spec", "status"].into_iter().filter(|part| schema[*part].is_object()) {
+                vague(&format!(".{part}"), &schema[part], &mut all);
+            }
+        }
+        assert!(all.is_empty(), "{}", all.join("\n"));
+    }
 }
