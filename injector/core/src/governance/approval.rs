@@ -7,6 +7,7 @@ use nudge_api::{Approval, ApprovalDecision, Explanation, Reason, Release, Releas
 use nudge_protocol::bounded_text::one_line;
 
 use super::RuleOwner;
+use super::digest::shortened;
 use crate::rollout::{Millis, Now, Withheld};
 
 /// Longest name of a user in the record and in messages, as of who asked for a version.
@@ -131,7 +132,7 @@ fn counted(
     about: &[&Given],
     incomplete: Option<&str>,
 ) -> Result<Vec<ReleaseApproval>, String> {
-    let Candidate { config, version, authors, asker, rule, .. } = candidate;
+    let Candidate { config, version, digest, authors, asker, rule } = candidate;
     if let Some(why) = incomplete {
         return Err(format!("version {version} waits for its approvals to be counted: {why}"));
     }
@@ -168,30 +169,41 @@ fn counted(
         let record = |given: &Given| ReleaseApproval { user: shown(&given.user), approval_time: given.at.clone() };
         return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
     }
-    let unknown = match (authors, asker) {
-        _ if !needed.not_author => None,
-        (Authors::Unknown, _) => Some(UNKNOWN_AUTHOR.to_owned()),
-        (_, Asker::Unknown) => Some(UNKNOWN_ASKER.to_owned()),
-        _ => None,
+    let way_out = match (authors, asker) {
+        (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
+        (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
+        _ => {
+            let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
+            format!(
+                "{command}, by a user with the verb approve on the config who has read it (kubectl nudge diff {config} current {version})"
+            )
+        }
     };
     let by = counts.iter().map(|given| format!("{} approves it", shown(&given.user)));
-    let mut said: Vec<String> = unknown.into_iter().chain(by).chain(others).collect();
+    let mut said: Vec<String> = by.chain(others).collect();
     if said.len() > NAMED {
         let more = said.len() - NAMED;
         said.truncate(NAMED);
         said.push(format!("and {more} more"));
     }
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", said.join("; ")) };
+    let said = if said.is_empty() { String::new() } else { format!("; so far: {}", said.join("; ")) };
     let plural = if required == 1 { "approval" } else { "approvals" };
     let needs = match rule {
         RuleOwner::Config => "it needs".to_owned(),
         RuleOwner::Policy(_) => format!("{rule} asks for"),
     };
-    Err(format!(
-        "version {version} has {} of {required} {plural} that {needs}{said}; kubectl nudge approve {config} {version} --reason TEXT, by a \
-         user with the verb approve on the config",
-        counts.len()
-    ))
+    // A long message is cut at its end, which the command must survive.
+    Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{said}", counts.len()))
+}
+
+/// The command by which a user decides about the version with this content.
+pub fn deciding_command(decision: ApprovalDecision, config: &str, version: &str, digest: &str) -> String {
+    match decision {
+        ApprovalDecision::Approve => {
+            format!("kubectl nudge approve {config} {version} --digest={} --reason=TEXT", shortened(digest))
+        }
+        ApprovalDecision::Deny => format!("kubectl nudge deny {config} {version} --reason=TEXT"),
+    }
 }
 
 /// Why an approval does not count.

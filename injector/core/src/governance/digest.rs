@@ -24,7 +24,13 @@ pub fn sealed_digest(version: &VersionStatus) -> String {
 
 /// The digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
 pub fn short_digest(version: &VersionStatus) -> String {
-    sealed_digest(version)["sha256:".len()..].chars().take(SHORT).collect()
+    shortened(&sealed_digest(version)).to_owned()
+}
+
+/// A digest as people compare it.
+pub(super) fn shortened(digest: &str) -> &str {
+    let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
+    digits.get(..SHORT).unwrap_or(digits)
 }
 
 #[cfg(test)]

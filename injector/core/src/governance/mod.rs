@@ -18,7 +18,7 @@ mod policies;
 mod window_tests;
 mod windows;
 
-pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved};
+pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved, deciding_command};
 pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
 pub use bound::{Made, NoRoom, has_room};
 pub use digest::{sealed_digest, short_digest};

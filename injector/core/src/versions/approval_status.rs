@@ -8,7 +8,7 @@ use nudge_api::{
 use nudge_protocol::bounded_text::one_line;
 
 use super::guarded_version::{Provenance, guarded_version};
-use crate::governance::{Given, Policies, approval_counts, sealed_digest};
+use crate::governance::{Given, Policies, approval_counts, deciding_command, sealed_digest};
 use crate::rollout::Now;
 
 /// Longest name of a user in messages.
@@ -70,18 +70,23 @@ fn verdict(
             format!("version {version} of config {config_name} does not exist, or is not complete"),
         );
     };
-    if sealed_digest(sealed) != *digest {
-        let way_out = format!("look at it and decide again (kubectl nudge approve or deny {config_name} {version})");
+    let content = sealed_digest(sealed);
+    let again = deciding_command(*decision, config_name, version, &content);
+    if content != *digest {
         return no(
             Reason::OtherContent,
-            format!("version {version} has other content than what was decided about; {way_out}"),
+            format!(
+                "version {version} has other content than what was decided about; read it (kubectl nudge diff {config_name} current \
+                 {version}), and decide again: {again}"
+            ),
         );
     }
     let Some(given) = given else {
-        let way_out = format!("delete this and decide again (kubectl nudge approve or deny {config_name} {version})");
         return no(
             Reason::NotSigned,
-            format!("admission has not signed the groups of {approver} for this decision; {way_out}"),
+            format!(
+                "admission has not signed the groups of {approver} for this decision; delete this and decide again: {again}"
+            ),
         );
     };
     let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);

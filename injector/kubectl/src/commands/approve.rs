@@ -67,8 +67,8 @@ pub(crate) async fn approve(session: &Session, command: &Approve) -> Result<(), 
     let (Decide { config, version, undo, .. }, digest) = (&command.decide, command.digest.as_ref());
     if digest.is_none() && !undo && !session.out.is_interactive() {
         return Err(Failure::usage(format!(
-            "without a terminal, --digest says which content you have read; kubectl nudge diff {config} current {version} prints it, and \
-             kubectl nudge versions {config} does"
+            "without a terminal, give --digest, which says which content you have read; kubectl nudge diff {config} current {version} \
+             prints it"
         )));
     }
     decide(session, &command.decide, ApprovalDecision::Approve, digest).await

@@ -52,8 +52,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     let heads = format!("--- version 1, digest {one}\n+++ version 2, digest {two}\n");
     says("bob", &["diff", "shop", "current", "2"], (true, heads.as_str())).await?;
     says("bob", &["versions", "shop"], (true, two)).await?;
-    let needed =
-        "without a terminal, --digest says which content you have read; kubectl nudge diff shop current 2 prints it";
+    let needed = "without a terminal, give --digest, which says which content you have read; kubectl nudge diff shop current 2 prints it";
     says("bob", &["approve", "shop", "2", "--reason=x"], (false, needed)).await?;
     let other = format!(
         "version 2 of config shop has the digest {two}, not {one}: its content is not what you have read; read it again with kubectl nudge \
