@@ -1,20 +1,24 @@
 //! `kubectl nudge diff`: compares two versions.
 
 use clap::Args;
+use nudge_api::{PartKind, VersionStatus};
+use nudge_core::versions::Contents;
 use nudge_protocol::ConfigName;
+use nudge_protocol::names::CURRENT;
 
 use crate::failure::Failure;
 use crate::output::changes::{changes, heads};
 use crate::session::Session;
-use crate::version::stored::{contents, sealed};
+use crate::version::stored::{compared, contents};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   kubectl nudge diff game 1.0.0 1.0.1
   kubectl nudge diff game current 1.0.1
 
-The first two lines have the digests of both versions; kubectl nudge approve --digest approves this content and no other. For keys in \
-Secrets, diff shows whether they were added, removed or changed. It never shows a value.")]
+The first two lines have the digests of both versions; kubectl nudge approve --digest approves this content and no other. Where a config \
+has no current version yet, `current` stands for no keys at all: the first version is shown whole. For keys in Secrets, diff shows \
+whether they were added, removed or changed. It never shows a value.")]
 pub(crate) struct Diff {
     /// The config
     pub(crate) config: ConfigName,
@@ -28,8 +32,16 @@ pub(crate) struct Diff {
 
 pub(crate) async fn run(session: &Session, command: &Diff) -> Result<(), Failure> {
     let config = session.config(command.config.as_str()).await?;
-    let (old, new) = (sealed(&config, &command.old)?, sealed(&config, &command.new)?);
-    let names = (old.version.as_str(), new.version.as_str());
-    let text = changes(contents(session, old).await?, contents(session, new).await?, names);
+    let (old, new) = (compared(&config, &command.old)?, compared(&config, &command.new)?);
+    let name = |side: Option<&VersionStatus>| side.map_or(CURRENT, |version| &version.version).to_owned();
+    let text = changes(content(session, old).await?, content(session, new).await?, (&name(old), &name(new)));
     session.out.print(&(heads(old, new) + &text))
+}
+
+/// The content of one side.
+async fn content(session: &Session, side: Option<&VersionStatus>) -> Result<Vec<(PartKind, Contents)>, Failure> {
+    match side {
+        Some(version) => contents(session, version).await,
+        None => Ok(Vec::new()),
+    }
 }

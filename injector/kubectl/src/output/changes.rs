@@ -49,10 +49,13 @@ impl fmt::Display for Change {
     }
 }
 
-/// The lines that name both versions, with the digests that approvals are about.
-pub(crate) fn heads(old: &VersionStatus, new: &VersionStatus) -> String {
-    let head = |sign: &str, version: &VersionStatus| {
-        format!("{sign} version {}, digest {}\n", visible::line(&version.version), short_digest(version))
+/// The lines that name both versions, with the digests that approvals are about. `None`: there is no current version yet.
+pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) -> String {
+    let head = |sign: &str, version: Option<&VersionStatus>| match version {
+        Some(version) => {
+            format!("{sign} version {}, digest {}\n", visible::line(&version.version), short_digest(version))
+        }
+        None => format!("{sign} no current version yet\n"),
     };
     head("---", old) + &head("+++", new)
 }
@@ -127,7 +130,9 @@ mod tests {
         let short = |version: &VersionStatus| sealed_digest(version)["sha256:".len()..][..32].to_owned();
         let expected =
             format!("--- version 1, digest {}\n+++ version 2\\n+++ version 3, digest {}\n", short(&old), short(&new));
-        assert_eq!(heads(&old, &new), expected);
+        assert_eq!(heads(Some(&old), Some(&new)), expected);
+        let first = format!("--- no current version yet\n+++ version 1, digest {}\n", short(&old));
+        assert_eq!(heads(None, Some(&old)), first);
     }
 
     #[test]

@@ -83,6 +83,12 @@ pub(crate) fn sealed<'a>(config: &'a VersionedConfig, name: &str) -> Result<&'a 
     })
 }
 
+/// One side of a comparison: a sealed version. `None` for `current` where the config has no current version yet.
+pub(crate) fn compared<'a>(config: &'a VersionedConfig, name: &str) -> Result<Option<&'a VersionStatus>, Failure> {
+    let has_current = config.status.as_ref().is_some_and(|status| status.current_version.is_some());
+    if name == CURRENT && !has_current { Ok(None) } else { sealed(config, name).map(Some) }
+}
+
 /// The content of each part of a sealed version.
 pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Result<Vec<(PartKind, Contents)>, Failure> {
     let mut parts = Vec::new();
@@ -158,5 +164,38 @@ async fn content(session: &Session, version: &str, part: &PartStatus) -> Result<
             "{} of version {version} was deleted or replaced after the version was sealed; create it again with the same content",
             object_name(part.kind, &part.name)
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn before_the_first_current_version_a_comparison_has_an_empty_side() {
+        let config = |current: Option<&str>| -> VersionedConfig {
+            let part = json!({"kind": "ConfigMap", "name": "game-1", "uid": "u", "digest": "d"});
+            let version = json!({"version": "1", "state": "Available", "keys": 1, "bytes": 1, "parts": [part]});
+            serde_json::from_value(json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "game"}, "spec": {},
+                "status": {"currentVersion": current, "versions": [version]},
+            }))
+            .unwrap()
+        };
+        let of = |current, name| compared(&config(current), name).map(|side| side.map(|side| side.version.clone()));
+        let one = Ok(Some("1".to_owned()));
+        for (current, name, expected) in [
+            (None, "current", Ok(None)),
+            (None, "1", one.clone()),
+            (Some("1"), "current", one.clone()),
+            (Some("1"), "1", one),
+        ] {
+            assert_eq!(of(current, name), expected, "{current:?} {name}");
+        }
+        for current in [None, Some("1")] {
+            assert!(of(current, "2").unwrap_err().message.contains("no complete version 2; it has: 1"));
+        }
     }
 }
