@@ -25,14 +25,15 @@ A version that failed is tried again when you use it again.
 
 --now assigns the version to every pod in one write: without steps, also where the config is on hold or waits for another one. \
 Nothing is tried out, and no pod is left to compare with, so a bad version reaches every pod before it is rolled back. Use it when \
-waiting does more harm than a bad version would, such as when a password was revoked. To go back, use kubectl nudge rollback, which \
-needs no --now.")]
+waiting does more harm than a bad version would, such as when a password was revoked. This holds for an hour: then \
+spec.rollout.override means nothing any more, and what pods run stays. Given again before the version is current, the same command \
+moves the end, and begins nothing anew. To go back, use kubectl nudge rollback, which needs no --now.")]
 pub(crate) struct Use {
     /// The config
     pub(crate) config: ConfigName,
     /// The version, which must be complete
     pub(crate) version: VersionName,
-    /// Assign the version to every pod at once, without steps
+    /// Assign the version to every pod at once, without steps; holds for an hour
     #[arg(long, requires = "reason")]
     pub(crate) now: bool,
     /// Why nobody can wait for steps; it is kept in spec.rollout.override (with --now)
@@ -84,6 +85,14 @@ mod tests {
             Command::Use(command) => Ok(command.reason),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn the_help_says_when_the_override_ends() {
+        let mut command = <Arguments as clap::CommandFactory>::command();
+        let help = command.find_subcommand_mut("use").unwrap().render_long_help().to_string();
+        assert_eq!(crate::rollout::switch::AT_ONCE_SECONDS, 3600);
+        assert_eq!(help.matches("for an hour").count(), 2, "{help}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::session::{Session, patching};
 pub(crate) const CONTROL_PLANE_LIMIT: Duration = Duration::from_secs(10);
 
 /// For how long `spec.rollout.override` asks for all pods at once. The API server takes a day at most.
-const AT_ONCE_SECONDS: i64 = 3600;
+pub(crate) const AT_ONCE_SECONDS: i64 = 3600;
 
 /// Moves the config to a version; with a reason, all pods at once.
 pub(crate) async fn switch(
@@ -57,12 +57,8 @@ pub(crate) async fn switch(
             set(session, name, patch(status.current_version.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;
         }
-        let mut patch = patch(Some(version), now.map(|reason| (reason, end(Timestamp::now()))));
-        // A version that failed is tried again only where somebody asks for that. For all pods at once, another reason asks.
-        if now.is_none() && failure.is_some() {
-            patch["metadata"]["annotations"] = json!({RETRY: Timestamp::now().to_string()});
-        }
-        generation = set(session, name, patch, dry).await?.metadata.generation.unwrap_or(generation);
+        let request = request(version, now, failure.is_some(), Timestamp::now());
+        generation = set(session, name, request, dry).await?.metadata.generation.unwrap_or(generation);
     }
     let at_once = if now.is_some() { ", for all pods at once" } else { "" };
     session.out.line(&format!("config {name}: spec.version is {version}{at_once}{}", dry.suffix()))?;
@@ -98,6 +94,15 @@ fn patch(version: Option<&str>, now: Option<(&str, Timestamp)>) -> Value {
     json!({"spec": {"version": version, "rollout": {"override": now}}})
 }
 
+/// What asks for the version. One that failed is tried again only where somebody asks for that. For all pods at once, another reason asks.
+fn request(version: &str, at_once: Option<&str>, failed: bool, now: Timestamp) -> Value {
+    let mut patch = patch(Some(version), at_once.map(|reason| (reason, end(now))));
+    if at_once.is_none() && failed {
+        patch["metadata"]["annotations"] = json!({RETRY: now.to_string()});
+    }
+    patch
+}
+
 /// When what is set now ends, in whole seconds.
 fn end(now: Timestamp) -> Timestamp {
     Timestamp::from_second(now.as_second().saturating_add(AT_ONCE_SECONDS)).unwrap_or(now)
@@ -120,5 +125,17 @@ mod tests {
         assert_eq!(patch(Some("2"), Some(("the old password is revoked", end))), now);
         assert_eq!(patch(Some("2"), None), json!({"spec": {"version": "2", "rollout": {"override": null}}}));
         assert_eq!(patch(None, None), json!({"spec": {"version": null, "rollout": {"override": null}}}));
+    }
+
+    #[test]
+    fn asked_again_for_all_pods_at_once_only_the_end_moves() {
+        let at = |time: &str, failed| request("2", Some("revoked"), failed, time.parse().unwrap());
+        let (first, mut again) = (at("2026-01-01T12:00:00Z", false), at("2026-01-01T12:30:00Z", true));
+        let end = |patch: &Value| patch["spec"]["rollout"]["override"]["untilTime"].clone();
+        assert_eq!((end(&first), end(&again)), (json!("2026-01-01T13:00:00Z"), json!("2026-01-01T13:30:00Z")));
+        again["spec"]["rollout"]["override"]["untilTime"] = end(&first);
+        assert_eq!(again, first, "one override, and no other attempt");
+        let retry = |failed| request("2", None, failed, Timestamp::UNIX_EPOCH)["metadata"]["annotations"].clone();
+        assert_eq!((retry(true), retry(false)), (json!({RETRY: "1970-01-01T00:00:00Z"}), Value::Null));
     }
 }
