@@ -40,6 +40,7 @@ pub fn inject(
     let user = UserPod::of(pod)?;
     let sidecar = facts.features.native_sidecars;
     let mut warnings = judged(&request.unknown, settings.unknown_keys)?;
+    warnings.extend(request.ignored.iter().cloned());
 
     let (configs, more) = resolve(&user, request, facts, settings)?;
     warnings.extend(more);

@@ -42,6 +42,8 @@ pub struct PodRequest {
     pub(in crate::injection) start_timeout: Option<String>,
     /// Messages about labels and annotations that are not known.
     pub(in crate::injection) unknown: Vec<String>,
+    /// Warnings about annotations without effect.
+    pub(in crate::injection) ignored: Vec<String>,
 }
 
 impl PodRequest {
@@ -77,20 +79,58 @@ impl PodRequest {
         }
     }
 
-    /// The annotation by which a container is notified or restarted in place, and how.
-    fn way_of_agent(&self) -> Option<(String, Notify)> {
-        let of_pod = self.notify.map(|notify| (names::NOTIFY.to_owned(), notify));
-        let of_containers = self.notify_of.iter().map(|(name, notify)| {
-            let base = if self.webhooks.contains_key(name) {
-                names::WEBHOOK
-            } else if self.variables.contains_key(name) {
-                names::VARIABLES
-            } else {
-                names::NOTIFY
-            };
-            (format!("{base}.{name}"), *notify)
-        });
-        of_pod.into_iter().chain(of_containers).find(|(_, notify)| *notify != Notify::None)
+    /// The annotation that says that the containers are restarted in place.
+    fn in_place(&self) -> Option<String> {
+        let way = format!(": {}", Notify::InPlace);
+        if self.notify == Some(Notify::InPlace) {
+            return Some(format!("{}{way}", names::NOTIFY));
+        }
+        let (name, _) = self.notify_of.iter().find(|(_, notify)| **notify == Notify::InPlace)?;
+        let implied = self.variables.contains_key(name);
+        Some(if implied { format!("{}.{name}", names::VARIABLES) } else { format!("{}.{name}{way}", names::NOTIFY) })
+    }
+
+    /// The annotations that ask for signals and webhooks.
+    fn notifications(&self) -> Vec<String> {
+        let notifies = |notify: &Notify| !matches!(notify, Notify::None | Notify::InPlace);
+        let of_pod = self.notify.filter(notifies).map(|_| names::NOTIFY.to_owned());
+        let of_containers = self
+            .notify_of
+            .iter()
+            .filter(|(name, notify)| notifies(notify) && !self.webhooks.contains_key(*name))
+            .map(|(name, _)| format!("{}.{name}", names::NOTIFY));
+        let webhooks = self.webhooks.keys().map(|name| format!("{}.{name}", names::WEBHOOK));
+        of_pod.into_iter().chain(of_containers).chain(webhooks).collect()
+    }
+
+    /// Where one container asks for a restart, it decides for all of its pod: no other container is notified.
+    fn decide_for_pod(&mut self) -> Result<(), Refusal> {
+        let rollout = self.rollout.as_ref().map(|annotation| format!("{annotation}: {ROLLOUT}"));
+        let (decides, restarted, way) = match (rollout, self.in_place()) {
+            (Some(rollout), Some(in_place)) => {
+                let message = "another version either replaces this pod by a rolling update of its workload, or its containers are \
+                               restarted in place; choose one for all of its containers";
+                return Err(Refusal::both(&rollout, &in_place, message));
+            }
+            (Some(rollout), None) => (rollout, "replaced by a rolling update", Notify::None),
+            (None, Some(in_place)) => (in_place, "restarted in place", Notify::InPlace),
+            (None, None) => return Ok(()),
+        };
+        check_unasked(self, &decides)?;
+        let warning = |annotation: String| {
+            format!(
+                "annotation {annotation} has no effect: {decides} decides for all containers of the pod, which are {restarted}; remove one \
+                 of the two"
+            )
+        };
+        self.ignored = self.notifications().into_iter().map(warning).collect();
+        for notify in
+            self.notify.iter_mut().chain(self.notify_of.values_mut()).filter(|notify| **notify != Notify::None)
+        {
+            *notify = way;
+        }
+        self.webhooks.clear();
+        Ok(())
     }
 
     /// Names of the ConfigMaps to look up: those that the containers reference, where no annotation names the configs.
@@ -142,10 +182,12 @@ impl Reader<'_> {
             memory: self.get(names::AGENT_MEMORY, values::memory)?,
             start_timeout: self.get(names::AGENT_START_TIMEOUT, values::start_timeout)?,
             unknown: unknown_keys(self.user),
+            ignored: Vec::new(),
         };
         request.notify = self.get(names::NOTIFY, way)?.map(|way| request.notified(names::NOTIFY, way));
         self.read_container_annotations(&mut request)?;
-        self.check_exclusions(&request)?;
+        self.check_restart()?;
+        request.decide_for_pod()?;
         Ok(request)
     }
 
@@ -194,6 +236,9 @@ impl Reader<'_> {
         }
         for name in request.webhooks.keys() {
             let (notify, annotation) = request.notified_by(name);
+            if notify == Notify::InPlace {
+                continue;
+            }
             if !matches!(notify, Notify::None | Notify::Webhook) {
                 let message = format!(
                     "container {name} is notified by {notify} or by webhook; set {}.{name}: webhook for the webhook",
@@ -237,8 +282,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Refuses annotations that exclude each other.
-    fn check_exclusions(&self, request: &PodRequest) -> Result<(), Refusal> {
+    /// Refuses an annotation of pods without an agent.
+    fn check_restart(&self) -> Result<(), Refusal> {
         if self.user.annotations.contains_key(names::RESTART) {
             let message = format!(
                 "restart is for pods without an agent; set {}: none in place of it for containers that are never to be restarted",
@@ -246,37 +291,8 @@ impl Reader<'_> {
             );
             return Err(Refusal::both(names::RESTART, names::INJECT, &message));
         }
-        check_rollout(request)?;
-        let ways: Vec<Notify> = request.notify.iter().chain(request.notify_of.values()).copied().collect();
-        if !ways.contains(&Notify::InPlace) {
-            return Ok(());
-        }
-        if let Some(other) = ways.iter().find(|way| !matches!(way, Notify::None | Notify::InPlace)) {
-            return Err(Refusal::Pod(format!(
-                "a container of this pod is notified by {other}, and {}: in-place of another one ends all containers; choose one for all",
-                names::NOTIFY
-            )));
-        }
-        check_unasked(request, &format!("{}: in-place", names::NOTIFY))
+        Ok(())
     }
-}
-
-/// Refuses a pod that takes another version by a rolling update and in another way too.
-fn check_rollout(request: &PodRequest) -> Result<(), Refusal> {
-    let Some(annotation) = &request.rollout else { return Ok(()) };
-    let rollout = format!("{annotation}: {ROLLOUT}");
-    if let Some((other, notify)) = request.way_of_agent() {
-        let instead = if notify == Notify::InPlace {
-            "its containers are restarted in place"
-        } else {
-            "its containers are notified"
-        };
-        let message = format!(
-            "another version either replaces this pod by a rolling update of its workload, or {instead}; choose one for all of its containers"
-        );
-        return Err(Refusal::both(&rollout, &other, &message));
-    }
-    check_unasked(request, &rollout)
 }
 
 /// Refuses checks of a pod whose containers get a version by a restart.

@@ -126,7 +126,7 @@ fn a_rolling_update_that_one_container_asks_for_is_for_its_pod() {
     for (annotations, says) in [
         (
             json!({"notify.app": "rollout", "notify.web": "in-place"}),
-            "annotations nudge.dev/notify.app: rollout and nudge.dev/notify.web exclude each other: another version either replaces this pod by a \
+            "annotations nudge.dev/notify.app: rollout and nudge.dev/notify.web: in-place exclude each other: another version either replaces this pod by a \
              rolling update of its workload, or its containers are restarted in place; choose one for all of its containers",
         ),
         (
