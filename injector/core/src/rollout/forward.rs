@@ -190,9 +190,9 @@ fn next_step(
     let before = moved.thresholds.clone();
     let judges = could_judge(&before, now);
     let candidates = seen.pods.iter().any(&judges);
-    let out = steps_out(&moved, seen);
+    let last = LastStep::of(&moved, seen);
     let watched = if moved.step > 0 {
-        watched(&moved, tally, evidence, seen, now).or_else(|| waits(measured, tally, seen, now))
+        watched(&moved, &last, tally, evidence, seen, now).or_else(|| waits(measured, tally, seen, now))
     } else {
         None
     };
@@ -201,12 +201,14 @@ fn next_step(
     }
     if moved.step > 0 && tally.judges == 0 {
         // The pods that have it prove nothing: another one of the step is asked, if there is one.
-        let selector = out.checked_sub(1).and_then(|last| seen.spec.steps.get(last)?.selector.as_ref());
+        let selector = last.step.and_then(|step| step.selector.as_ref());
         let in_step = |pod: &Subject| judges(pod) && selector.is_none_or(|selector| selects(selector, pod));
-        let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
-        if seen.pods.iter().any(in_step) && thresholds != moved.thresholds {
-            let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
-            return (Rollout::Forward(moved, Stage::Moving), effects);
+        if seen.pods.iter().any(in_step) {
+            let thresholds = moved.thresholds.with_one(seen.pods, selector, in_step);
+            if thresholds != moved.thresholds {
+                let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
+                return (Rollout::Forward(moved, Stage::Moving), effects);
+            }
         }
         if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, selector) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
@@ -215,8 +217,7 @@ fn next_step(
     if let Some(effects) = watched {
         return (Rollout::Forward(moved, Stage::Moving), effects);
     }
-    let begins = !is_in_part(&moved, seen);
-    let index = if begins { out } else { out.saturating_sub(1) };
+    let index = if last.in_part { last.count.saturating_sub(1) } else { last.count };
     let Step { name, pods, selector, .. } = step_at(index, seen);
     let mut thresholds = moved.thresholds.raised_in_part(seen.pods, &pods, selector.as_ref());
     let gets = |pod: &Subject| thresholds.is_assigned(pod);
@@ -226,6 +227,24 @@ fn next_step(
     let moved = Move { step: u32::try_from(index + 1).unwrap_or(u32::MAX), step_name: name, ..moved };
     let (moved, effects) = assign(moved, thresholds, evidence, seen, now);
     (Rollout::Forward(moved, Stage::Moving), effects)
+}
+
+/// The step of the spec that went out last.
+struct LastStep<'a> {
+    /// How many steps went out with it.
+    count: usize,
+    /// What the spec says of it, unless it is one after those of the spec.
+    step: Option<&'a Step>,
+    /// Whether pods that restart in place have yet to be assigned the target in it.
+    in_part: bool,
+}
+
+impl<'a> LastStep<'a> {
+    fn of(moved: &Move, seen: &Observation<'a>) -> Self {
+        let count = steps_out(moved, seen);
+        let step = count.checked_sub(1).and_then(|last| seen.spec.steps.get(last));
+        Self { count, step, in_part: is_in_part(moved, count, seen) }
+    }
 }
 
 /// How many steps of the spec went out. The last one is found by its name, because steps before it may have been added or taken away since. Where
@@ -253,10 +272,8 @@ fn step_at(index: usize, seen: &Observation<'_>) -> Step {
 }
 
 /// Whether pods that restart in place have yet to be assigned the target in the step that has begun.
-fn is_in_part(moved: &Move, seen: &Observation<'_>) -> bool {
-    let Some(last) = steps_out(moved, seen).checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else {
-        return false;
-    };
+fn is_in_part(moved: &Move, out: usize, seen: &Observation<'_>) -> bool {
+    let Some(last) = out.checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else { return false };
     let Step { pods, selector, .. } = step_at(last, seen);
     let (has, whole) = (&moved.thresholds, moved.thresholds.raised(seen.pods, &pods, selector.as_ref()));
     seen.pods.iter().any(|pod| pod.in_place && pod.ready && whole.is_assigned(pod) && !has.is_assigned(pod))
@@ -265,6 +282,7 @@ fn is_in_part(moved: &Move, seen: &Observation<'_>) -> bool {
 /// What the last step is still watched for; nothing where no pod can be watched.
 fn watched(
     moved: &Move,
+    last: &LastStep<'_>,
     tally: &Tally,
     evidence: &mut Evidence,
     seen: &Observation<'_>,
@@ -272,9 +290,7 @@ fn watched(
 ) -> Option<Effects> {
     let since = *evidence.proven.get_or_insert(now.steady);
     let Watch { seconds: window, reason, .. } = moved.watch.as_ref()?;
-    let out = steps_out(moved, seen);
-    let last = out.checked_sub(1).and_then(|last| seen.spec.steps.get(last));
-    let pause = last.filter(|_| !is_in_part(moved, seen)).map_or(0, |step| step.pause_seconds);
+    let pause = last.step.filter(|_| !last.in_part).map_or(0, |step| step.pause_seconds);
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
     let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
     if now.steady < end {
@@ -284,7 +300,7 @@ fn watched(
     }
     let whole = window.saturating_add(pause);
     let end = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| pause > 0)?;
-    let name = last.and_then(|last| last.name.clone()).unwrap_or_else(|| out.to_string());
+    let name = last.step.and_then(|step| step.name.clone()).unwrap_or_else(|| last.count.to_string());
     let message =
         format!("{proven} of {all} pods run version {target}; step {name} pauses for {pause} s, as the spec says");
     Some(Effects::waits(Reason::Progressing, message, Some(end)))
