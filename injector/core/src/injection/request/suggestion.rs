@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_name_finds_the_known_one() {
+    fn a_name_finds_the_known_one_that_it_means() {
         for (name, known) in [
             ("notfy", Some("notify")),
             ("notfy.app", Some("notify.app")),
@@ -79,6 +79,21 @@ mod tests {
             ("mount.path", Some("mount-path")),
             ("mountpath", Some("mount-path")),
             ("agent-prot", Some("agent-port")),
+            // Without saying that it is about the agent.
+            ("cpu", Some("agent-cpu")),
+            ("memory", Some("agent-memory")),
+            ("Port", Some("agent-port")),
+            ("port.app", Some("agent-port")),
+            ("start-timeout", Some("agent-start-timeout")),
+            ("run-as-user", Some("agent-run-as-user")),
+            ("runasuser", Some("agent-run-as-user")),
+            // By a word of it.
+            ("config-restarts", Some("notify")), // words: allow
+            ("reload-signal", Some("notify")),
+            ("restart.app", Some("notify.app")),
+            ("cpu-request", Some("agent-cpu")),
+            ("memory-limit", Some("agent-memory")),
+            ("sidecar-port", Some("agent-port")),
             ("something-else", None),
             ("sidecar", None),
             ("a", None),
@@ -89,34 +104,5 @@ mod tests {
             assert_eq!(suggestion(&format!("nudge.dev/{name}")), expected, "{name}");
         }
         assert_eq!(suggestion("example.com/notify"), None);
-    }
-
-    #[test]
-    fn a_name_that_does_not_say_that_it_is_about_the_agent_finds_the_one_that_does() {
-        for (name, known) in [
-            ("cpu", "agent-cpu"),
-            ("memory", "agent-memory"),
-            ("Port", "agent-port"),
-            ("port.app", "agent-port"),
-            ("start-timeout", "agent-start-timeout"),
-            ("run-as-user", "agent-run-as-user"),
-            ("runasuser", "agent-run-as-user"),
-        ] {
-            assert_eq!(suggestion(&format!("nudge.dev/{name}")), Some(format!("nudge.dev/{known}")), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_word_finds_the_name_that_it_means() {
-        for (name, known) in [
-            ("config-restarts", "notify"), // words: allow
-            ("reload-signal", "notify"),
-            ("restart.app", "notify.app"),
-            ("cpu-request", "agent-cpu"),
-            ("memory-limit", "agent-memory"),
-            ("sidecar-port", "agent-port"),
-        ] {
-            assert_eq!(suggestion(&format!("nudge.dev/{name}")), Some(format!("nudge.dev/{known}")), "{name}");
-        }
     }
 }
