@@ -29,7 +29,7 @@ pub const WARNINGS: &str = "nudge.dev/warnings";
 pub const BIRTH_LABELS: &str = "nudge.dev/birth-labels";
 /// Label of a published ConfigMap: the version that it holds.
 pub const PUBLISHED: &str = "nudge.dev/published";
-/// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod subscribes to it: `"true"`.
+/// Label of a `ConfigMap` that becomes the first version of a config of its name, once a pod uses it: `"true"`.
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";

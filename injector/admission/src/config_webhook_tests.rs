@@ -124,9 +124,9 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
         assert!(!reviewed(may(vec!["metrics"]), &changed).await.0.is_denied());
     }
     // Who changes something else is not asked.
-    let mut paused = one.clone();
-    paused["spec"]["rollout"]["bakeSeconds"] = json!(1);
-    let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&paused));
+    let mut baked = one.clone();
+    baked["spec"]["rollout"]["bakeSeconds"] = json!(1);
+    let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&baked));
     assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
     let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", 7200)));
     assert!(reviewed(may(vec!["metrics"]), &odd).await.0.is_denied());

@@ -35,7 +35,7 @@ const REVIEWS: usize = 256;
 /// Most addresses and namespaces that are counted apart.
 const COUNTED: usize = 4096;
 
-/// How many pods subscribe to a config, by namespace and name.
+/// How many pods use a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> Option<usize> + Send + Sync>;
 /// Whether something is known of a namespace.
 pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;

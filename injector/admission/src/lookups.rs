@@ -75,7 +75,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// Whether the namespace is terminating, or deleted already.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// How many pods subscribe to a config; `None` where not all pods of the namespace are known.
+    /// How many pods use a config; `None` where not all pods of the namespace are known.
     fn subscribers(&self, namespace: &str, config: &str) -> Option<usize>;
 
     /// Whether versions of the namespace may have Secrets as parts.

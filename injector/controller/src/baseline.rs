@@ -57,8 +57,7 @@ impl Controller {
         let creating = || format!("creating VersionedConfig {key}");
         match call(creating, configs.create(&written_by_us(), &config_object)).await {
             Ok(made) => {
-                let message =
-                    format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod subscribes to it");
+                let message = format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod uses it");
                 self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;
                 tracing::info!(version = FIRST_VERSION, "ConfigMap taken over as the first version of a config");
                 Ok(Again::Never)

@@ -1,4 +1,4 @@
-//! A config is kept while pods subscribe to it, unless its deletion is forced.
+//! A config is kept while pods use it, unless its deletion is forced.
 
 use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
@@ -16,13 +16,13 @@ pub fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Result<()
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let Some(subscribers) = subscribers else {
         return Err(Denial::unavailable(format!(
-            "VersionedConfig {name} can't be deleted, because Nudge does not know yet which pods of its namespace subscribe to it; try again, \
+            "VersionedConfig {name} can't be deleted, because Nudge does not know yet which pods of its namespace use it; try again, \
              or let Nudge read the namespace (kubectl nudge enable)"
         )));
     };
-    let pods = if subscribers == 1 { "1 pod subscribes".to_owned() } else { format!("{subscribers} pods subscribe") };
+    let pods = if subscribers == 1 { "1 pod uses".to_owned() } else { format!("{subscribers} pods use") };
     Err(Denial::forbidden(format!(
-        "VersionedConfig {name} can't be deleted, because {pods} to it; delete or change them first, or set the annotation {}: \"true\" \
+        "VersionedConfig {name} can't be deleted, because {pods} it; delete or change them first, or set the annotation {}: \"true\" \
          on it",
         labels::FORCE_DELETE
     )))
@@ -49,10 +49,10 @@ mod tests {
     fn pods_are_counted_and_not_named() {
         assert_eq!(
             message(decide(&config(), Some(1))),
-            "VersionedConfig shop can't be deleted, because 1 pod subscribes to it; delete or change them first, or set the annotation \
+            "VersionedConfig shop can't be deleted, because 1 pod uses it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );
-        assert!(message(decide(&config(), Some(9))).contains("because 9 pods subscribe to it"));
+        assert!(message(decide(&config(), Some(9))).contains("because 9 pods use it"));
         assert!(message(decide(&config(), None)).contains("does not know yet which pods"));
     }
 

@@ -126,12 +126,12 @@ mod tests {
         let one = written(None, &config(&json!({"version": "1"})), "alice", 1);
         assert_eq!(known(&one), names(Some("alice"), None));
         // Something else, by somebody who sends no annotations, as GitOps tools do.
-        let paused = written(Some(&one), &config(&json!({"version": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
-        assert_eq!((known(&paused), &paused["metadata"]), (names(Some("alice"), None), &one["metadata"]));
+        let baked = written(Some(&one), &config(&json!({"version": "1", "rollout": {"bakeSeconds": 1}})), "bob", 2);
+        assert_eq!((known(&baked), &baked["metadata"]), (names(Some("alice"), None), &one["metadata"]));
         // kubectl edit sends what it read.
-        let mut edited = paused.clone();
+        let mut edited = baked.clone();
         edited["spec"]["version"] = json!("2");
-        let two = written(Some(&paused), &edited, "bob", 3);
+        let two = written(Some(&baked), &edited, "bob", 3);
         assert_eq!(known(&two), names(Some("bob"), None));
         let now = json!({"version": "2", "reason": "outage", "untilTime": "2026-11-25T12:00:00Z"});
         let at_once = written(Some(&two), &config(&json!({"version": "2", "rollout": {"override": now}})), "carol", 4);

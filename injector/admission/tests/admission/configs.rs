@@ -178,7 +178,7 @@ async fn a_config_is_kept_while_pods_subscribe() -> Result<()> {
     for parameters in [DeleteParams::default(), dry] {
         assert_eq!(
             message(KEEPER, configs.delete("shop", &parameters).await.map(|_| ())),
-            "VersionedConfig shop can't be deleted, because 7 pods subscribe to it; delete or change them first, or set the annotation \
+            "VersionedConfig shop can't be deleted, because 7 pods use it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );
     }

@@ -128,7 +128,7 @@ async fn no_answer_reveals_the_content_or_name_of_a_secret() -> Result<()> {
     // A client that knows the uid has read the object, and learns only about that one.
     let stored = space.api::<VersionedConfig>().get("keys").await?;
     let (_, answer) = attack.post("/validate/configs", &gone("keys", json!(stored.uid()))).await?;
-    ensure!(answer.contains("because 3 pods subscribe to it") && !answer.contains("hidden-name"), "{answer}");
+    ensure!(answer.contains("because 3 pods use it") && !answer.contains("hidden-name"), "{answer}");
     Ok(())
 }
 

@@ -8,7 +8,7 @@ mod handwritten;
 mod holding;
 mod judgement;
 mod leader;
-mod phases;
 mod plain;
 mod rollout_under_test;
+mod stages;
 mod walking;

@@ -65,7 +65,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(refused.contains("because the version is current"), "{refused}");
     let refused =
         home.kubectl(&["delete", "vcfg", "keys"]).err().context("a config with a pod was deleted")?.to_string();
-    ensure!(refused.contains("because 1 pod subscribes to it"), "{refused}");
+    ensure!(refused.contains("because 1 pod uses it"), "{refused}");
     let own = home.space.api::<Secret>().get("keys-1").await?;
     ensure!(own.metadata.deletion_timestamp.is_none(), "{} is terminating", own.name_any());
     Ok(())

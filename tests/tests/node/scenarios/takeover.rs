@@ -38,7 +38,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     refused(&home, &finalizer, "may not add a finalizer to it")?;
     let delete = ["delete", "vcfg", "shop", "--wait=false"];
     let kept = home.kubectl(&delete).err().context("a config with a pod was deleted")?.to_string();
-    ensure!(kept.contains("because 1 pod subscribes to it"), "{kept}");
+    ensure!(kept.contains("because 1 pod uses it"), "{kept}");
 
     // From here on as if an admin had helped, whatever for.
     home.kubectl(&force)?;

@@ -1,4 +1,4 @@
-//! Trouble in every phase of a rollout: pods go and are born, the API server is away. It ends as it would have without.
+//! Trouble in every stage of a rollout: pods go and are born, the API server is away. It ends as it would have without.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::plain::Plain;
 use super::rollout_under_test::{LONG, RolloutUnderTest, WORKLOADS, by_hand};
 
-/// What happens in each phase.
+/// What happens in each stage.
 enum Trouble<'a> {
     /// A pod that was notified is deleted, and one of each workload is born.
     Pods,
@@ -23,7 +23,7 @@ enum Trouble<'a> {
 }
 
 impl Trouble<'_> {
-    async fn happens(&mut self, rollout: &mut RolloutUnderTest, phase: &str, spared: &[String]) -> Result<()> {
+    async fn happens(&mut self, rollout: &mut RolloutUnderTest, stage: &str, spared: &[String]) -> Result<()> {
         let before = rollout.status().await?;
         match self {
             Self::Pods => {
@@ -50,8 +50,8 @@ impl Trouble<'_> {
             }
         }
         let after = rollout.status().await?;
-        ensure!(after.rollout.stage == before.rollout.stage, "{phase} did not hold: {after:#?}");
-        eprintln!("{phase}: {:?} at {}", after.rollout.stage, after.pods.summary);
+        ensure!(after.rollout.stage == before.rollout.stage, "{stage} did not hold: {after:#?}");
+        eprintln!("{stage}: {:?} at {}", after.rollout.stage, after.pods.summary);
         Ok(())
     }
 }
@@ -75,7 +75,7 @@ fn goes_on(rollout: &RolloutUnderTest, name: &str) -> Result<()> {
     member.signal_agent(Signal::SIGCONT)
 }
 
-async fn in_every_phase(
+async fn in_every_stage(
     installation: &Installation<'_>,
     hub: std::net::SocketAddr,
     trouble: &mut Trouble<'_>,
@@ -127,23 +127,23 @@ async fn in_every_phase(
 }
 
 #[tokio::test]
-async fn pods_go_and_are_born_in_every_phase() -> Result<()> {
+async fn pods_go_and_are_born_in_every_stage() -> Result<()> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(()) };
-    in_every_phase(installation, replica.hub, &mut Trouble::Pods).await
+    in_every_stage(installation, replica.hub, &mut Trouble::Pods).await
 }
 
 #[tokio::test]
-async fn another_leads_in_every_phase() -> Result<()> {
+async fn another_leads_in_every_stage() -> Result<()> {
     let Some(cluster) = Cluster::installed(&Options::default().workloads()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let pair = Pair::start(&installation).await?;
     let hub = pair.hub();
-    in_every_phase(&installation, hub, &mut Trouble::Leader(Box::new(pair))).await
+    in_every_stage(&installation, hub, &mut Trouble::Leader(Box::new(pair))).await
 }
 
 /// `NUDGE_AWAY_SECONDS` sets for how long.
 #[tokio::test]
-async fn the_api_server_is_away_in_every_phase() -> Result<()> {
+async fn the_api_server_is_away_in_every_stage() -> Result<()> {
     let Some(cluster) = Cluster::installed(&Options::default().workloads()).await? else { return Ok(()) };
     let installation = Installation { cluster: &cluster };
     let wire = cluster.wire().await?;
@@ -151,7 +151,7 @@ async fn the_api_server_is_away_in_every_phase() -> Result<()> {
     let replica = installation.replica_by(&wire, &options).await?;
     let away = Duration::from_secs(by_hand("NUDGE_AWAY_SECONDS", 4));
     let hub = replica.hub;
-    in_every_phase(&installation, hub, &mut Trouble::Away(wire, away)).await?;
+    in_every_stage(&installation, hub, &mut Trouble::Away(wire, away)).await?;
     eventually(LONG, "it leads again", async || {
         replica.metric("nudge_leader").await.is_ok_and(|it| it > 0.0).then_some(())
     })
