@@ -16,19 +16,19 @@ use super::{Reason, SourceFrom};
     namespaced,
     shortname = "csrc",
     category = "nudge",
-    doc = "A living ConfigMap or Secret, a git repository, an OCI artifact or a secret of Vault whose content becomes versions of a config, each time that it changes.",
+    doc = "ConfigSource makes versions of a config from the content of a ConfigMap or Secret, a git repository, an OCI artifact or Vault, each time that the content changes.",
     status = "ConfigSourceStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.version","description":"The version that the source made last."}"#,
     printcolumn = r#"{"name":"Waiting","type":"string","jsonPath":".status.waiting.version","description":"The version that comes next."}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The newest content is the version that is asked for."}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why, or why not."}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why the newest content is asked for, or why not."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigSourceSpec {
-    /// The config. By default it has the name of the source. It is created if it is not there.
+    /// Name of the config. Defaults to the name of the source. The config is created if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 63),
@@ -36,55 +36,58 @@ pub struct ConfigSourceSpec {
     )]
     pub config_name: Option<String>,
 
-    /// Where the content is.
+    /// Where the content is. Set exactly one of the fields.
     pub from: SourceFrom,
 
-    /// How often git, a registry or Vault is asked, in seconds; up to a tenth is added by chance. A ConfigMap or Secret is watched.
+    /// How often git, a registry or Vault is asked, in seconds, from 10 to 86400. Defaults to 60. Up to a tenth is added by chance. A ConfigMap or
+    /// Secret is watched instead.
     #[serde(default = "default_period")]
     #[schemars(range(min = 10, max = 86400))]
     pub period_seconds: u32,
 
-    /// The keys that are taken, by their names in the object; of a file, its path with . for each /. * stands for any characters.
+    /// Keys to take, at most 64. `*` stands for any characters. The key of a file is its path with . for each /. Defaults to all keys.
     #[serde(default = "all_keys")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub include: Vec<String>,
 
-    /// The keys that are left out all the same. * stands for any characters.
+    /// Keys to leave out although `include` takes them, at most 64. `*` stands for any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub exclude: Vec<String>,
 
-    /// What every key begins with in the version, before its name in the object.
+    /// Text that is put before every key in the version, at most 63 characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63), regex(pattern = r"^[-._A-Za-z0-9]*$"))]
     pub prefix: String,
 
-    /// Who makes a new version current.
+    /// Who makes a new version current: with `Automatic` the source, when no rollout of the config is under way; with `Manual` a user, by `kubectl
+    /// nudge use`. Defaults to Automatic.
     #[serde(default)]
     pub activate: Activate,
 
-    /// How long the data must stay as it is before it becomes a version, in seconds. Data that does not stay becomes one after ten times
-    /// this time.
+    /// How many seconds the content must stay as it is before it becomes a version, from 0 to 3600. Defaults to 2. Content that goes on changing
+    /// becomes a version after ten times as long.
     #[serde(default = "default_debounce")]
     #[schemars(range(min = 0, max = 3600))]
     pub debounce_seconds: u32,
 
-    /// The shortest time between two versions, in seconds.
+    /// Shortest time between two versions, in seconds, from 0 to 86400. Defaults to 60.
     #[serde(default = "default_period")]
     #[schemars(range(min = 0, max = 86400))]
     pub min_period_seconds: u32,
 
-    /// How many versions of sources are kept beside those in use.
+    /// How many versions made by sources are kept beside those in use, from 0 to 40. Defaults to 3. Older ones are deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// How long older Secret versions of sources are kept after the Secret of this source is gone, in seconds. The last one stays.
+    /// How many seconds older Secret versions made by sources are kept after the Secret of this source is gone, from 0 to 31536000. Defaults to
+    /// 86400. The last one stays.
     #[serde(default = "default_secret_retention")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub secret_retention_seconds: u32,
 
-    /// Stops the source. Its versions stay as they are.
+    /// Whether the source is stopped. Its versions stay as they are. Defaults to false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
 }
@@ -119,36 +122,36 @@ pub enum Activate {
     Manual,
 }
 
-/// What became of the object's content.
+/// What became of the content of the source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSourceStatus {
-    /// The generation of the spec that this status is about.
+    /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The version that the content of the object is, or would be.
+    /// Version that the newest content is, or will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<String>,
-    /// The version that the source made or chose last.
+    /// Version that the source made or chose last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When it did.
+    /// When the source made or chose that version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub make_time: Option<Time>,
-    /// Since when the object does not exist.
+    /// When the content was found to be missing. Absent while it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_time: Option<Time>,
-    /// The newest content, while it has to wait.
+    /// Newest content, while it waits to become a version or to be asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingContent>,
-    /// Versions of the source that failed, the newest last. They are not tried again.
+    /// Versions of the source that failed, at most 8, newest last. They are not tried again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub failed_versions: Vec<String>,
-    /// The last request of `kubectl nudge source sync` that was done.
+    /// Last request by `kubectl nudge source sync` that was done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synced: Option<String>,
-    /// Fetched, Valid, Ready and Stalled.
+    /// Conditions of the source: Fetched, Valid, Ready and Stalled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -158,11 +161,11 @@ pub struct ConfigSourceStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingContent {
-    /// The version that it is, or will be.
+    /// Version that the content is, or will be.
     pub version: String,
-    /// Since when content waits.
+    /// When the source began to wait.
     pub start_time: Time,
-    /// What it waits for.
+    /// Reason for programs why the content waits.
     pub reason: Reason,
 }
 

@@ -5,14 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who must agree before a version is assigned to any pod.
+/// Who must approve a version before any pod gets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Approval {
-    /// How many different users must approve the version.
+    /// How many different users must approve a version, from 1 to 8. Defaults to 1.
     #[schemars(range(min = 1, max = 8))]
     pub required: u32,
-    /// Users who created an object of the version, or asked for it, do not count. Where these are not known, nobody counts.
+    /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is not known who did, all
+    /// approvals are ignored. Defaults to true.
     pub not_author: bool,
 }
 
@@ -26,19 +27,19 @@ impl Default for Approval {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// Its name, for messages.
+    /// Name of the window, unique in the list, for messages.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// The days on which it begins.
+    /// Days of the week on which the window begins, 1 to 7, such as Mon.
     #[schemars(length(min = 1, max = 7), extend("x-kubernetes-list-type" = "set"))]
     pub days: Vec<Day>,
-    /// When it begins, such as 09:00.
+    /// Time of day at which the window begins, such as 09:00.
     #[schemars(length(max = 5), regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))]
     pub from: String,
-    /// When it ends, such as 17:00, or 24:00. If that is not after `from`, it ends on the next day.
+    /// Time of day at which the window ends, such as 17:00, or 24:00. If it is not after `from`, the window ends on the next day.
     #[schemars(length(max = 5), regex(pattern = r"^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$"))]
     pub to: String,
-    /// The time zone by its name in the IANA database, such as Europe/Berlin or UTC.
+    /// Time zone of `from` and `to`, by its name in the IANA database, such as Europe/Berlin or UTC.
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+/-]+$"))]
     pub time_zone: String,
 }
@@ -65,13 +66,14 @@ pub enum Day {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// Why.
+    /// Why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the hold ends; when absent, it ends when it is removed.
+    /// When the hold ends. When absent, the hold lasts until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
-    /// Protects the hold: to set this field, and then to remove or shorten the hold, a user needs the verb `override` on the config.
+    /// Whether the hold is protected. To protect a hold, and then to remove or shorten it, a user needs the verb `override` on the config. Defaults
+    /// to false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protected: bool,
 }
@@ -80,40 +82,39 @@ pub struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHold {
-    /// Why.
+    /// Why versions are held, in 1 to 256 characters. Conditions and `kubectl nudge status` show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When the hold ends; when absent, it ends when it is removed.
+    /// When the hold ends. When absent, the hold lasts until somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
 }
 
-/// A number that a version is judged by in each step and in the bake. It is asked for twice: of the pods with the version, and of those
-/// without it.
+/// A query that judges a version in each step and in the bake. Nudge asks it for the pods with the version, and for the pods without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Analysis {
-    /// Its name, for messages.
+    /// Name of the analysis, unique in the list, for messages.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Where the number comes from.
+    /// The Prometheus server, and the query.
     pub prometheus: Prometheus,
-    /// The number may be as high as this, such as 0.01. If the other pods have more too, that says nothing about the version. Either this or
+    /// Highest result that is good, such as 0.01. A higher one says nothing about the version while the pods without it are above max, too. Set max,
     /// maxRatio, or both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max: Option<String>,
-    /// The number may be so many times that of the other pods, such as 1.5. With max, the version is bad only if its pods have more than both.
-    /// Alone it says nothing while the other pods have 0, or all pods have the version.
+    /// Highest result that is good, as a multiple of the result of the pods without the version, such as 1.5. With max, a result is bad only if it is
+    /// above both. Alone, maxRatio says nothing while the pods without the version have 0, or all pods have the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?$"))]
     pub max_ratio: Option<String>,
-    /// How often it is asked for, in seconds; not more often than the longest range of the query.
+    /// How often the query is asked, in seconds, from 5 to 3600. Defaults to 30. It is not asked more often than its longest range.
     #[serde(default = "default_period")]
     #[schemars(range(min = 5, max = 3600))]
     pub period_seconds: u32,
-    /// So many answers in a row that are too high make the version bad; twice as many where no other pods are left to compare with. In the
-    /// first step as many good ones must come before the next.
+    /// How many bad results in a row make the version fail, from 1 to 10. Defaults to 2. Where no pods without the version are left, it takes twice
+    /// as many. The first step also waits for as many good results.
     #[serde(default = "default_failures")]
     #[schemars(range(min = 1, max = 10))]
     pub failures: u32,
@@ -138,16 +139,16 @@ fn default_failures() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Prometheus {
-    /// The URL of the server, such as `https://prometheus.monitoring.svc:9090`. Addresses of the node, of the API server and of kube-system are
-    /// refused.
+    /// URL of the server, such as `https://prometheus.monitoring.svc:9090`. Addresses of the node, of the API server and of the namespace kube-system
+    /// are refused.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^https?://[^\s?#@]+$"))]
     pub address: String,
-    /// The query, in PromQL, whose answer is one number. {{pods}} stands for a regular expression of the names of pods, and {{namespace}}
-    /// for their namespace: `sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m]))`.
+    /// PromQL query whose result is one number. {{pods}} stands for a regular expression that matches the names of the pods, and {{namespace}} for
+    /// their namespace: `sum(rate(errors_total{namespace="{{namespace}}",pod=~"{{pods}}"}[1m]))`.
     #[schemars(length(min = 1, max = 4096))]
     pub query: String,
-    /// A Secret of the namespace with the key `token`, or `username` and `password`, and perhaps `ca.crt`. Its annotation
-    /// nudge.dev/allowed-hosts names the hosts that get it. Who sets this must be allowed to get the Secret.
+    /// Secret of the namespace with the credentials: `token`, or `username` and `password`; and `ca.crt` for the authority of the server, if needed.
+    /// Its annotation nudge.dev/allowed-hosts must name the host. To set this field, a user must be allowed to get the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
 }
@@ -155,7 +156,7 @@ pub struct Prometheus {
 /// A Secret of the namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretRef {
-    /// Its name.
+    /// Name of the Secret.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")

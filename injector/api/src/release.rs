@@ -6,47 +6,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EvidenceStatus, Reason};
 
-/// A move to a version, or the return to the previous one.
+/// A release: a move to a version, or the return to the previous one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Release {
-    /// The version.
+    /// Version that pods were moved to.
     pub version: String,
-    /// The version that was current before; absent for the first one.
+    /// Version that was current before. Absent for the first version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_version: Option<String>,
-    /// Who set spec.version to it, as admission saw it; absent where that is not known.
+    /// User who set spec.version to the version, as admission saw it. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// When that was; absent where it is not known.
+    /// When the user set spec.version. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
-    /// When it began.
+    /// When the release began.
     pub start_time: Time,
-    /// When it ended; absent until then.
+    /// When the release ended. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
-    /// The steps that went out; absent where older releases had to make room.
+    /// Steps that went out. Absent if there was no room for details.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 34))]
     pub steps: Vec<ReleaseStep>,
-    /// Set where the version was assigned to all pods at once.
+    /// Who assigned the version to all pods at once, and why. Absent for a move in steps.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<ReleaseOverride>,
-    /// Who had approved the version when it last went on; absent where no approval was required.
+    /// Users who had approved the version when it last went on. Absent if no approval was required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub approvals: Vec<ReleaseApproval>,
-    /// What was known for and against the version when it was last judged; absent where older releases had to make room.
+    /// What was known for and against the version when it was last judged. Absent if there was no room for details.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
     /// What became of it; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ReleaseOutcome>,
-    /// Why it did not become current.
+    /// Reason for programs why the version did not become current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The same for people.
+    /// Message for people why the version did not become current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -85,13 +85,13 @@ impl Release {
     }
 }
 
-/// More pods were assigned the version.
+/// A step of a release: more pods were assigned the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseStep {
     /// When the step began.
     pub start_time: Time,
-    /// How many pods were assigned the version after it.
+    /// Number of pods with the version after the step.
     pub pods: u32,
 }
 
@@ -99,27 +99,29 @@ pub struct ReleaseStep {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseOverride {
-    /// The reason that the spec gives.
+    /// Reason in spec.rollout.override.
     pub reason: String,
-    /// Who asked for it, as admission saw it; absent where that is not known.
+    /// User who set spec.rollout.override, as admission saw it. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<String>,
-    /// When that was; absent where it is not known.
+    /// When the user set spec.rollout.override. Absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_time: Option<Time>,
 }
 
-/// A user had approved the version.
+/// An approval that the version had when it went on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseApproval {
-    /// The user.
+    /// Name of the user who approved the version.
     pub user: String,
-    /// When.
+    /// When the user approved the version.
     pub approval_time: Time,
 }
 
-/// What became of a release.
+/// How the release ended. `Current`: the version became current. `RolledBack`: the version failed, and pods returned. `Left`: another version was
+/// asked for before. `Returned`: pods returned to the previous version, as asked. `Held`: the version failed, and pods stay as they are (onFailure:
+/// Hold). Absent until then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReleaseOutcome {
     /// The version was proven and became current.

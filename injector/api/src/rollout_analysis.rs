@@ -5,7 +5,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whose numbers are asked for, while a config of this name is being moved.
+/// What is asked while the config of this name is being moved.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "internal.nudge.dev",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "RolloutAnalysis",
     plural = "rolloutanalyses",
     namespaced,
-    doc = "What Nudge measures while the config of this name is being moved. Nudge writes it, and refuses all others.",
+    doc = "RolloutAnalysis is what Nudge measures while the config of this name is being moved. Only Nudge may write it.",
     status = "RolloutAnalysisStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -22,41 +22,41 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutAnalysisSpec {
-    /// The version that is judged.
+    /// Version that is judged.
     #[schemars(length(max = 63))]
     pub target_version: String,
-    /// The generation of the config whose queries are asked.
+    /// The metadata.generation of the config whose queries are asked.
     pub generation: i64,
-    /// Another text where the answers begin anew: after each step, and whenever pods had to prove the version again.
+    /// Text that changes where the answers begin anew: after each step, and whenever pods must prove the version again.
     #[schemars(length(max = 128))]
     pub round: String,
-    /// Names of pods that run the version; of many a sample.
+    /// Names of pods that run the version, at most 100: of more, a sample.
     #[schemars(length(max = 100), inner(length(max = 253)))]
     pub pods: Vec<String>,
-    /// Names of pods that run the version before.
+    /// Names of pods that run the version before, at most 100.
     #[serde(default)]
     #[schemars(length(max = 100), inner(length(max = 253)))]
     pub control: Vec<String>,
 }
 
-/// What was measured.
+/// What the queries have answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutAnalysisStatus {
-    /// The round that all answers are of.
+    /// Round that all answers belong to.
     pub round: String,
-    /// The answers of each query.
+    /// Answers by query, at most 8 queries.
     #[schemars(length(max = 8))]
     pub queries: Vec<QueryAnswers>,
 }
 
-/// The last answers of a query.
+/// Last answers of one query.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueryAnswers {
-    /// The name of the analysis.
+    /// Name of the analysis in spec.rollout.analysis.
     pub name: String,
-    /// The newest last.
+    /// Last answers of the query, at most 20, newest last.
     #[schemars(length(max = 20))]
     pub answers: Vec<Answer>,
 }
@@ -66,21 +66,21 @@ impl QueryAnswers {
     pub const MOST: usize = 20;
 }
 
-/// One answer of a query, for both sides.
+/// One answer of a query, for both groups of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// The how manieth of its round it is.
+    /// Number of the answer within its round.
     pub number: u64,
-    /// When it came.
+    /// When the answer came.
     pub answer_time: Time,
-    /// The number of the pods with the version.
+    /// Result for the pods with the version. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The number of the pods without it. Absent where there are none.
+    /// Result for the pods without the version. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// Why there is no number.
+    /// Why there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

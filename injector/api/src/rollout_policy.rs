@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::governance::{Approval, PolicyHold, Window};
 
-/// When versions of all configs of some namespaces may go on, and who must agree. It is added to what the configs say themselves: whichever is
-/// stricter counts.
+/// Namespaces that the policy is about, and what the versions of their configs wait for. The rules of the configs count as well: of both, the
+/// stricter.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
     version = "v1alpha1",
     kind = "RolloutPolicy",
     shortname = "rpol",
-    doc = "When versions of the configs of some namespaces may go on, and who must agree; beside what the configs say themselves.",
+    doc = "RolloutPolicy says when versions of the configs of some namespaces may go on, and who must approve them, beside what the configs say themselves.",
     status = "RolloutPolicyStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -29,32 +29,32 @@ use super::governance::{Approval, PolicyHold, Window};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutPolicySpec {
-    /// The namespaces, by their labels. An empty selector selects all of them.
+    /// Namespaces that the policy is about, by their labels. An empty selector selects all namespaces.
     pub namespace_selector: NamespaceSelector,
-    /// No version begins or goes on.
+    /// Lets no version in these namespaces begin or go on. A bad version is rolled back all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<PolicyHold>,
-    /// When versions may go on. When empty, at any time that the configs allow.
+    /// Times of the week in which versions may go on, at most 16. When empty, the policy restricts no times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub windows: Vec<Window>,
-    /// Who must agree before a version is assigned to any pod.
+    /// Who must approve a version before any pod gets it. When absent, the policy asks for no approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
 }
 
-/// Whether all of the policy can be used, and what it is about.
+/// Whether all of the policy can be used, and how many configs it is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutPolicyStatus {
-    /// The generation of the spec that this status is about.
+    /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// How many of the enabled namespaces the policy selects.
+    /// Number of enabled namespaces that the policy selects.
     pub namespaces: u32,
-    /// How many configs these namespaces have.
+    /// Number of configs in the selected namespaces.
     pub configs: u32,
-    /// Ready: True where all of the policy can be used, and else False with the reason.
+    /// Conditions of the policy: Ready is True if all of it can be used, and else False with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]
@@ -65,26 +65,27 @@ pub struct RolloutPolicyStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceSelector {
-    /// The labels.
+    /// Labels that a namespace must have, with these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub match_labels: BTreeMap<String, String>,
-    /// The requirements.
+    /// Requirements that a namespace must meet, at most 32. All of them count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub match_expressions: Vec<LabelRequirement>,
 }
 
-/// What a label has to be.
+/// A requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelRequirement {
-    /// The key of the label.
+    /// Key of the label.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How its value and the values here relate.
+    /// How the label is compared: `In` (it has one of the values), `NotIn` (it has none of them, or is missing), `Exists` or `DoesNotExist` (whatever
+    /// its value).
     pub operator: LabelOperator,
-    /// The values; none with Exists and DoesNotExist.
+    /// Values for In and NotIn, at most 64. Leave them out for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 63)))]
     pub values: Vec<String>,

@@ -9,10 +9,10 @@ use super::PartKind;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceFrom {
-    /// A ConfigMap of the namespace.
+    /// ConfigMap of the namespace. It is watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<SourceObject>,
-    /// A Secret of the namespace.
+    /// Secret of the namespace. It is watched, and becomes Secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<SourceObject>,
     /// Files of a git repository. They become ConfigMaps.
@@ -80,7 +80,7 @@ impl<'a> FromOne<'a> {
 /// An object of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceObject {
-    /// Its name.
+    /// Name of the object in this namespace.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
@@ -92,7 +92,7 @@ pub struct SourceObject {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitSource {
-    /// `https://host/path`, `ssh://user@host/path`, or `user@host:path`, without a password.
+    /// URL of the repository without a password: `https://host/path`, `ssh://user@host/path`, or `user@host:path`.
     #[schemars(
         length(min = 1, max = 512),
         regex(
@@ -100,26 +100,26 @@ pub struct GitSource {
         )
     )]
     pub url: String,
-    /// Which commit. By default the one that HEAD of the server names.
+    /// Which commit to read. Set exactly one of the fields. Defaults to HEAD of the server.
     #[serde(rename = "ref", default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<GitReference>,
-    /// The folder, or file, of the repository. By default all of it.
+    /// Folder or file of the repository to read. Defaults to all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// A Secret of the namespace with credentials. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to. Its keys:
-    /// `ssh-privatekey` and `known_hosts`; or `token`, with `username` where the server asks for one; or
-    /// `username` and `password`; or `github-app-id`, `github-installation-id` and `github-private-key`. The first of these counts.
+    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its keys, of which the first set
+    /// counts: `ssh-privatekey` and `known_hosts`; `token`, with `username` where the server asks for one; `username` and `password`; or
+    /// `github-app-id`, `github-installation-id` and `github-private-key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SourceObject>,
-    /// Reads files that Git LFS keeps.
+    /// Whether files that Git LFS keeps are read. Defaults to false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lfs: bool,
-    /// Certificates (PEM) of the authorities that the server is checked by, in place of those of the image.
+    /// Certificates, in PEM, of the authorities that the server is checked by, in place of those of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub ca: Option<String>,
-    /// Refuses commits that are not signed.
+    /// Refuses commits without a signature by one of these signers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<GitVerification>,
 }
@@ -127,19 +127,19 @@ pub struct GitSource {
 /// Which commit of a repository: exactly one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GitReference {
-    /// The newest of a branch.
+    /// Name of a branch. Its newest commit is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub branch: Option<String>,
-    /// That of a tag.
+    /// Name of a tag, whose commit is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub tag: Option<String>,
-    /// That of the highest tag in this range, such as `>=1.2, <2`.
+    /// Range of versions, such as `>=1.2, <2`. The commit of the highest tag in it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub semver: Option<String>,
-    /// This one, in 40 or 64 hex digits.
+    /// Hash of the commit, in 40 or 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 40, max = 64))]
     pub commit: Option<String>,
@@ -149,7 +149,7 @@ pub struct GitReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitVerification {
-    /// Who may sign, with SSH keys, in lines as `ssh-keygen(1)` describes them under ALLOWED SIGNERS.
+    /// SSH keys that may sign, in lines as `ssh-keygen(1)` describes them under ALLOWED SIGNERS.
     #[schemars(length(min = 1, max = 16384))]
     pub allowed_signers: String,
 }
@@ -158,34 +158,34 @@ pub struct GitVerification {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciSource {
-    /// `oci://registry/repository`.
+    /// URL of the repository: `oci://registry/repository`. Set exactly one of tag, semver and digest beside it.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^oci(\+http)?://[^@?#\s]+$"))]
     pub url: String,
-    /// The one of a tag.
+    /// Tag of the artifact or image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub tag: Option<String>,
-    /// The one of the highest tag in this range, such as `>=1.2, <2`.
+    /// Range of versions, such as `>=1.2, <2`. The artifact with the highest tag in it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub semver: Option<String>,
-    /// This one, such as `sha256:` and 64 hex digits.
+    /// Digest of the artifact or image: `sha256:` and 64 hex digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 71, max = 71))]
     pub digest: Option<String>,
-    /// The platform of an image that is there for several, such as `linux/amd64`.
+    /// Platform of an image that exists for several, such as `linux/amd64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub platform: Option<String>,
-    /// The folder, or file, of the artifact. By default all of it.
+    /// Folder or file of the artifact to read. Defaults to all of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub path: String,
-    /// A Secret of the namespace with credentials. Its annotation nudge.dev/allowed-hosts names the hosts that they may be sent to. Its keys:
-    /// `.dockerconfigjson`, or `username` and `password`.
+    /// Secret of the namespace with the credentials. Its annotation nudge.dev/allowed-hosts must name the host. Its keys: `.dockerconfigjson`, or
+    /// `username` and `password`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SourceObject>,
-    /// Certificates (PEM) of the authorities that the registry is checked by, in place of those of the image.
+    /// Certificates, in PEM, of the authorities that the registry is checked by, in place of those of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub ca: Option<String>,
@@ -195,24 +195,24 @@ pub struct OciSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultSource {
-    /// `https://host:port`. It is also the audience of the token that Vault is sent.
+    /// URL of the server: `https://host:port`. It is also the audience of the token that Nudge sends to Vault.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^https://[^@?#\s]+$"))]
     pub address: String,
-    /// Certificates (PEM) of the authorities that Vault is checked by, in place of those of the image.
+    /// Certificates, in PEM, of the authorities that Vault is checked by, in place of those of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub ca: Option<String>,
-    /// Who Nudge is for Vault.
+    /// How Nudge logs in to Vault.
     pub auth: VaultAuth,
-    /// The secret.
+    /// The secret to read.
     pub kv: VaultKv,
 }
 
-/// Who Nudge is for Vault.
+/// How Nudge logs in to Vault.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultAuth {
-    /// A service account, by the auth method `kubernetes` or `jwt`.
+    /// Logs in with a token of a service account, by the auth method `kubernetes` or `jwt`.
     pub kubernetes: VaultKubernetes,
 }
 
@@ -220,14 +220,14 @@ pub struct VaultAuth {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultKubernetes {
-    /// The role of Vault.
+    /// Role of Vault to log in with.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+$"))]
     pub role: String,
-    /// Where Vault has the auth method.
+    /// Path at which Vault has the auth method. Defaults to kubernetes.
     #[serde(default = "kubernetes")]
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
     pub mount: String,
-    /// The service account.
+    /// Name of the service account in this namespace.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub service_account: String,
 }
@@ -240,14 +240,14 @@ fn kubernetes() -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VaultKv {
-    /// Where Vault has the engine.
+    /// Path at which Vault has the engine. Defaults to secret.
     #[serde(default = "secret")]
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
     pub mount: String,
-    /// The path of the secret in it.
+    /// Path of the secret in the engine.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^[-._A-Za-z0-9]+(/[-._A-Za-z0-9]+)*$"))]
     pub path: String,
-    /// The version of the engine.
+    /// Version of the engine, 1 or 2. Defaults to 2.
     #[serde(default = "two")]
     #[schemars(range(min = 1, max = 2))]
     pub version: u8,

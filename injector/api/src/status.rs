@@ -6,60 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConditionType, Reason, Release, StepSelector, find_condition};
 
-/// The state of the config.
+/// Where the config stands: its versions, its pods and its rollout. Only Nudge writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionedConfigStatus {
-    /// The generation of the spec that this status is about.
+    /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The version that is asked for: what spec.version says, or without it the first complete version.
+    /// Version that is asked for: spec.version or, when that is absent, the first complete version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub desired_version: Option<String>,
-    /// The version that has passed its steps and its bake. Pods run it unless a rollout has moved them.
+    /// Version that is proven: it has passed its steps and its bake. Pods run it unless a rollout has moved them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_version: Option<String>,
-    /// The version that a rollout moves pods to.
+    /// Version that a rollout moves pods to. Absent while nothing moves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
-    /// The version that was current before.
+    /// Version that was current before. `kubectl nudge rollback` returns to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_version: Option<String>,
-    /// The version that the published ConfigMap holds.
+    /// Version in the published ConfigMap, which has the name of the config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_version: Option<String>,
-    /// When the ConfigMap was written with it.
+    /// When publishedVersion was written to the ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish_time: Option<Time>,
-    /// The version that the published Secret holds.
+    /// Version in the published Secret, which has the name of the config.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_secret_version: Option<String>,
-    /// When the Secret was written with it.
+    /// When publishedSecretVersion was written to the Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_publish_time: Option<Time>,
-    /// The pods that subscribe.
+    /// How many pods use the config, and how many of them run what they should.
     pub pods: PodCounts,
-    /// The complete versions, in the order in which they were sealed.
+    /// Complete versions in the order in which they were sealed, at most 50.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub versions: Vec<VersionStatus>,
-    /// Versions that are not sealed because they break a rule of spec.validation; at most 2, the newest last. Each is judged again when the
-    /// rules change, or it is created again with other content.
+    /// Versions that are not sealed because they break a rule of spec.validation, at most 2, newest last. A version is judged again when the rules
+    /// change, or when it is created again with other content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub invalid: Vec<InvalidVersion>,
-    /// How far pods have been moved.
+    /// How far pods have been moved, and which version failed last.
     pub rollout: RolloutStatus,
-    /// The last 20 releases, the newest last; the older ones without details where all have more than 16 KiB. kubectl nudge history shows them.
+    /// The last 20 releases, newest last, as `kubectl nudge history` shows them. Older ones lose their details when all have more than 16 KiB.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
-    /// Ready, Reconciling, Stalled (kstatus conventions), and Published, Drifted, SecretPublished, Restarted, Conflict, WeakEvidence, Suspect; StatusComplete where it is False.
+    /// Conditions of the config: Ready, Reconciling and Stalled, as kstatus defines them; Published, Drifted, SecretPublished, Restarted, Conflict,
+    /// WeakEvidence and Suspect; and StatusComplete while it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
-    /// What only Nudge reads. It is restored with the rest of the status.
+    /// State that only Nudge reads. It is restored with the rest of the status.
     pub internal: InternalStatus,
 }
 
@@ -67,36 +68,37 @@ pub struct VersionedConfigStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InternalStatus {
-    /// 32 hex digits that Nudge gives the config with its first status and never changes. Pods are ordered by it, and the keys that seal
-    /// Secrets depend on it.
+    /// Identity of the config: 32 hex digits that Nudge sets once. The order of pods and the keys that seal Secrets follow from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[0-9a-f]{32}$"))]
     pub identity: Option<String>,
-    /// Grows with every change of what any pod is assigned.
+    /// Number that grows whenever the assignment of any pod changes.
     pub revision: u64,
-    /// Pods whose number (of 32 bits) is below this run the target; 4294967296 is all of them. Workloads that are listed have their own
-    /// threshold instead.
+    /// Pods whose number, from 0 to 4294967295, is below this run the target; 4294967296 stands for all pods. Workloads that are listed have a
+    /// threshold of their own instead.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
-    /// Thresholds of workloads with 20 pods or more; of the largest 100, and of those that were among them.
+    /// Thresholds of workloads with 20 pods or more: of the largest 100, and of those that were among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200))]
     pub workloads: Vec<WorkloadThreshold>,
-    /// Thresholds of pods that selectors match, beside the one that they have anyway.
+    /// Thresholds of the pods that selectors match, beside the one that these pods have anyway.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub selectors: Vec<SelectorThreshold>,
-    /// On the way back: since when workloads were restarted with the target; absent if they were not.
+    /// When workloads were restarted with the target, while pods are on the way back. Absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads_restart_time: Option<Time>,
-    /// The move stands still until somebody acts or another config was moved: pods that it shares with other configs may be moved by these.
+    /// Whether other configs may move the pods that they share with this one, because its own move stands still until somebody acts or another config
+    /// was moved.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
-    /// How often pods are harmed without a new version; absent until the first hour was watched.
+    /// How often pods are harmed without a new version. Absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
-    /// Versions that were deleted, the newest last; of those whose names are no digests. Each may be created again with the same content only.
+    /// Versions that were deleted, at most 50, newest last. Each can be created again with the same content only. Versions that are named by a digest
+    /// are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub retired: Vec<RetiredVersion>,
@@ -164,16 +166,16 @@ impl ConfigState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCounts {
-    /// Pods that subscribe.
+    /// Number of pods that use the config.
     pub total: u32,
-    /// Pods that run the target, or the current version where nothing moves. A pod has reported it; one that takes it by a restart alone has
-    /// started with it.
+    /// Number of pods that run targetVersion, or currentVersion where nothing moves, by the reports of their agents. A pod that takes versions by a
+    /// restart alone has started with it.
     pub on_target: u32,
-    /// Pods that run what is assigned to them and are Ready.
+    /// Number of pods that run the version assigned to them and are Ready.
     pub ready: u32,
-    /// Pods that reported a failure.
+    /// Number of pods that reported a failure.
     pub failed: u32,
-    /// On target of total, such as `10/40`.
+    /// onTarget of total, such as `10/40`.
     pub summary: String,
 }
 
@@ -181,21 +183,22 @@ pub struct PodCounts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionStatus {
-    /// Its name.
+    /// Name of the version.
     pub version: String,
-    /// What it is at the moment.
+    /// What the version is now: `Available` is complete and not in use, `Target` is asked for or moved to, `Current` is proven, `Failed` was tried
+    /// and failed, and of `Broken` an object is gone or changed.
     pub state: VersionState,
-    /// Stands for its content: the first 32 hex digits of the digest that an approval names.
+    /// Digest of the content: the first 32 hex digits of the one that approvals name.
     #[serde(default)]
     pub digest: String,
-    /// Its objects, by part number.
+    /// Objects of the version, by part number.
     #[schemars(length(max = 16))]
     pub parts: Vec<PartStatus>,
-    /// How many keys it has.
+    /// Number of keys in the version.
     pub keys: u32,
-    /// How many bytes its values have together.
+    /// Size of all values together, in bytes.
     pub bytes: u64,
-    /// When it was sealed.
+    /// When the version was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal_time: Option<Time>,
     /// Set if its creator may not update the ConfigMap of the config's name, or if Nudge could not check that. Such a version never
@@ -208,15 +211,15 @@ pub struct VersionStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InvalidVersion {
-    /// Its name.
+    /// Name of the version.
     pub version: String,
-    /// Always Invalid.
+    /// Reason for programs, always Invalid.
     pub reason: Reason,
-    /// Keys, places and rules, and no values.
+    /// Rules that the version breaks, with keys and places, and no values.
     pub message: String,
-    /// Stands for the rules that it was judged by: 24 hex digits.
+    /// Digest of the rules that the version was judged by, in 24 hex digits.
     pub rules: String,
-    /// Stands for the content that was judged: 24 hex digits.
+    /// Digest of the content that was judged, in 24 hex digits.
     pub content: String,
 }
 
@@ -225,7 +228,8 @@ impl InvalidVersion {
     pub const MOST: usize = 2;
 }
 
-/// What makes a version current that never becomes current by itself.
+/// Consent without which the version does not become current, because its creator may not update the published ConfigMap, or Nudge could not check
+/// that. `Needed`: set spec.version to it. `NeededAnew`: set spec.version to another version first, and then to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Consent {
     /// spec.version must be set to it.
@@ -253,18 +257,18 @@ pub enum VersionState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartStatus {
-    /// ConfigMap or Secret.
+    /// Kind of the object: ConfigMap or Secret.
     pub kind: PartKind,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
-    /// Its uid.
+    /// UID of the object.
     pub uid: String,
-    /// Of a ConfigMap, the digest of its content: sha256: and hex. Of a Secret, seal: and hex, which differ in every config, version and
-    /// part, and can be compared with nothing.
+    /// Digest of the content of a ConfigMap: `sha256:` and hex digits. Of a Secret, its seal: `seal:` and hex digits, which differ in every config,
+    /// version and part, and can be compared with nothing.
     pub digest: String,
 }
 
-/// The kinds of objects that versions are made of.
+/// Kind of an object that a version is made of: ConfigMap or Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum PartKind {
     /// A ConfigMap.
@@ -293,9 +297,9 @@ impl std::fmt::Display for PartKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetiredVersion {
-    /// Its name.
+    /// Name of the version.
     pub version: String,
-    /// Digests and seals of its parts, by part number.
+    /// Digests and seals of the objects of the version, by part number.
     #[schemars(length(max = 16))]
     pub digests: Vec<String>,
 }
@@ -304,13 +308,13 @@ pub struct RetiredVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutStatus {
-    /// How many steps went out.
+    /// Number of steps that went out.
     #[serde(skip_serializing_if = "is_zero")]
     pub step: u32,
-    /// The name of the last of them, if it has one.
+    /// Name of the step that went out last, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_name: Option<String>,
-    /// When the last of them did.
+    /// When the last step went out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_time: Option<Time>,
     /// What the rollout does; absent while nothing moves.
@@ -319,19 +323,19 @@ pub struct RolloutStatus {
     /// When the rollout began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When the rollout last made progress.
+    /// When the last step went out, or the stage changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_time: Option<MicroTime>,
-    /// How long a step is watched before the next one.
+    /// How long a step is watched before the next one, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
-    /// What is known for and against the target.
+    /// What is known for and against the target, in numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<EvidenceStatus>,
-    /// What keeps the version from going on although nothing is wrong with it; absent where nothing does.
+    /// What keeps the version from going on although nothing is wrong with it. Absent if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<WithheldStatus>,
-    /// The version that was tried last and failed.
+    /// Version that was tried last and failed, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<RolloutFailure>,
 }
@@ -340,14 +344,16 @@ pub struct RolloutStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
-    /// AwaitingApproval, OutsideWindow, OnHold or PoliciesUnknown.
+    /// Reason for programs: AwaitingApproval, OutsideWindow, OnHold or PoliciesUnknown.
     pub reason: Reason,
-    /// When that ends, if it ends by itself: when the next window opens, or the hold ends.
+    /// When the wait ends by itself, because a window opens or the hold ends. Absent if somebody must act.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_time: Option<Time>,
 }
 
-/// What a rollout is doing.
+/// What the rollout does. `Moving`: it assigns the target step by step. `Baking`: all pods run the target, and are watched. `Restarting`: the target
+/// is published, and workloads restart for it. `Leaving`: pods leave a target that is not asked for any more. `Returning`: pods return to the
+/// previous version, as asked. `RollingBack`: pods leave a target that failed. Absent while nothing moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutStage {
     /// The target is assigned to pods step by step.
@@ -368,11 +374,11 @@ pub enum RolloutStage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Watch {
-    /// For how many seconds every pod of it must have been Ready with the new version.
+    /// How many seconds every pod of the step must be Ready with the new version.
     pub seconds: u32,
-    /// Why so long: spec.rollout.minReadySeconds, or which probe.
+    /// What the time follows from: spec.rollout.minReadySeconds, or a probe.
     pub reason: String,
-    /// Set where the pods can be bad for longer without being seen: they have no probes, or one that needs longer.
+    /// Why pods can be bad for longer without being noticed: they have no probe, or one that needs longer. Absent if they can't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weak: Option<String>,
 }
@@ -381,43 +387,43 @@ pub struct Watch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvidenceStatus {
-    /// Pods that the target is assigned to.
+    /// Number of pods with the target.
     pub assigned: u32,
-    /// How many of them were harmed.
+    /// Number of pods with the target that were harmed.
     pub harmed: u32,
-    /// Pods that it is not assigned to.
+    /// Number of pods without the target.
     pub unassigned: u32,
-    /// How many of these were harmed in the same time.
+    /// Number of pods without the target that were harmed in the same time.
     pub unassigned_harmed: u32,
-    /// Pods that the target is assigned to and that are not waited for: they were not healthy, or can't be reached.
+    /// Number of pods with the target that are not waited for: they were not healthy before, or can't be reached.
     pub not_waited_for: u32,
-    /// How all that the target is assigned to were harmed; absent where one was harmed in another way.
+    /// How the pods with the target were harmed, such as PodNotReady. Absent if they were harmed in different ways.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The pod that was harmed first.
+    /// Pod with the target that was harmed first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<HarmedPod>,
-    /// What spec.rollout.analysis says.
+    /// Last results of the queries in spec.rollout.analysis.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub analysis: Vec<AnalysisStatus>,
 }
 
-/// The last answer of one analysis, and what follows from all of them.
+/// Last results of one query, and what follows from all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnalysisStatus {
-    /// Its name.
+    /// Name of the analysis in spec.rollout.analysis.
     pub name: String,
-    /// What follows.
+    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (nobody can say) or `Bad`.
     pub verdict: AnalysisVerdict,
-    /// The number of the pods with the target.
+    /// Result for the pods with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The number of the pods without it.
+    /// Result for the pods without the target. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<String>,
-    /// When it was measured.
+    /// When the results were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_time: Option<Time>,
 }
@@ -439,12 +445,12 @@ pub enum AnalysisVerdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HarmedPod {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// How: PodNotReady, ContainerRestarted, or what it reported.
+    /// How the pod was harmed: PodNotReady, ContainerRestarted, or the reason that it reported.
     pub reason: Reason,
-    /// How many seconds after its notification; negative where it was harmed before it said that it was notified, absent where another leader
-    /// assigned the version.
+    /// Seconds from the notification of the pod to the harm. Negative if the pod was harmed before it reported the notification. Absent if another
+    /// leader assigned the version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_seconds: Option<i64>,
 }
@@ -454,11 +460,11 @@ pub struct HarmedPod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackgroundStatus {
-    /// Since when they are counted, or since when they would be had they not been halved.
+    /// When the count began. Each time that it is halved, after a week, the time moves on by half a week.
     pub start_time: Time,
-    /// Seconds for which healthy pods were watched, added up over pods.
+    /// Seconds for which healthy pods were watched, added up over the pods.
     pub pod_seconds: u64,
-    /// How many pods were harmed in them.
+    /// Number of pods that were harmed in podSeconds.
     pub harmed: u64,
 }
 
@@ -466,19 +472,20 @@ pub struct BackgroundStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutFailure {
-    /// The version.
+    /// Name of the version that failed.
     pub version: String,
-    /// Stands for its content, which alone failed: `sha256:` and 48 hex digits.
+    /// Digest of the content that failed: `sha256:` and 48 hex digits. Other content has not failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// The last request to retry it before it failed. It is tried again after a later one, or after spec.version had another value.
+    /// Last request to retry the version before it failed. A later one, or another value of spec.version in between, tries it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_time: Option<Time>,
-    /// Why: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that the pod reported.
+    /// Reason for programs: PodNotReady, ContainerRestarted, NewPodsFailing, ProgressDeadlineExceeded, RestartFailed, or the reason that a pod
+    /// reported.
     pub reason: Reason,
-    /// A message that names the pod.
+    /// Message for people, which names the pod.
     pub message: String,
-    /// The reason of spec.rollout.override, where it asked for the version. Another reason asks for it anew.
+    /// Reason of the spec.rollout.override that assigned the version. Another reason assigns it again.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
 }
@@ -487,10 +494,10 @@ pub struct RolloutFailure {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadThreshold {
-    /// Kind and name, such as Deployment/web; absent for pods without a workload. (Kubernetes 1.20 takes an empty string for null.)
+    /// Kind and name of the workload, such as Deployment/web. Absent for pods without a workload.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
-    /// Pods whose number is below this run the target.
+    /// Pods of the workload whose number is below this run the target.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
 }
@@ -499,9 +506,9 @@ pub struct WorkloadThreshold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SelectorThreshold {
-    /// The selector of the step.
+    /// Selector of the step that set the threshold.
     pub selector: StepSelector,
-    /// Pods whose number is below this run the target.
+    /// Pods that match and whose number is below this run the target.
     #[schemars(range(min = 0, max = 4_294_967_296_u64))]
     pub threshold: u64,
 }

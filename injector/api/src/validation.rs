@@ -3,39 +3,41 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One rule: about values (`key` with `format` or `schema`), about keys (`required`), or about all of it (`rule`).
+/// A rule about values (`key` with `format`, `schema` or both), about keys (`required`), or about the whole version (`rule`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValidationRule {
-    /// Its name, for messages.
+    /// Name of the rule, unique in the list, for messages.
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// The key whose value must have the format and follow the schema. In it, `*` stands for any characters. A key that the version does
-    /// not have breaks no such rule.
+    /// Key whose value must have the format and follow the schema. `*` stands for any characters. A version without such a key does not break the
+    /// rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9*]+$"))]
     pub key: Option<String>,
     /// What the value must be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<ValueFormat>,
-    /// The JSON Schema that the value must follow. Without a format, the value must be YAML or TOML where the key ends so, and else JSON.
+    /// JSON Schema that the value must follow. Without `format`, the value is read by the end of its key: as YAML, as TOML, or else as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<SchemaSource>,
-    /// Keys that the version must have.
+    /// Keys that the version must have, 1 to 256.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 253), regex(pattern = r"^[-._a-zA-Z0-9]+$")))]
     pub required: Option<Vec<String>>,
-    /// A CEL expression that must be true. `data` has the values by their keys, and `parsed` has those that have a format.
+    /// CEL expression that must be true for the version. `data` has the values by their keys, as texts; `parsed` has the parsed values of the keys
+    /// that have a format.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub rule: Option<String>,
-    /// What users read where the rule is broken. It must not quote a value.
+    /// Message that users read when the rule is broken. It must not quote a value.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub message: Option<String>,
 }
 
-/// What a value must be.
+/// Format that the value must have: json, yaml, toml, properties, text, int, float, bool, duration (such as 1h30m), timestamp (RFC 3339), url, ip,
+/// cidr, hostname, port, pem or base64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
@@ -103,12 +105,12 @@ impl ValueFormat {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SchemaSource {
-    /// The schema itself.
+    /// The schema itself. Set either inline or configMapKeyRef.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub inline: Option<serde_json::Value>,
-    /// The key of an immutable ConfigMap of the namespace that holds it, as JSON or YAML. Nudge reads it once: to change the schema, create
-    /// another ConfigMap.
+    /// Key of an immutable ConfigMap of the namespace that holds the schema, as JSON or YAML. Nudge reads it once: to change the schema, name another
+    /// ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<ConfigMapKeyRef>,
 }
@@ -116,10 +118,10 @@ pub struct SchemaSource {
 /// A key of a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigMapKeyRef {
-    /// The name of the ConfigMap.
+    /// Name of the ConfigMap.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The key.
+    /// Key of the ConfigMap that holds the schema.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }

@@ -5,7 +5,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a user has decided about a version. It does not change: to withdraw it, the user deletes it.
+/// What one user decides about one version. It can't be changed: to withdraw the decision, delete the object.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -14,54 +14,54 @@ use serde::{Deserialize, Serialize};
     namespaced,
     shortname = "vappr",
     category = "nudge",
-    doc = "What one user has decided about one version of a config. kubectl nudge approve makes it.",
+    doc = "VersionApproval is what one user has decided about one version of a config. Create it with kubectl nudge approve or deny.",
     status = "VersionApprovalStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
-    printcolumn = r#"{"name":"Config","type":"string","jsonPath":".spec.configName","description":"The config."}"#,
-    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version","description":"The version."}"#,
+    printcolumn = r#"{"name":"Config","type":"string","jsonPath":".spec.configName","description":"Name of the config."}"#,
+    printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version","description":"Name of the version."}"#,
     printcolumn = r#"{"name":"Decision","type":"string","jsonPath":".spec.decision","description":"What the user has decided."}"#,
-    printcolumn = r#"{"name":"Approver","type":"string","jsonPath":".spec.approver","description":"The user."}"#,
+    printcolumn = r#"{"name":"Approver","type":"string","jsonPath":".spec.approver","description":"Name of the user."}"#,
     printcolumn = r#"{"name":"Counted","type":"string","jsonPath":".status.conditions[?(@.type=='Counted')].status","description":"The approval counts, or did when the version last went on."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VersionApprovalSpec {
-    /// The config.
+    /// Name of the VersionedConfig in this namespace.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
     pub config_name: String,
 
-    /// The version.
+    /// Name of the version of that config.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
 
-    /// The digest of what the version is, as kubectl nudge approve reads it from the config. It counts for no other content.
+    /// Digest of the content that the user has read: `sha256:` and 48 hex digits. The decision counts for no other content.
     #[schemars(length(max = 64), regex(pattern = r"^sha256:[0-9a-f]{48}$"))]
     pub digest: String,
 
-    /// What the user has decided.
+    /// Decision of the user: `Approve` lets the version go on, `Deny` holds it however many users approve it.
     pub decision: ApprovalDecision,
 
-    /// Why.
+    /// Why the user decides so, in 1 to 256 characters.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
 
-    /// The user, who is the one that creates the object. Where it is empty or missing, admission fills it in.
+    /// Name of the user, who must be the one that creates the object. Admission fills it in where it is empty or missing.
     #[schemars(length(min = 1, max = 512))]
     pub approver: String,
 }
 
-/// What became of the decision. It is for people: nothing is decided by it.
+/// Whether the decision counts. The status is for people: Nudge decides nothing by it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionApprovalStatus {
-    /// The generation of the object that this status is about.
+    /// The metadata.generation that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Counted: True where the approval counts, or did when the version last went on, and else False with the reason.
+    /// Conditions of the approval: Counted is True if it counts, or did when the version last went on, and else False with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]

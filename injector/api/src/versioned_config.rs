@@ -12,8 +12,8 @@ use super::governance::{Analysis, Approval, Hold, Window};
 use super::status::{PartKind, VersionedConfigStatus};
 use super::validation::ValidationRule;
 
-/// A named set of keys and values with versions. Each version is one or several immutable ConfigMaps and Secrets with
-/// the labels nudge.dev/config and nudge.dev/version; this object says which of them is current.
+/// Which version of the config pods should run, and how they are moved to it. A version is up to 16 immutable ConfigMaps and Secrets of the namespace
+/// with the labels nudge.dev/config and nudge.dev/version.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -22,28 +22,28 @@ use super::validation::ValidationRule;
     namespaced,
     shortname = "vcfg",
     category = "nudge",
-    doc = "A config with versions: which of them is wanted, which is proven, and how pods are moved.",
+    doc = "VersionedConfig is a named set of keys and values with versions: which of them pods should run, which is proven, and how pods are moved.",
     status = "VersionedConfigStatus",
     derive = "Default",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
     printcolumn = r#"{"name":"Desired","type":"string","jsonPath":".status.desiredVersion","description":"The version that is asked for."}"#,
     printcolumn = r#"{"name":"Current","type":"string","jsonPath":".status.currentVersion","description":"The version that has passed its steps and its bake."}"#,
-    printcolumn = r#"{"name":"On-Target","type":"string","jsonPath":".status.pods.summary","description":"Pods that run the target, or the current version at rest, of all that subscribe."}"#,
+    printcolumn = r#"{"name":"On-Target","type":"string","jsonPath":".status.pods.summary","description":"Pods that run the target, or the current version at rest, of all that use the config."}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status","description":"The desired version is current."}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why, or why not."}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason","description":"Why the desired version is current, or why not."}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.conditions[?(@.type=='Ready')].message","description":"The reason in words."}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VersionedConfigSpec {
-    /// The version that pods should run. It may name a version that is not there yet: nothing moves until it is. When
-    /// absent, the first complete version becomes current and stays it.
+    /// Name of the version that pods should run, such as 1.4.0. It may name a version that does not exist yet: nothing moves until the version is
+    /// complete. When absent, the first complete version becomes current and stays current.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: Option<String>,
 
-    /// How pods are moved to another version.
+    /// How pods are moved from one version to another.
     #[serde(default)]
     pub rollout: RolloutSpec,
 
@@ -53,12 +53,13 @@ pub struct VersionedConfigSpec {
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub objects: Vec<PartKind>,
 
-    /// What happens to workloads that use the published ConfigMap or Secret of this name without an agent.
+    /// What happens to workloads that use the published ConfigMap or Secret without an agent: `Restart` restarts them for each version, one after
+    /// another, by their own rolling update; `Ignore` leaves them alone. Defaults to Restart.
     #[serde(default)]
     pub agentless_policy: AgentlessPolicy,
 
-    /// The service accounts whose pods may get this config, by their names in this namespace. When absent, every pod of the namespace may.
-    /// The config is not secret from users who may read the ConfigMaps of the namespace.
+    /// Names of the service accounts of this namespace whose pods may get the config, 1 to 64. When absent, every pod of the namespace may get it.
+    /// The list does not hide the config from users who may read the ConfigMaps of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 64),
@@ -67,13 +68,14 @@ pub struct VersionedConfigSpec {
     )]
     pub allowed_service_accounts: Option<Vec<String>>,
 
-    /// How many versions made by kubectl nudge are kept beside those in use. Objects made otherwise are never pruned.
+    /// How many versions made by `kubectl nudge` are kept beside those in use, from 0 to 40. Defaults to 10. Older ones are deleted. Versions made in
+    /// other ways are never deleted.
     #[serde(default = "default_history_limit")]
     #[schemars(range(min = 0, max = 40))]
     pub history_limit: u32,
 
-    /// What the content of a version must be. A version that breaks a rule is never sealed, so no pod gets it. Sealed versions are not judged
-    /// again when the rules change.
+    /// Rules for the content of a version, at most 32. A version that breaks a rule is never sealed, so no pod gets it. Versions that are sealed
+    /// already are not judged again when the rules change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub validation: Vec<ValidationRule>,
@@ -119,13 +121,13 @@ impl Default for VersionedConfigSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Override {
-    /// The version.
+    /// Name of the version. The override has no effect while spec.version names another one.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$"))]
     pub version: String,
-    /// Why nobody can wait.
+    /// Why nobody can wait for the steps, in 1 to 256 characters. Events and status.releases show it.
     #[schemars(length(min = 1, max = 256))]
     pub reason: String,
-    /// When it ends: at most a day after it was set. From then on it means nothing, and what runs stays as it is.
+    /// When the override ends, at most a day after it is set. Then it has no effect any more, and pods keep what they run.
     pub until_time: Time,
 }
 
@@ -143,50 +145,54 @@ impl Override {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutSpec {
-    /// How many pods of the config run the new version after each step, added up. The last step is always all pods, also where it is not
-    /// listed.
+    /// How many pods have the new version after each step, 1 to 32 steps. After the last one all pods follow, whether a step says so or not. Defaults
+    /// to 1 pod, 25%, 50% and 100%.
     #[schemars(length(min = 1, max = 32))]
     pub steps: Vec<Step>,
-    /// How long every pod of a step must have been Ready with the new version before the next step, in seconds. It is longer where the
-    /// readiness and liveness probes of these pods need longer to notice a change, after the first step up to 300 seconds.
+    /// How many seconds every pod of a step must be Ready with the new version before the next step, from 0 to 86400. Defaults to 10. Nudge waits for
+    /// longer where the readiness and liveness probes of these pods need longer to notice a change: after the first step for as long as they need,
+    /// after the others up to 300 seconds.
     #[schemars(range(min = 0, max = 86400))]
     pub min_ready_seconds: u32,
-    /// How long all pods run the new version before it is published and becomes current, in seconds.
+    /// How many seconds all pods run the new version before it is published and becomes current, from 0 to 604800. Defaults to 60.
     #[schemars(range(min = 0, max = 604_800))]
     pub bake_seconds: u32,
-    /// How long a pod's containers have for their acknowledgement, in seconds.
+    /// How many seconds the containers of a pod have to acknowledge a new version, from 1 to 86400. Defaults to 30. After that the pod counts as
+    /// silent.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,
-    /// How long the rollout may wait without progress before it counts as failed, in seconds.
+    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in which pods are only watched, or a
+    /// hold, a window or an approval is waited for, does not count.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
-    /// How many of the pods that the new version is assigned to may be harmed: a number, or a share that is rounded down. When absent, Nudge
-    /// weighs harmed pods against those that do not have the version, and against how often pods of the config are harmed without cause.
+    /// How many of the pods with the new version may be harmed before the version fails: a number, such as 2, or a share from 0% to 100%, rounded
+    /// down. When absent, Nudge weighs them against the pods without the version, and against how often pods of the config are harmed without cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_harmed: Option<MaxHarmed>,
-    /// What a failure leads to.
+    /// What happens when the new version fails: `Rollback` returns every pod to the current version; `Hold` leaves pods as they are until somebody
+    /// acts. Defaults to Rollback.
     pub on_failure: OnFailure,
-    /// Within how many seconds Ready pods are notified of the way back. Others are notified at once. When absent, 0, and for pods that restart
-    /// in place 2 for each pod of the config, at most 30.
+    /// Over how many seconds the notifications of Ready pods are spread on the way back, from 0 to 600. Other pods are notified at once. When absent,
+    /// 0; for pods that restart in place, 2 for each pod of the config, up to 30.
     #[schemars(range(min = 0, max = 600))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback_spread_seconds: Option<u32>,
-    /// Assigns a version to all pods at once, without steps, approval or a window. It counts until its end, while `version` is what spec.version
-    /// says. To set it, a user needs the verb `override` on the config.
+    /// Assigns a version to all pods at once: without steps, and without waiting for a hold, a window or an approval. It has an effect until
+    /// untilTime, while its version is spec.version. To set it, a user needs the verb `override` on the config.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<Override>,
-    /// Who must agree before a version is assigned to any pod. When absent, nobody.
+    /// Who must approve a version before any pod gets it. When absent, no approval is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<Approval>,
-    /// When versions may go on. Outside of all windows no step goes out, and nothing is published; a version that is bad goes back all the
-    /// same. When empty, at any time.
+    /// Times of the week in which versions may go on, at most 16. Outside of all of them no step goes out and nothing is published; a bad version is
+    /// rolled back all the same. When empty, versions may go on at any time.
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// No version begins or goes on, whatever the windows say.
+    /// Lets no version begin or go on, whatever the windows say. A bad version is rolled back all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// The numbers that a version is judged by beside the health of pods.
+    /// Queries of Prometheus that judge a version beside the health of its pods, at most 8.
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub analysis: Vec<Analysis>,
@@ -216,17 +222,19 @@ impl Default for RolloutSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Its name, unique among the steps. A step that went out is found by it where others are added or taken away before it.
+    /// Name of the step, unique among the steps, for messages and the status. Nudge finds the step that went out last by its name, so steps can be
+    /// added or removed before it. When absent, the step goes by its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: Option<String>,
-    /// How many pods have the new version after the step: a number from 1, or a share from 1% to 100%. They are pods of the config, or where
-    /// there is a selector, those that it matches.
+    /// How many pods have the new version after the step, with those of the steps before: a number from 1, or a share from 1% to 100%, rounded up. It
+    /// counts all pods of the config or, with a selector, the pods that the selector matches.
     pub pods: Pods,
     /// The pods that the step is about. A pod counts by the labels that it was created with. At most 8 selectors differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<StepSelector>,
-    /// How long the next step waits in addition to the time for which this one is watched, in seconds. Without effect before the bake.
+    /// How many seconds the next step waits in addition to the time for which this one is watched, from 0 to 604800. Defaults to 0. Without effect on
+    /// the last step, which the bake follows.
     #[serde(default, skip_serializing_if = "crate::status::is_zero")]
     #[schemars(range(min = 0, max = 604_800))]
     pub pause_seconds: u32,
@@ -334,10 +342,10 @@ fn int_or_percent(minimum: u32, pattern: &str) -> schemars::Schema {
     })
 }
 
-/// What a failed rollout leads to.
+/// What happens when a version fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// Every pod returns to the previous version.
+    /// Every pod returns to the current version.
     #[default]
     Rollback,
     /// The rollout stops where it is.
