@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use nudge_api::{PartKind, Reason, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{
-    FIRST_VERSION, baseline_refusal, contents_of, first_names, first_version, is_first_version, mark, wants_baseline,
+    FIRST_VERSION, baseline_refusal, contents_of, first_config, first_names, first_version, is_first_version, mark,
+    wants_baseline,
 };
 use nudge_protocol::{VersionName, labels};
 
@@ -52,10 +53,9 @@ impl Controller {
             tracing::warn!("ConfigMap not taken over: other objects have the names of its first version");
             return Ok(Again::Never);
         }
-        let config_object = VersionedConfig::new(config, VersionedConfigSpec::default());
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), namespace);
         let creating = || format!("creating VersionedConfig {key}");
-        match call(creating, configs.create(&written_by_us(), &config_object)).await {
+        match call(creating, configs.create(&written_by_us(), &first_config(config))).await {
             Ok(made) => {
                 let message = format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod uses it");
                 self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;

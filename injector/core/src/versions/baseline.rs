@@ -1,6 +1,7 @@
 //! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make the same.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_protocol::labels;
 
 use super::digest::{contents_of, part_digest};
@@ -12,6 +13,12 @@ pub const FIRST_VERSION: &str = "1.0.0";
 pub fn wants_baseline(plain: &ConfigMap) -> bool {
     let plain_labels = plain.metadata.labels.as_ref();
     plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true")
+}
+
+/// The config. Workloads read the ConfigMap, so it is kept at the current version.
+pub fn first_config(name: &str) -> VersionedConfig {
+    let spec = VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() };
+    VersionedConfig::new(name, spec)
 }
 
 /// The first version's object. `name` is free.
@@ -42,6 +49,12 @@ pub fn is_first_version(found: &ConfigMap, expected: &ConfigMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn its_config_map_follows_and_no_secret_is_made() {
+        let spec = first_config("shop").spec;
+        assert_eq!(spec, VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() });
+    }
 
     #[test]
     fn it_is_known_again_by_labels_and_content() {

@@ -38,7 +38,7 @@ mod source_name;
 
 pub use approval_status::{ApprovalScene, approval_status};
 pub use author::{AUTHOR_BYTES, author, made_by};
-pub use baseline::{FIRST_VERSION, first_names, first_version, is_first_version, wants_baseline};
+pub use baseline::{FIRST_VERSION, first_config, first_names, first_version, is_first_version, wants_baseline};
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};

@@ -3,8 +3,10 @@
 use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
-use nudge_api::{VersionedConfig, VersionedConfigSpec};
-use nudge_core::versions::{FIRST_VERSION, baseline_refusal, first_names, first_version, is_first_version};
+use nudge_api::VersionedConfig;
+use nudge_core::versions::{
+    FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version,
+};
 use nudge_protocol::{ConfigName, VersionName, labels};
 
 use crate::dry_run::{Dry, DryRun};
@@ -101,8 +103,7 @@ async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRu
     }
     if dry != DryRun::Client {
         create_first(session, name, &map, dry).await?;
-        let new = VersionedConfig::new(name, VersionedConfigSpec::default());
-        match session.api::<VersionedConfig>().create(&creating(dry), &new).await {
+        match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name)).await {
             Ok(_) => {}
             // The control plane creates a config that pods use.
             Err(kube::Error::Api(status)) if status.code == 409 => {}

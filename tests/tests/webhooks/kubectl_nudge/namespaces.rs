@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
+use nudge_api::{PartKind, VersionedConfig};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
@@ -82,12 +83,14 @@ async fn a_namespace_is_enabled_and_existing_config_maps_get_versions() -> Resul
     let refused = ends(installation, &space, 2, &["enable", &space.name, "--publish-secrets"]).await?;
     assert!(refused.stderr.contains("--publish-secrets needs --secrets"), "{}", refused.stderr);
 
-    // A first version would overwrite the existing ConfigMap.
+    // A first version would lack the content of the existing ConfigMap.
     let kept = fails(installation, &space, &["create", "one", "2", "--from-literal=a=b"]).await?;
     assert!(kept.contains("keep its content with kubectl nudge baseline one"), "{kept}");
     let taken = works(installation, &space, &["baseline", "one"]).await?;
     assert_eq!(taken, "configmap/one is version 1.0.0 of config one\n");
     becomes_current(&space, "one", "1.0.0").await?;
+    let made = space.api::<VersionedConfig>().get("one").await?;
+    assert_eq!(made.spec.objects, [PartKind::ConfigMap], "its readers get the next version");
     let refused = fails(installation, &space, &["baseline", "fixed"]).await?;
     assert!(refused.contains("ConfigMap fixed can't become a version: it is immutable"), "{refused}");
     let all = works(installation, &space, &["baseline", "--all"]).await?;
