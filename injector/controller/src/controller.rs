@@ -409,6 +409,7 @@ pub(crate) mod tests {
             approvals: &[],
             withheld: None,
             measured: None,
+            publishes: false,
             published: None,
             current_since: None,
             restart: &restart,

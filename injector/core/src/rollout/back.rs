@@ -145,8 +145,8 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
         let message = format!("{away} {pods} not run version {current} again yet");
         return Some(Effects::waits(Reason::RollingBack, message, Some(overdue)));
     }
-    if seen.published != Some(current) {
-        return Some(Effects::waits(Reason::Publishing, format!("version {current} is being published again"), None));
+    if let Some(effects) = seen.publishing(current) {
+        return Some(effects);
     }
     match seen.restart {
         Restarts::Busy(message) => Some(Effects::waits(Reason::Restarting, message, None)),

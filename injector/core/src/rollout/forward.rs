@@ -388,7 +388,7 @@ fn bake(
     if tally.judges > 0 && now.steady < end {
         let (proven, all) = (tally.proven, seen.pods.len());
         let message =
-            format!("{proven} of {all} pods run version {}, which is watched until it is published", moved.target);
+            format!("{proven} of {all} pods run version {}, which is watched until it is current", moved.target);
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }
     if let Some(effects) = waits(measured, tally, seen, now).or_else(|| seen.withheld()) {
@@ -398,10 +398,9 @@ fn bake(
     (Rollout::Forward(moved, Stage::Restarting), Effects::more())
 }
 
-/// The target is published, and workloads that take it by a restart are restarted.
+/// The target is published where the spec asks for it, and workloads that take it by a restart are restarted.
 fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if seen.published != Some(&moved.target) {
-        let effects = Effects::waits(Reason::Publishing, format!("version {} is being published", moved.target), None);
+    if let Some(effects) = seen.publishing(&moved.target) {
         return (Rollout::Forward(moved, Stage::Restarting), effects);
     }
     let effects = match seen.restart {

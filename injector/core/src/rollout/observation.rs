@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{BackgroundStatus, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
+use nudge_api::{BackgroundStatus, Reason, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
 
 use super::clock::{Millis, seconds};
 use super::withheld::Withheld;
@@ -84,7 +84,9 @@ pub struct Observation<'a> {
     pub approvals: &'a [ReleaseApproval],
     /// What was measured of the version.
     pub measured: Option<&'a RolloutAnalysisStatus>,
-    /// The version that the published ConfigMap was last brought to, or that could not be written there.
+    /// Whether any object is kept at the current version.
+    pub publishes: bool,
+    /// The version that was last published, or that could not be written. Without such an object it was noted all the same.
     pub published: Option<&'a str>,
     /// Since when workloads may have been restarted with the current version, if that is known.
     pub current_since: Option<&'a Time>,
@@ -104,6 +106,16 @@ impl Observation<'_> {
     /// What holds the version that is requested, unless it is to go out at once.
     pub(super) fn withheld(&self) -> Option<Effects> {
         self.withheld.filter(|_| self.at_once.is_none()).map(Withheld::effects)
+    }
+
+    /// Waits until the version is published: workloads are looked at only then, also where there is nothing to publish.
+    pub(super) fn publishing(&self, version: &str) -> Option<Effects> {
+        let (reason, message) = if self.publishes {
+            (Reason::Publishing, format!("version {version} is being published"))
+        } else {
+            (Reason::Restarting, format!("workloads that take version {version} by a restart are looked for"))
+        };
+        (self.published != Some(version)).then(|| Effects::waits(reason, message, None))
     }
 
     /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.

@@ -126,6 +126,7 @@ impl TestRollout {
                 approvals: &[],
                 withheld: self.withheld.as_ref(),
                 measured: self.measured.as_ref(),
+                publishes: true,
                 published: to_publish(&published),
                 current_since: None,
                 restart: &self.restart,

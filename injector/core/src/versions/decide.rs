@@ -47,7 +47,7 @@ pub struct Observed<'a> {
     pub waiting_for: Option<&'a str>,
     /// What was measured of the version that is on trial.
     pub measured: Option<&'a RolloutAnalysisStatus>,
-    /// The version that the published ConfigMap was last brought to, or that could not be written there.
+    /// The version that was last published, or that could not be written.
     pub published: Option<&'a str>,
     /// By what versions are judged before they are sealed.
     pub judging: Judging<'a>,
@@ -212,6 +212,7 @@ fn transitions(
         withheld: withheld.as_ref(),
         approvals: &counted.approvals,
         measured: observed.measured,
+        publishes: !config.spec.objects.is_empty(),
         published: observed.published,
         current_since: current_since(status),
         restart: observed.restart,

@@ -304,6 +304,26 @@ fn what_failed_stays_failed_while_pods_can_not_be_moved_to_it() {
 }
 
 #[test]
+fn a_config_without_objects_is_not_said_to_be_published() {
+    for (objects, expected) in [
+        (vec![], ("Restarting", "workloads that take version 2 by a restart are looked for")),
+        (vec![PartKind::ConfigMap], ("Publishing", "version 2 is being published")),
+        (vec![PartKind::Secret], ("Publishing", "version 2 is being published")),
+    ] {
+        let mut fixture = Fixture::new(Some("1")).with("1").with("2");
+        fixture.config.spec.objects = objects;
+        fixture.step();
+        fixture.config.spec.version = Some("2".to_owned());
+        // Nobody has tried to publish version 2 yet: without pods that is what is left to wait for.
+        fixture.config.status = Some(fixture.decide().0.status);
+        let (_, reason, message) = fixture.ready();
+        assert_eq!((reason.as_str(), message.as_str()), expected);
+        let status = fixture.step().status;
+        assert_eq!((status.current_version.as_deref(), status.state()), (Some("2"), ConfigState::Current));
+    }
+}
+
+#[test]
 fn every_condition_is_about_the_observed_spec() {
     let mut fixture = Fixture::new(Some("1")).with("1");
     fixture.step();

@@ -82,7 +82,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
         Some(RolloutStage::Baking) => {
             format!("all pods run version {version}, and are watched for {bake} s before it is current")
         }
-        Some(RolloutStage::Restarting) => format!("version {version} is published"),
+        Some(RolloutStage::Restarting) => format!("version {version} is proven"),
         Some(RolloutStage::Leaving | RolloutStage::Returning) if returns => {
             format!("moving all pods back from version {left} to {version}")
         }

@@ -177,6 +177,7 @@ impl Judge for Engine {
                 approvals: &[],
                 withheld: self.withheld.as_ref(),
                 measured: None,
+                publishes: true,
                 published: Some(&self.published),
                 current_since: None,
                 restart: &Restarts::Done,
