@@ -60,7 +60,7 @@ impl<L: Lookups> ValidateSources<L> {
             let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
                 return Ok(Verdict::Deny(Denial::invalid(format!(
-                    "ConfigSource {name}: {kind} {object} is what Nudge publishes for the config of that name; name another {kind} in \
+                    "ConfigSource {name}: {kind} {object} is what Nudge may publish for the config of that name; name another {kind} in \
                      spec.from, or another config in spec.configName"
                 ))));
             }
@@ -229,11 +229,11 @@ mod tests {
         let mut publishing = lookups();
         publishing.config.as_mut().unwrap().spec.objects.push(PartKind::Secret);
         let denied = reviewed(publishing, &own).await.0.unwrap();
-        assert!(denied.contains("Secret live is what Nudge publishes"), "{denied}");
+        assert!(denied.contains("Secret live is what Nudge may publish"), "{denied}");
         assert_eq!(reviewed(all(), &of("live")).await.0, None);
-        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge publishes"));
+        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge may publish"));
         let denied = reviewed(FakeLookups { config: config(), ..all() }, &of("live")).await.0.unwrap();
-        assert!(denied.contains("ConfigMap live is what Nudge publishes"), "{denied}");
+        assert!(denied.contains("ConfigMap live is what Nudge may publish"), "{denied}");
         let neither = request("ConfigSource", "CREATE", None, Some(&source(&json!({}))));
         assert!(reviewed(all(), &neither).await.0.unwrap().contains("exactly one"));
     }

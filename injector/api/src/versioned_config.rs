@@ -48,8 +48,9 @@ pub struct VersionedConfigSpec {
     pub rollout: RolloutSpec,
 
     /// What is kept at the current version, for workloads without an agent. `ConfigMap`: the ConfigMap of the config's name, if it is there.
-    /// `Secret`: the Secret of the config's name, which Nudge creates, with the type of the version's Secrets.
-    #[serde(default = "default_objects")]
+    /// `Secret`: the Secret of the config's name, which Nudge creates, with the type of the version's Secrets. When empty, Nudge writes
+    /// neither, and restarts no workload without an agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub objects: Vec<PartKind>,
 
@@ -94,10 +95,6 @@ impl VersionedConfigSpec {
     }
 }
 
-fn default_objects() -> Vec<PartKind> {
-    vec![PartKind::ConfigMap]
-}
-
 fn default_history_limit() -> u32 {
     10
 }
@@ -108,7 +105,7 @@ impl Default for VersionedConfigSpec {
         Self {
             version: None,
             rollout: RolloutSpec::default(),
-            objects: default_objects(),
+            objects: Vec::new(),
             agentless_policy: AgentlessPolicy::default(),
             allowed_service_accounts: None,
             history_limit: default_history_limit(),
@@ -372,7 +369,7 @@ mod tests {
         assert_eq!(VersionedConfigSpec::default(), empty);
         assert_eq!(empty.history_limit, 10);
         assert_eq!(empty.rollout.steps.len(), 4);
-        assert!(empty.publishes(PartKind::ConfigMap) && !empty.publishes(PartKind::Secret));
+        assert!(empty.objects.is_empty(), "Nudge writes no object that nobody asked for");
     }
 
     #[test]

@@ -178,3 +178,60 @@ fn unpublished(config: &VersionedConfig) -> Option<Outcome> {
     status.conditions.retain(|condition| !gone.contains(&condition.type_.as_str()));
     (next.status != config.status).then_some((next, Vec::new()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hyper::http;
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_cluster::index::Index;
+    use ring::hmac;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::RolloutMetrics;
+    use crate::locked::locked;
+
+    /// What is asked of the API server, which has no objects of the config's name, and what is said to be published.
+    async fn asked(objects: Value) -> (Vec<String>, Option<String>) {
+        let paths = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::clone(&paths);
+        let service = service_fn(move |request: http::Request<Body>| {
+            locked(&requests).push(format!("{} {}", request.method(), request.uri().path()));
+            let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+            let answer = http::Response::builder().status(404).body(Body::from(missing.to_string().into_bytes()));
+            async { answer }
+        });
+        let config: VersionedConfig = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "1", "objects": objects},
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "status": {"currentVersion": "1", "versions": [{"version": "1", "state": "Current", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "ConfigMap", "name": "shop-1", "uid": "u", "digest": "sha256:0"}]}]},
+        }))
+        .unwrap();
+        let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let index = Arc::new(Index::default());
+        let controller = Controller::new(client, index, content_key, "a", silence, RolloutMetrics::default());
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let outcome = controller.publish(&key, &config).await.unwrap();
+        assert_eq!(outcome, None, "{objects}");
+        if !config.spec.publishes(PartKind::Secret) {
+            assert_eq!(controller.publish_secret(&key, &config).await.unwrap(), None, "{objects}");
+        }
+        let tried = controller.tried(&key, &config);
+        (std::mem::take(&mut *locked(&paths)), tried)
+    }
+
+    #[tokio::test]
+    async fn what_nobody_asked_for_is_neither_read_nor_written() {
+        let one = Some("1".to_owned());
+        assert_eq!(asked(json!([])).await, (vec![], one.clone()), "a rollout waits for nothing");
+        let map = "GET /api/v1/namespaces/ns/configmaps/shop".to_owned();
+        assert_eq!(asked(json!(["ConfigMap"])).await, (vec![map], one));
+        assert_eq!(asked(json!(["Secret"])).await, (vec![], None), "the Secret was not tried yet");
+    }
+}

@@ -348,7 +348,7 @@ mod tests {
         index.set_enabled(["ns".to_owned()].into());
         let (current, target) = if stage == "Restarting" { ("1", "2") } else { ("2", "1") };
         let config: VersionedConfig = serde_json::from_value(json!({
-            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "2"},
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "2", "objects": ["ConfigMap"]},
             "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
             "status": {"currentVersion": current, "targetVersion": target, "publishedVersion": published,
                 "rollout": {"stage": stage}, "internal": {"workloadsRestartTime": "2026-01-01T00:00:00Z"}},

@@ -9,9 +9,19 @@ pub(crate) const APP: i64 = 10001;
 
 /// Versions of a config, each one ConfigMap, and the config, of which the first is current.
 pub(crate) fn config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
-    let part = |version: &str, data: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": version_of(name, version), "immutable": true, "data": data});
-    let parts = versions.iter().map(|(version, data)| part(version, data));
-    list(parts.chain([versioned(name, versions[0].0, rollout)]))
+    list(config_maps(name, versions).into_iter().chain([versioned(name, versions[0].0, rollout)]))
+}
+
+/// The same of a config that keeps the ConfigMap of its name at the current version.
+pub(crate) fn published_config(name: &str, versions: &[(&str, Value)], rollout: &Value) -> String {
+    let mut config = versioned(name, versions[0].0, rollout);
+    config["spec"]["objects"] = json!(["ConfigMap"]);
+    list(config_maps(name, versions).into_iter().chain([config]))
+}
+
+fn config_maps(name: &str, versions: &[(&str, Value)]) -> Vec<Value> {
+    let part = |(version, data): &(&str, Value)| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": version_of(name, version), "immutable": true, "data": data});
+    versions.iter().map(part).collect()
 }
 
 /// The same of Secrets.

@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(30);
 async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "zero"}})).await?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once()}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once(), "objects": ["ConfigMap"]}});
     space.create_object::<VersionedConfig>(config).await?;
     for version in ["1", "2"] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});

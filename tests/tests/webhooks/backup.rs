@@ -71,7 +71,7 @@ impl Shop {
     async fn new(installation: &Installation<'_>, purpose: &str, rollout: &Value) -> Result<Self> {
         let space = installation.enabled(purpose).await?;
         space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
-        let spec = json!({"version": "1", "rollout": rollout});
+        let spec = json!({"version": "1", "rollout": rollout, "objects": ["ConfigMap"]});
         let create = async || {
             let config = json!({"metadata": {"name": "shop"}, "spec": spec});
             space.create_object::<VersionedConfig>(config).await.ok().map(drop)

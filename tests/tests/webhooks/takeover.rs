@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{ConfigState, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
+use nudge_api::{
+    ConfigState, PartKind, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus,
+};
 use nudge_tests::cluster::installation::{bind, deploy};
 use nudge_tests::cluster::space::group;
 use nudge_tests::cluster::{Options, Space};
@@ -44,7 +46,7 @@ fn part(config: &str, version: &str, value: &str) -> Value {
     })
 }
 
-/// A config whose pods are moved at once; `version` may be left out.
+/// A config whose pods are moved at once, and whose ConfigMap is kept at the current version; `version` may be left out.
 fn config(name: &str, version: Option<&str>) -> VersionedConfig {
     let version = version.map(str::to_owned);
     let rollout = RolloutSpec {
@@ -53,7 +55,8 @@ fn config(name: &str, version: Option<&str>) -> VersionedConfig {
         bake_seconds: 0,
         ..RolloutSpec::default()
     };
-    VersionedConfig::new(name, VersionedConfigSpec { version, rollout, ..VersionedConfigSpec::default() })
+    let objects = vec![PartKind::ConfigMap];
+    VersionedConfig::new(name, VersionedConfigSpec { version, rollout, objects, ..VersionedConfigSpec::default() })
 }
 
 /// A ConfigMap, and a config of it at version 1.0.0.

@@ -203,12 +203,12 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     Ok(())
 }
 
-/// Refuses to create the first version if it would overwrite an existing ConfigMap of the same name.
+/// Refuses to create the first version if there is a ConfigMap of the same name, from which it should be made.
 async fn check_existing_map(session: &Session, config: &str) -> Result<(), Failure> {
     let map = session.api::<ConfigMap>().get_opt(config).await.map_err(doing(format!("reading ConfigMap {config}")))?;
     match map {
         Some(map) if baseline_refusal(&map).is_none() => Err(Failure::new(format!(
-            "ConfigMap {config} has no versions yet, and the first one would overwrite it; keep its content with \
+            "ConfigMap {config} has no versions yet, and the first one would lack its content; keep its content with \
              kubectl nudge baseline {config}, or delete it"
         ))),
         _ => Ok(()),

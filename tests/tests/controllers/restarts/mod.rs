@@ -15,7 +15,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigState, VersionedConfig, VersionedConfigStatus};
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::{bind, create_part};
+use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, Replica, eventually, tools};
 use serde_json::{Value, json};
 
@@ -34,12 +34,12 @@ async fn installation() -> Result<Option<&'static (Installation<'static>, Replic
     Ok(Some(shared))
 }
 
-/// A namespace with a ConfigMap `shop` that has become version 1.
+/// A namespace with a ConfigMap `shop` that is kept at the current version, which is 1.
 async fn shop(installation: &Installation<'_>, purpose: &str, spec: Value) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     version(&space, "1").await?;
-    let mut all = json!({"version": "1", "rollout": {
+    let mut all = json!({"version": "1", "objects": ["ConfigMap"], "rollout": {
         "steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": 120}});
     for (key, value) in spec.as_object().context("an object")? {
         all[key] = value.clone();
@@ -274,6 +274,29 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     wants(&space, "2").await?;
     let status = is_current(&space, "2").await?;
     ensure!(restarted(&status).is_none() && digest(&space, "web").await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_config_without_objects_writes_no_config_map_and_restarts_no_reader() -> Result<()> {
+    let Some((installation, _)) = installation().await? else { return Ok(()) };
+    let space = installation.enabled("no-objects").await?;
+    let map: ConfigMap = space.create_object(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
+    version(&space, "1").await?;
+    let spec = json!({"version": "1", "rollout": at_once()});
+    let config: VersionedConfig = space.create_object(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
+    ensure!(config.spec.objects.is_empty(), "the API server fills in {:?}", config.spec.objects);
+    is_current(&space, "1").await?;
+    bind(&space, "nudge-restart").await?;
+    deployment(&space, "web", json!({})).await?;
+    let _kubelet = Kubelet::start(&space, |_| true);
+    are_available(&space, &["web"]).await?;
+    wants(&space, "2").await?;
+    let status = is_current(&space, "2").await?;
+    let said = |kind: &str| status.conditions.iter().any(|condition| condition.type_ == kind);
+    ensure!(status.published_version.is_none() && !said("Published") && !said("Restarted"), "{status:#?}");
+    ensure!(space.api::<ConfigMap>().get("shop").await?.resource_version() == map.resource_version(), "it was written");
+    ensure!(digest(&space, "web").await?.is_none(), "it was restarted");
     Ok(())
 }
 

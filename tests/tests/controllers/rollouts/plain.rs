@@ -7,6 +7,8 @@ use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::bind;
 use nudge_tests::eventually;
@@ -15,7 +17,7 @@ use serde_json::json;
 use super::rollout_under_test::LONG;
 use crate::kubelet::Kubelet;
 
-/// A Deployment that reads the published ConfigMap without an agent. The cluster needs the controllers of workloads.
+/// A Deployment that reads the published ConfigMap of the config `shop` without an agent. The cluster needs the controllers of workloads.
 pub(super) struct Plain {
     comes_up: Arc<AtomicBool>,
     _kubelet: Kubelet,
@@ -25,6 +27,12 @@ impl Plain {
     pub(super) async fn start(space: &Space) -> Result<Self> {
         bind(space, "nudge-restart").await?;
         space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"number": "0"}})).await?;
+        let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap"]}}));
+        space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &objects).await?;
+        let published = |config: &VersionedConfig| {
+            config.status.as_ref().is_some_and(|status| status.published_version == status.current_version)
+        };
+        space.object_until(LONG, "shop", "it is published", published).await?;
         let container = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
         let spec = json!({"automountServiceAccountToken": false, "containers": [container]});
         let template = json!({"metadata": {"labels": {"app": "plain"}}, "spec": spec});

@@ -12,7 +12,7 @@ use nudge_api::{ConfigState, VersionedConfig};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use crate::objects::{config, deployment, list, plain, shell, template};
+use crate::objects::{deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
 use crate::space::{Home, LONG};
 use crate::suite::Suite;
@@ -40,7 +40,7 @@ fn rollout(min_ready: u32, deadline: u64) -> Value {
 async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
-    home.apply(&config("mode", &[("1", one), ("2", two)], &rollout(0, DEADLINE)))?;
+    home.apply(&published_config("mode", &[("1", one), ("2", two)], &rollout(0, DEADLINE)))?;
     home.is_current("mode", "1").await?;
     let mut container = shell(home, &format!(r#"echo "mode=$MODE"; sleep {START}; touch /tmp/up; exec sleep 86400"#));
     container["envFrom"] = json!([{"configMapRef": {"name": "mode"}}]);
@@ -80,7 +80,7 @@ async fn slow(suite: &Suite, home: &Home<'_>) -> Result<()> {
 async fn crashes(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let [one, crash] = ["one", "crash"].map(|speed| json!({"SPEED": speed}));
     home.apply(&list([plain("speed", &one)]))?;
-    home.apply(&config("speed", &[("1", one), ("2", crash)], &rollout(10, 600)))?;
+    home.apply(&published_config("speed", &[("1", one), ("2", crash)], &rollout(10, 600)))?;
     home.is_current("speed", "1").await?;
     let mut container = shell(home, CRASHES_LATER);
     container["envFrom"] = json!([{"configMapRef": {"name": "speed"}}]);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use super::failures;
-use crate::objects::{config, list, opted_in, plain, pod, shell};
+use crate::objects::{list, opted_in, plain, pod, published_config, shell};
 use crate::space::{Home, SOON, is_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
@@ -21,7 +21,7 @@ use nudge_tests::eventually;
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "takeover").await?;
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
-    home.apply(&config("shop", &[("1.0.0", json!({"greeting": "owner"}))], &at_once()))?;
+    home.apply(&published_config("shop", &[("1.0.0", json!({"greeting": "owner"}))], &at_once()))?;
     home.is_current("shop", "1.0.0").await?;
     home.apply(
         &pod(opted_in("web", &shell(&home, failures::APP), &[("configs", "shop"), ("notify", "SIGUSR1")])).to_string(),
@@ -125,7 +125,7 @@ fn version(version: &str) -> String {
 
 /// The config without a word about its versions.
 fn bare() -> String {
-    let spec = json!({"rollout": at_once()});
+    let spec = json!({"rollout": at_once(), "objects": ["ConfigMap"]});
     json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": spec})
         .to_string()
 }

@@ -1,5 +1,5 @@
 //! A Deployment that knows nothing of Nudge and takes its values from the environment is restarted with a new version, and restarted back when
-//! it crashes with it. Its pods of before serve meanwhile.
+//! it crashes with it. Its pods of before serve meanwhile. Beside it a config without objects: its ConfigMap and the reader of that stay as they are.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use nudge_tests::cluster::installation::at_once;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use crate::objects::{config, deployment, list, plain, shell, template};
+use crate::objects::{config, deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG, is_ready};
+use crate::space::{Home, LONG, is_ready, is_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -31,7 +31,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["apply", "-k", "deploy/namespace/restart"])?;
     let [one, two, crash] = ["one", "two", "crash"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
-    home.apply(&config("mode", &[("1", one), ("2", two), ("3", crash)], &at_once()))?;
+    home.apply(&published_config("mode", &[("1", one), ("2", two), ("3", crash)], &at_once()))?;
     home.is_current("mode", "1").await?;
     let mut container = shell(&home, APP);
     container["envFrom"] = json!([{"configMapRef": {"name": "mode"}}]);
@@ -75,6 +75,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let map = home.space.api::<ConfigMap>().get("mode").await?;
     ensure!(map.data.iter().flatten().any(|(key, value)| key == "MODE" && value == "two"), "{map:?}");
     runs(&home, "two").await?;
+    stays(&home).await?;
 
     let row = |what: &str, from, to: OffsetDateTime| -> Result<()> {
         suite.report.row(TITLE, &[what.to_owned(), seconds(Duration::try_from(to - from)?)]);
@@ -82,6 +83,30 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     };
     row("restarted one by one, the version is current", activated, restarted)?;
     row(&format!("a version that crashes: all are back (the Deployment's own deadline is {DEADLINE} s)"), bad, failed)
+}
+
+/// A version of a config without objects becomes current; nothing else comes of it.
+async fn stays(home: &Home<'_>) -> Result<()> {
+    let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
+    home.apply(&list([plain("quiet", &one)]))?;
+    home.apply(&config("quiet", &[("1", one), ("2", two)], &at_once()))?;
+    home.is_current("quiet", "1").await?;
+    let mut container = shell(home, APP);
+    container["envFrom"] = json!([{"configMapRef": {"name": "quiet"}}]);
+    home.apply(&list([deployment(&template("reader", &container), 1)]))?;
+    let pod = home.ready_pod("app=reader").await?;
+    let (maps, deployments) = (home.space.api::<ConfigMap>(), home.space.api::<Deployment>());
+    let seen = async || -> Result<_> {
+        Ok((maps.get("quiet").await?.resource_version(), deployments.get("reader").await?.metadata.generation))
+    };
+    let before = seen().await?;
+    home.activate("quiet", "2").await?;
+    home.is_current("quiet", "2").await?;
+    let status = home.space.api::<VersionedConfig>().get("quiet").await?.status.context("no status")?;
+    ensure!(status.published_version.is_none(), "{status:#?}");
+    let after = seen().await?;
+    ensure!(after == before, "the ConfigMap or the Deployment was written: {before:?}, {after:?}");
+    is_untouched(home, &pod).await
 }
 
 async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {

@@ -208,7 +208,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         // The webhooks may not be trusted yet.
         create_part::<ConfigMap>(&space, part).await?;
     }
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once()}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2", "rollout": at_once(), "objects": ["ConfigMap"]}});
     // The injector writes its authority into the webhooks a moment after its start.
     let configs = space.api::<VersionedConfig>();
     let shop: VersionedConfig = serde_json::from_value(config)?;

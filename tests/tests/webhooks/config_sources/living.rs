@@ -48,6 +48,11 @@ async fn keys_are_chosen_and_the_published_config_map_follows() -> Result<()> {
     });
     source(&space, "any", &json!({"configMap": {"name": "live"}}), &more).await?;
     is_current(&space, "any", None).await?;
+    let configs = space.api::<VersionedConfig>();
+    let made = configs.get("web").await?;
+    ensure!(made.spec.objects.is_empty(), "{made:?}");
+    let objects = Patch::Merge(json!({"spec": {"objects": ["ConfigMap"]}}));
+    configs.patch("web", &PatchParams::default(), &objects).await?;
     config_until(&space, "web", "it is published", |_, status| status.published_version.is_some()).await?;
     let published = space.api::<ConfigMap>().get("web").await?.data.context("no data")?;
     ensure!(published == [("web.app.yaml".to_owned(), "a".to_owned())].into(), "{published:?}");

@@ -78,11 +78,11 @@ async fn what_nudge_makes_is_no_source() -> Result<()> {
     quick(&space, "part", &json!({"configMap": {"name": part}})).await?;
     let refused = until(&space, "part", "it is refused", is("SourceRefused")).await?;
     ensure!(condition(&refused, "Ready").2.contains("is an object of a version"), "{refused:?}");
-    // What is published, by the name of a config.
+    // What may be published, by the name of a config.
     for (source, map) in [("shop2", "shop"), ("web", "web")] {
         let made = quick(&space, source, &json!({"configMap": {"name": map}})).await;
         let error = made.err().context("it is not refused")?.to_string();
-        ensure!(error.contains(&format!("ConfigMap {map} is what Nudge publishes")), "{error}");
+        ensure!(error.contains(&format!("ConfigMap {map} is what Nudge may publish")), "{error}");
     }
     // And by its label, where the config came later.
     live(&space, "later", "1").await?;
