@@ -463,6 +463,34 @@ fn harm_soon_after_the_version_became_current_is_shown() {
 }
 
 #[test]
+fn a_late_harm_weighs_the_same_whether_or_not_anybody_looked_before_it() {
+    for (count, crash_loop) in [(1, false), (3, false), (40, false), (40, true)] {
+        let verdict = |looks: bool| {
+            let mut rollout = at_step("web", count, 1);
+            rollout.spec.bake_seconds = 86_400;
+            if count == 1 {
+                rollout.watch("2", 60);
+            }
+            rollout.withheld = Some(on_hold());
+            rollout.watch("2", 60);
+            // Eleven and a half times a quarter of an hour.
+            if looks { drop(rollout.watch("2", 10_350)) } else { rollout.later(10_350) }
+            for _ in 0..if crash_loop { 8 } else { 1 } {
+                let millis = rollout.millis;
+                rollout.with("2").remove(0).crash(millis);
+                rollout.watch("2", 10);
+                rollout.with("2").remove(0).recover();
+                rollout.watch("2", 20);
+            }
+            rollout.watch("2", 200);
+            failure(&rollout).map(|failure| failure.0)
+        };
+        assert_eq!(verdict(false), verdict(true), "{count} pods, crash loop: {crash_loop}");
+        assert!(crash_loop || verdict(false).is_none(), "one restart in three hours is chance: {count} pods");
+    }
+}
+
+#[test]
 fn the_page_has_the_numbers_of_the_rule() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
