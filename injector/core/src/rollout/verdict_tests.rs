@@ -474,7 +474,11 @@ fn a_late_harm_weighs_the_same_whether_or_not_anybody_looked_before_it() {
             rollout.withheld = Some(on_hold());
             rollout.watch("2", 60);
             // Eleven and a half times a quarter of an hour.
-            if looks { drop(rollout.watch("2", 10_350)) } else { rollout.later(10_350) }
+            if looks {
+                drop(rollout.watch("2", 10_350))
+            } else {
+                rollout.later(10_350)
+            }
             for _ in 0..if crash_loop { 8 } else { 1 } {
                 let millis = rollout.millis;
                 rollout.with("2").remove(0).crash(millis);

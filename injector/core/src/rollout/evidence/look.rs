@@ -30,7 +30,7 @@ impl Evidence {
         self.exposure += passed * u64::from(self.at_risk.0);
         self.background.0 += passed * u64::from(self.at_risk.1);
         self.looked = Some(now);
-        self.turn_epoch(window, now);
+        self.turn_epoch(window, passed, now);
         let target = self.target.clone().unwrap_or_default();
         let mut fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)> = Vec::new();
         let mut restarted_since = HashSet::new();

@@ -128,8 +128,9 @@ impl Evidence {
         }
     }
 
-    /// Begins to add up anew after 15 minutes, unless something that happened is not decided yet.
-    fn turn_epoch(&mut self, window: u32, now: Millis) {
+    /// Adds up anew after each 15 minutes, unless something that happened is not decided yet. Where nobody has looked for longer, all that
+    /// time was quiet, so it is as if there had been looks: what this one sees is weighed with what was watched since the last turn.
+    fn turn_epoch(&mut self, window: u32, passed: u64, now: Millis) {
         let open = |harm: &Harm| {
             let unwell = self.pods.get(harm.uid.as_str()).is_some_and(|known| known.healthy.is_none());
             harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
@@ -137,9 +138,12 @@ impl Evidence {
         if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(open) {
             return;
         }
-        self.epoch += 1;
-        self.epoch_began = Some(now);
-        self.exposure = 0;
+        let turns = self.epoch_began.map_or(1, |began| (now - began) / EPOCH);
+        let began = self.epoch_began.map_or(now, |began| began + turns * EPOCH);
+        self.epoch = self.epoch.saturating_add(u32::try_from(turns).unwrap_or(u32::MAX));
+        self.epoch_began = Some(began);
+        let watched = u64::try_from(now - began).unwrap_or(0).min(passed);
+        self.exposure = watched.saturating_mul(u64::from(self.at_risk.0));
         self.harms.clear();
         self.pods.values_mut().for_each(|known| known.harmed &= known.healthy.is_none());
     }
