@@ -45,6 +45,14 @@ fn time_in_which_a_rollout_is_only_watched_is_no_delay() {
         891 => scene.rollout.pods[0].recover(),
         _ => {}
     });
+    // Nor do rare troubles of a long bake add up to one.
+    let mut scene = Scene::new(&[("web", 8)], Nature::Good);
+    scene.rollout.spec.bake_seconds = 20_000;
+    scene.passes_while(22_000, |scene| match scene.seconds % 2_000 {
+        1_800 => scene.rollout.pods[0].fall(),
+        1_900 => scene.rollout.pods[0].recover(),
+        _ => {}
+    });
     // One that is so every other second makes no progress, and does not hold for ever.
     let mut scene = Scene::new(&[("web", 8)], Nature::Good);
     scene.watch(60);
