@@ -163,13 +163,16 @@ fn unproven(
     None
 }
 
-/// When the move is overdue, unless it makes progress. Time in which it was only watched does not count.
+/// When the move is overdue, unless it makes progress. Time in which it was only watched does not count, and after as much of it as the move
+/// may wait, what was waited before does not count either.
 fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Millis {
+    let at_most = seconds(seen.spec.progress_deadline_seconds);
     let (count, since) = evidence.progress.unwrap_or((0, now.steady));
-    let since = since + evidence.quiet.take().map_or(0, |quiet| now.steady - quiet.max(since));
-    let progress = if tally.proven > count { (tally.proven, now.steady) } else { (count, since) };
+    let watched = evidence.quiet.take().map_or(0, |quiet| now.steady - quiet.max(since));
+    let progressed = tally.proven > count || watched >= at_most;
+    let progress = if progressed { (tally.proven.max(count), now.steady) } else { (count, since + watched) };
     evidence.progress = Some(progress);
-    progress.1 + seconds(seen.spec.progress_deadline_seconds)
+    progress.1 + at_most
 }
 
 /// One more step, once the last one was watched.
