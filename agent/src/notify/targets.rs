@@ -96,6 +96,65 @@ mod tests {
         assert!(targets(Fake::default()).is_empty());
     }
 
+    /// What real programs catch, as `/proc/PID/status` shows it (`SigCgt`).
+    mod caught {
+        /// dumb-init 1.2, with and without `-c`. It waits by sigwait(3), and the kernel shows nothing as blocked meanwhile.
+        pub(super) const DUMB_INIT: u64 = 0x7ffb_feff;
+        /// A program in Go that asks for every signal, as inits written in Go do.
+        pub(super) const GO_ALL: u64 = 0xffff_fffd_7ffb_feff;
+        /// A program in Go that asks for `SIGUSR1`, and one that asks for nothing.
+        pub(super) const GO: u64 = 0xffff_fffd_7fc1_fefd;
+        pub(super) const JAVA: u64 = 0x2000_0001_0100_5ecd;
+        /// Node.js 20 with a handler for `SIGUSR1` or without: its debugger.
+        pub(super) const NODE: u64 = 0x1_0000_4e02;
+        /// Python with a handler for `SIGUSR1`.
+        pub(super) const PYTHON: u64 = 0x202;
+        /// A shell with `trap : TERM INT CHLD USR1`, and one that waits.
+        pub(super) const TRAP: u64 = 0x1_4200;
+        pub(super) const SHELL: u64 = 0x1_0002;
+        /// s6-svscan and s6-supervise, which read signals from a file descriptor.
+        pub(super) const S6: u64 = 0x1000;
+        /// supervisord, which handles SIGHUP and SIGUSR2 itself.
+        pub(super) const SUPERVISORD: u64 = 0x1_4807;
+        /// tini, with and without `-g`, catatonit, sleep.
+        pub(super) const NOTHING: u64 = 0;
+    }
+
+    /// Processes as parent and what they catch; the first one has the ID 1.
+    fn tree(processes: &[(i32, u64)]) -> Fake {
+        let status = |&(parent, caught)| ProcessStatus { parent, uid: 0, zombie: false, caught, ignored: 0 };
+        Fake((1..).zip(processes.iter().map(status)).collect())
+    }
+
+    #[test]
+    fn an_init_that_passes_all_signals_on_gets_none() {
+        use caught::{DUMB_INIT, GO, GO_ALL, JAVA, NODE, NOTHING, PYTHON, SHELL, TRAP};
+        for init in [DUMB_INIT, GO_ALL] {
+            for app in [GO, JAVA, NODE, PYTHON, TRAP] {
+                assert_eq!(targets(tree(&[(0, init), (1, app)])), [2], "{app:x} below {init:x}");
+                let helpers = tree(&[(0, init), (1, SHELL), (2, NOTHING), (2, app), (4, app)]);
+                assert_eq!(targets(helpers), [4], "{app:x} beside a helper, below a shell below {init:x}");
+            }
+            assert!(targets(tree(&[(0, init), (1, NOTHING)])).is_empty(), "it would end what is below {init:x}");
+            assert!(targets(tree(&[(0, init), (1, init), (2, NOTHING)])).is_empty(), "two inits");
+        }
+    }
+
+    #[test]
+    fn below_all_other_inits_and_alone_an_application_is_found() {
+        use caught::{GO, GO_ALL, JAVA, NODE, NOTHING, PYTHON, S6, SHELL, SUPERVISORD, TRAP};
+        for app in [GO, JAVA, NODE, PYTHON, TRAP, GO_ALL] {
+            assert_eq!(targets(tree(&[(0, app)])), [1], "{app:x} alone");
+            for init in [NOTHING, SHELL, S6, SUPERVISORD] {
+                assert_eq!(targets(tree(&[(0, init), (1, app)])), [2], "{app:x} below {init:x}");
+            }
+        }
+        assert_eq!(targets(tree(&[(0, TRAP), (1, PYTHON)])), [1], "a shell with a trap is the application");
+        let mut ended = tree(&[(0, GO_ALL), (1, NOTHING)]);
+        ended.0.get_mut(&2).unwrap().zombie = true;
+        assert_eq!(targets(ended), [1], "there is nobody to pass it on to");
+    }
+
     #[test]
     fn a_zombie_gets_nothing_and_a_process_that_ignores_the_signal_is_noticed() {
         let mut table = Fake::default().with(1, 0, true);

@@ -2,6 +2,7 @@
 
 mod acknowledgement;
 mod events;
+mod inits;
 mod newest;
 mod retries;
 mod signalled_app;
