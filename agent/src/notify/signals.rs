@@ -142,11 +142,13 @@ fn judge(
         None if delivered => (Outcome::Delivered, String::new()),
         None if selection.looked_at == 0 => (Outcome::NoProcess, "no process is running".to_owned()),
         None => {
-            let what = if selection.ignored { "ignores" } else { "has a handler for" };
-            let no = if selection.ignored { "a process" } else { "no process" };
-            let message = format!(
-                "{no} {what} {signal}, so none was sent; install a handler, or choose another signal or a webhook"
-            );
+            let what = match (selection.ignored, selection.passes_on) {
+                (true, _) => format!("a process ignores {signal}"),
+                (false, true) => format!("the init passes signals on, and no process below it has a handler for {signal}"),
+                (false, false) => format!("no process has a handler for {signal}"),
+            };
+            let message =
+                format!("{what}, so none was sent; install a handler, or choose another signal or a webhook");
             (Outcome::NoHandler, message)
         }
     }
@@ -189,7 +191,8 @@ mod tests {
     use super::*;
 
     fn selection(targets: usize, looked_at: usize, ignored: bool) -> Selection {
-        Selection { targets: vec![Process { pid: 1, started: 1 }; targets], looked_at, ignored }
+        let targets = vec![Process { pid: 1, started: 1 }; targets];
+        Selection { targets, looked_at, ignored, passes_on: false }
     }
 
     #[test]
@@ -203,6 +206,8 @@ mod tests {
         assert_eq!(outcome, Outcome::NoHandler);
         assert!(message.starts_with("no process has a handler for SIGUSR1"), "{message}");
         assert!(judge(selection(0, 1, true), None).1.starts_with("a process ignores SIGUSR1"));
+        let message = judge(Selection { passes_on: true, ..selection(0, 2, false) }, None).1;
+        assert!(message.starts_with("the init passes signals on, and no process below it has a handler"), "{message}");
         let denied = SendError::PermissionDenied { pid: 7, own_uid: 5 };
         let (outcome, message) = judge(selection(1, 1, false), Some(&denied));
         assert_eq!(outcome, Outcome::PermissionDenied);

@@ -2,11 +2,12 @@
 //!
 //! `SIGUSR1`, `SIGUSR2` and `SIGHUP` end a process that has no handler (signal(7)), so only processes with a handler get the signal.
 //! From the container's first process downwards, the topmost one in every branch gets it: an application below a shell or an
-//! init gets it, and its workers do not, since passing it on is the application's business.
+//! init gets it, and its workers do not, since passing it on is the application's business. An init that catches every signal and passes
+//! it on (dumb-init) gets none: it would reach processes without a handler.
 
 use std::collections::VecDeque;
 
-use crate::proc::{Process, ProcessTable};
+use crate::proc::{Process, ProcessStatus, ProcessTable};
 
 /// Most processes that are examined. No usual application has more below a process without a handler.
 const MAX_PROCESSES: usize = 4096;
@@ -20,6 +21,8 @@ pub(super) struct Selection {
     pub(super) looked_at: usize,
     /// At least one of them ignores the signal.
     pub(super) ignored: bool,
+    /// At least one of them would pass the signal on to others.
+    pub(super) passes_on: bool,
 }
 
 /// Selects from the trees below `roots` the topmost processes that catch `signal` (a number).
@@ -31,10 +34,11 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
         let Some((process, status)) = table.look(pid) else { continue };
         if !status.zombie {
             selection.looked_at += 1;
-            if status.catches(signal) {
+            if status.catches(signal) && !passes_on(table, pid, &status) {
                 selection.targets.push(process);
                 continue;
             }
+            selection.passes_on |= status.catches(signal);
             selection.ignored |= status.ignores(signal);
         }
         for child in table.children(pid) {
@@ -48,6 +52,16 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
     selection
 }
 
+/// Whether the process is an init that passes its signals on. It catches all of them, also those of job control, which runtimes that catch
+/// much (Go, Java, Ruby) leave alone. A program may ask for all of them for itself: it is an init if a living process is below it. That an
+/// init blocks them can't be seen: while it waits by sigwait(3), the kernel shows them as not blocked.
+fn passes_on(table: &mut dyn ProcessTable, pid: i32, status: &ProcessStatus) -> bool {
+    const JOB_CONTROL: [i32; 4] = [libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let catches_all = JOB_CONTROL.into_iter().all(|signal| status.catches(signal));
+    catches_all
+        && table.children(pid).into_iter().any(|child| table.look(child).is_some_and(|(_, status)| !status.zombie))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -56,7 +70,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::proc::ProcessStatus;
 
     const USR1: i32 = libc::SIGUSR1;
 
