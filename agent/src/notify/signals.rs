@@ -144,11 +144,12 @@ fn judge(
         None => {
             let what = match (selection.ignored, selection.passes_on) {
                 (true, _) => format!("a process ignores {signal}"),
-                (false, true) => format!("the init passes signals on, and no process below it has a handler for {signal}"),
+                (false, true) => {
+                    format!("the init passes signals on, and no process below it has a handler for {signal}")
+                }
                 (false, false) => format!("no process has a handler for {signal}"),
             };
-            let message =
-                format!("{what}, so none was sent; install a handler, or choose another signal or a webhook");
+            let message = format!("{what}, so none was sent; install a handler, or choose another signal or a webhook");
             (Outcome::NoHandler, message)
         }
     }

@@ -53,23 +53,38 @@ pub fn number(signal: NotifySignal) -> Signal {
 /// Sends `signal` to exactly `process`.
 ///
 /// A pidfd is opened first; then start time and handler are checked (a process that calls exec(2) keeps its ID and loses its handlers).
-/// From then on the pidfd can't mean another process. Where the kernel lacks pidfds (before Linux 5.3) or a seccomp profile refuses
-/// them, the start time is read right before kill(2), so another process would have to get the same ID within microseconds.
+/// From then on the pidfd can't mean another process. Where there are none, the start time is read right before kill(2), so another
+/// process would have to get the same ID within microseconds. A process that calls exec(2) after the check has no handler any more; nothing
+/// prevents that.
 pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(Sent::Gone) };
     let signal = number(signal);
-    let opened = pidfd_open(pid, PidfdFlags::empty());
+    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => Some(pidfd),
+        Err(error) if lacks_pidfds(error) => None,
+        Err(error) => return outcome(process, Err(error)),
+    };
     let is_same_and_catches =
         |(now, status): (Process, ProcessStatus)| now == process && status.catches(signal.as_raw());
     if !LiveTable::default().look(process.pid).is_some_and(is_same_and_catches) {
         return Ok(Sent::Gone);
     }
-    // If the pidfd is refused, kill(2) shows whether the signal is refused too.
-    let sent = match opened.map(|pidfd| pidfd_send_signal(pidfd, signal)) {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(Errno::SRCH)) => Err(Errno::SRCH),
-        Ok(Err(_)) | Err(_) => kill_process(pid, signal),
-    };
+    outcome(
+        process,
+        match pidfd {
+            Some(pidfd) => pidfd_send_signal(pidfd, signal),
+            None => kill_process(pid, signal),
+        },
+    )
+}
+
+/// Whether there are no pidfds here: the kernel has none (before Linux 5.3), or a seccomp profile refuses them. All else concerns the process
+/// alone, and kill(2) could reach another one.
+fn lacks_pidfds(error: Errno) -> bool {
+    matches!(error, Errno::NOSYS | Errno::PERM)
+}
+
+fn outcome(process: Process, sent: Result<(), Errno>) -> Result<Sent, SendError> {
     match sent {
         Ok(()) => Ok(Sent::Delivered),
         Err(Errno::SRCH) => Ok(Sent::Gone),
@@ -110,6 +125,18 @@ mod tests {
         assert_eq!(line, "notified\n");
         child.wait().unwrap();
         assert_eq!(send(process, NotifySignal::Usr1).unwrap(), Sent::Gone);
+    }
+
+    #[test]
+    fn kill_is_for_systems_without_pidfds_alone() {
+        let refusals =
+            [Errno::SRCH, Errno::INVAL, Errno::MFILE, Errno::NFILE, Errno::NODEV, Errno::NOMEM, Errno::ACCESS];
+        assert!(refusals.into_iter().all(|error| !lacks_pidfds(error)));
+        assert!(lacks_pidfds(Errno::NOSYS) && lacks_pidfds(Errno::PERM));
+        let process = Process { pid: 1, started: 0 };
+        assert_eq!(outcome(process, Err(Errno::SRCH)).unwrap(), Sent::Gone);
+        assert!(matches!(outcome(process, Err(Errno::PERM)), Err(SendError::PermissionDenied { .. })));
+        assert!(matches!(outcome(process, Err(Errno::MFILE)), Err(SendError::Io { .. })));
     }
 
     #[test]
