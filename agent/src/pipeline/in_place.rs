@@ -290,6 +290,22 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_delays_no_restart() {
+        let state = tempfile::tempdir().unwrap();
+        let clock = OffsetDateTime::now_utc().unix_timestamp() + 86_400;
+        let record = format!(r#"{{"content":"new","before":{{"app":"a"}},"times":1,"at":{clock}}}"#);
+        fs::write(state.path().join("restart"), record).unwrap();
+        let settings =
+            InPlaceSettings { containers: vec![app()], variables: Vec::new(), folder: state.path().join("variables") };
+        let mut in_place = InPlace::new(settings, state.path()).unwrap();
+        in_place.prepare(&dictionary(), "new").unwrap();
+        tokio::time::advance(Duration::from_secs(119)).await;
+        assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(matches!(in_place.step(None, &runs("a")), Step::Command(command) if command.times == 2));
+    }
+
     #[test]
     fn a_version_that_is_lost_at_each_restart_is_not_to_blame() {
         let state = tempfile::tempdir().unwrap();
