@@ -51,6 +51,8 @@ pub struct InPlace {
     containers: Vec<ContainerName>,
     variables: Variables,
     file: CommandFile,
+    /// When this agent started, which a command ends: what passes after a command is measured from here.
+    started: Instant,
     last: Option<Command>,
     /// What is served was not seen yet to have reached the containers by the last restart.
     pending: bool,
@@ -72,6 +74,7 @@ impl InPlace {
         (!containers.is_empty()).then(|| Self {
             variables: Variables::new(&folder, variables),
             last: file.load(),
+            started: Instant::now(),
             pending: false,
             gave_up: false,
             asked: None,
@@ -123,7 +126,7 @@ impl InPlace {
 
     /// Decides what comes next. `held` is what the containers are to be restarted with; `None` where they run what is served.
     pub(super) fn step(&mut self, held: Option<String>, containers: &Containers) -> Step {
-        let (steady, now) = (Instant::now(), OffsetDateTime::now_utc().unix_timestamp());
+        let now = Instant::now();
         self.due = None;
         let ids = self.ids(containers);
         let done = self.last.as_ref().is_some_and(|last| is_done(last, &ids));
@@ -134,13 +137,13 @@ impl InPlace {
             return Step::Rest;
         };
         if self.asked.as_ref().is_none_or(|(asked, _)| *asked != content) {
-            self.asked = Some((content.clone(), steady));
+            self.asked = Some((content.clone(), now));
         }
-        let since = self.asked.as_ref().map_or(Duration::ZERO, |(_, since)| steady - *since);
-        match next(self.last.as_ref(), &content, &ids, since, now) {
+        let wanted = self.asked.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
+        match next(self.last.as_ref(), &content, &ids, wanted, now - self.started) {
             Next::Command(command) => Step::Command(command),
             Next::Wait(wait) => {
-                self.due = Some(steady + wait);
+                self.due = Some(now + wait);
                 Step::Rest
             }
             // What is served stays as it is; that its containers do not run it is shown.
@@ -254,10 +257,9 @@ mod tests {
     }
 
     /// An agent that is started after a command for the content `new`, with `content`.
-    fn started(state: &Path, times: u32, ago: i64, content: &str) -> InPlace {
-        let at = OffsetDateTime::now_utc().unix_timestamp() - ago;
+    fn started(state: &Path, times: u32, content: &str) -> InPlace {
         let before = Ids::from([(app(), "a".to_owned())]);
-        CommandFile::new(state).store(&Command { content: "new".to_owned(), before, times, at }).unwrap();
+        CommandFile::new(state).store(&Command { content: "new".to_owned(), before, times }).unwrap();
         let variables = vec![(app(), VariableName::new("LIVES").unwrap())];
         let settings = InPlaceSettings { containers: vec![app()], variables, folder: state.join("variables") };
         let mut in_place = InPlace::new(settings, state).unwrap();
@@ -272,19 +274,20 @@ mod tests {
         status.outcome(&app()).unwrap().outcome
     }
 
-    #[test]
-    fn a_restart_has_failed_when_it_is_not_commanded_again_and_not_before() {
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_has_failed_when_it_is_not_commanded_again_and_not_before() {
         let state = tempfile::tempdir().unwrap();
-        for (times, ago, expected) in [
+        for (times, runs_for, expected) in [
             (1, 0, Outcome::Pending),
             (2, 0, Outcome::Pending),
             (3, 0, Outcome::Pending),
             (3, 100_000, Outcome::Failed),
         ] {
-            let mut in_place = started(state.path(), times, ago, "new");
+            let mut in_place = started(state.path(), times, "new");
+            tokio::time::advance(Duration::from_secs(runs_for)).await;
             assert_eq!(shown(&in_place), Outcome::Pending, "the hub has not said yet which containers there are");
             assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
-            assert_eq!(shown(&in_place), expected, "{times} times, {ago} s ago");
+            assert_eq!(shown(&in_place), expected, "{times} times, {runs_for} s ago");
             in_place.step(None, &runs("b"));
             assert_eq!(shown(&in_place), Outcome::Delivered);
         }
@@ -293,23 +296,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_set_back_delays_no_restart() {
         let state = tempfile::tempdir().unwrap();
-        let clock = OffsetDateTime::now_utc().unix_timestamp() + 86_400;
-        let record = format!(r#"{{"content":"new","before":{{"app":"a"}},"times":1,"at":{clock}}}"#);
-        fs::write(state.path().join("restart"), record).unwrap();
-        let settings =
-            InPlaceSettings { containers: vec![app()], variables: Vec::new(), folder: state.path().join("variables") };
-        let mut in_place = InPlace::new(settings, state.path()).unwrap();
-        in_place.prepare(&dictionary(), "new").unwrap();
+        let mut in_place = started(state.path(), 1, "new");
         tokio::time::advance(Duration::from_secs(119)).await;
         assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(matches!(in_place.step(None, &runs("a")), Step::Command(command) if command.times == 2));
     }
 
-    #[test]
-    fn a_version_that_is_lost_at_each_restart_is_not_to_blame() {
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_lost_at_each_restart_is_not_to_blame() {
         let state = tempfile::tempdir().unwrap();
-        let mut in_place = started(state.path(), 3, 100_000, "old");
+        let mut in_place = started(state.path(), 3, "old");
+        tokio::time::advance(Duration::from_hours(1)).await;
         let Step::Lost(fault) = in_place.step(Some("new".to_owned()), &runs("a")) else { panic!("it goes on") };
         assert_eq!(fault.reason, ProblemReason::Other);
         assert_eq!(shown(&in_place), Outcome::Delivered, "the containers run what is served");
@@ -318,7 +316,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_version_is_not_to_blame_for_a_file_and_what_is_due_is_due_once() {
         let state = tempfile::tempdir().unwrap();
-        let mut in_place = started(state.path(), 1, 0, "new");
+        let mut in_place = started(state.path(), 1, "new");
         let file = state.path().join("variables/app");
         fs::remove_file(&file).unwrap();
         fs::create_dir_all(file.join("in-the-way")).unwrap();

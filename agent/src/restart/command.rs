@@ -39,8 +39,6 @@ pub struct Command {
     pub before: Ids,
     /// How often it was commanded for this content.
     pub times: u32,
-    /// When, in seconds since 1970.
-    pub at: i64,
 }
 
 /// What comes next.
@@ -65,16 +63,14 @@ pub fn is_undone(command: &Command, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }
 
-/// What comes next for a content that the containers are to be restarted with. `wanted` is for how long it has been, `now` is in seconds since
-/// 1970.
-pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, now: i64) -> Next {
+/// What comes next for a content that the containers are to be restarted with. `wanted` is for how long it has been, `runs` for how long this
+/// agent has run: a command ends it, so that is what has passed since the last one, whatever the clock says.
+pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, runs: Duration) -> Next {
     let same = last.filter(|last| last.content == content);
     let times = same.map_or(0, |last| last.times);
-    if let Some(last) = last {
+    if last.is_some() {
         let gap = if same.is_some() { AGAIN.wait(times) } else { GAP };
-        // The clock may have been set back.
-        let passed = Duration::from_secs(u64::try_from(now.saturating_sub(last.at)).unwrap_or(0));
-        if let Some(wait) = gap.checked_sub(passed).filter(|wait| !wait.is_zero()) {
+        if let Some(wait) = gap.checked_sub(runs).filter(|wait| !wait.is_zero()) {
             return Next::Wait(wait);
         }
     }
@@ -86,7 +82,7 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
     if let Some(wait) = starts.filter(|_| ids.values().any(String::is_empty)) {
         return Next::Wait(wait);
     }
-    Next::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1, at: now })
+    Next::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1 })
 }
 
 /// The file of one agent.
@@ -138,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_restart_is_done_when_every_container_is_another_one() {
-        let one = command(next(None, "x", &ids("a", "b"), LONG, 100));
-        assert_eq!((one.times, one.at), (1, 100));
+        let one = command(next(None, "x", &ids("a", "b"), LONG, Duration::ZERO));
+        assert_eq!(one.times, 1);
         for (ids, done, undone) in [
             (ids("a", "b"), false, true),
             (ids("c", "b"), false, true),
@@ -153,33 +149,33 @@ mod tests {
 
     #[test]
     fn one_that_was_not_done_is_commanded_again_after_longer_waits_and_not_for_ever() {
-        let (mut last, mut now, mut waits) = (None, 1000, Vec::new());
+        let (mut last, mut waits) = (None, Vec::new());
+        let after = |last: &Option<Command>, content: &str, runs: u64| {
+            next(last.as_ref(), content, &ids("a", "b"), LONG, Duration::from_secs(runs))
+        };
         for _ in 0..MOST {
-            match next(last.as_ref(), "x", &ids("a", "b"), LONG, now) {
-                Next::Wait(wait) => {
-                    assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now - 500), Next::Wait(wait), "set back");
-                    waits.push(wait.as_secs());
-                    now += i64::try_from(wait.as_secs()).unwrap();
-                }
-                Next::Command(_) => {}
+            // The agent has just started.
+            let wait = match after(&last, "x", 0) {
+                Next::Wait(wait) => wait.as_secs(),
+                Next::Command(_) => 0,
                 Next::GiveUp => panic!("too soon"),
-            }
-            last = Some(command(next(last.as_ref(), "x", &ids("a", "b"), LONG, now)));
+            };
+            waits.push(wait);
+            last = Some(command(after(&last, "x", wait)));
         }
-        assert_eq!(waits, [120, 240]);
-        let after_the_last = next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 1);
-        assert_eq!(after_the_last, Next::Wait(Duration::from_secs(479)), "its containers have not started yet");
-        assert_eq!(next(last.as_ref(), "x", &ids("a", "b"), LONG, now + 10_000), Next::GiveUp);
+        assert_eq!(waits, [0, 120, 240]);
+        assert_eq!(after(&last, "x", 1), Next::Wait(Duration::from_secs(479)), "its containers have not started yet");
+        assert_eq!(after(&last, "x", 10_000), Next::GiveUp);
         // The way back is another content.
-        assert_eq!(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 1), Next::Wait(Duration::from_secs(2)));
-        assert_eq!(command(next(last.as_ref(), "y", &ids("a", "b"), LONG, now + 3)).times, 1);
+        assert_eq!(after(&last, "y", 1), Next::Wait(Duration::from_secs(2)));
+        assert_eq!(command(after(&last, "y", 3)).times, 1);
     }
 
     #[test]
     fn containers_that_have_not_started_are_waited_for_and_not_for_ever() {
-        let wait = next(None, "x", &ids("a", ""), Duration::from_secs(10), 0);
+        let wait = next(None, "x", &ids("a", ""), Duration::from_secs(10), LONG);
         assert_eq!(wait, Next::Wait(Duration::from_secs(20)));
-        let given = command(next(None, "x", &ids("a", ""), STARTS, 0));
+        let given = command(next(None, "x", &ids("a", ""), STARTS, LONG));
         assert!(!is_done(&given, &ids("c", "")) && is_done(&given, &ids("c", "d")));
     }
 
@@ -188,7 +184,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let file = CommandFile::new(state.path());
         assert_eq!(file.load(), None);
-        let given = command(next(None, "x", &ids("a", "b"), LONG, 7));
+        let given = command(next(None, "x", &ids("a", "b"), LONG, LONG));
         file.store(&given).unwrap();
         assert_eq!(file.load(), Some(given));
         fs::write(state.path().join(FILE), "{").unwrap();
