@@ -9,6 +9,8 @@ use crate::tools::skipped;
 
 /// Hierarchies in which one may be made: any of version 1 that limits nothing by itself, and the one of version 2.
 const ROOTS: [&str; 4] = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup"];
+/// Where the hierarchy of version 2 is: alone, or beside those of version 1.
+const ROOTS_V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// A group, which goes with its value once its processes have gone.
 #[derive(Debug)]
@@ -19,16 +21,31 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes a group with this name; says why not where that can't be done.
     pub fn new(name: &str) -> Option<Self> {
-        let make = |root: &&str| {
-            let folder = Path::new(root).join(name);
-            let group = fs::create_dir(&folder).ok().map(|()| Self { folder })?;
-            group.folder.join("cgroup.procs").is_file().then_some(group)
-        };
-        let made = ROOTS.iter().find_map(make);
+        let made = ROOTS.iter().find_map(|root| Self::at(Path::new(root).join(name)));
         if made.is_none() {
             skipped("no control group can be made here");
         }
         made
+    }
+
+    /// The same in the hierarchy of version 2.
+    pub fn new_v2(name: &str) -> Option<Self> {
+        let roots = ROOTS_V2.iter().map(Path::new).filter(|root| root.join("cgroup.controllers").is_file());
+        let made = roots.into_iter().find_map(|root| Self::at(root.join(name)));
+        if made.is_none() {
+            skipped("no control group of version 2 can be made here");
+        }
+        made
+    }
+
+    /// Makes a group below this one.
+    pub fn below(&self, name: &str) -> Option<Self> {
+        Self::at(self.folder.join(name))
+    }
+
+    fn at(folder: PathBuf) -> Option<Self> {
+        let group = fs::create_dir(&folder).ok().map(|()| Self { folder })?;
+        group.folder.join("cgroup.procs").is_file().then_some(group)
     }
 
     /// The file that takes processes.

@@ -158,6 +158,10 @@ mod tests {
         {
             assert!(!cgroup_names_container(line.as_bytes(), id), "{line}");
         }
+        for monitor in ["crio-conmon", "libpod-conmon"] {
+            let line = format!("0::/system.slice/{monitor}-{id}.scope");
+            assert!(!cgroup_names_container(line.as_bytes(), id), "the monitor of a container is not in it: {line}");
+        }
         assert!(!cgroup_names_container(b"0::/", ""));
         assert!(!cgroup_names_container(b"0::/..", ".."));
     }

@@ -1,14 +1,20 @@
 //! Which processes are a container's: those of the control group that has its ID in its name.
 
-use anyhow::{Context as _, Result};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::unistd::Uid;
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::pod::env;
-use nudge_protocol::status::Outcome;
+use nudge_protocol::status::{Outcome, Status};
 use nudge_tests::agent::SOON;
 use nudge_tests::cgroup::Cgroup;
 use nudge_tests::fakes::hub_tls::sha256;
-use nudge_tests::{FakeHub, Pod};
+use nudge_tests::{FakeHub, Pod, Process, binary, eventually, tools};
 
 use crate::hub_source::{APP, CATCHES, USR1};
 
@@ -58,6 +64,68 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     pod.app_says(1, "SIGUSR1").await?;
     assert_eq!(pod.app_output().matches("SIGUSR1").count(), 1, "once, for what came after its start");
     drop(pod);
+    Ok(())
+}
+
+/// A script that enters a group, takes it for the root of a cgroup namespace of its own, and becomes `program` there.
+fn script_within(script: PathBuf, group: &Cgroup, program: &Path) -> Result<PathBuf> {
+    let (group, program) = (group.processes(), program.display());
+    fs::write(&script, format!("#!/bin/sh\necho $$ >{} && exec unshare --cgroup {program} \"$@\"\n", group.display()))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+    Ok(script)
+}
+
+#[tokio::test]
+async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processes_are_notified() -> Result<()> {
+    let Some(group) = Cgroup::new_v2(&format!("nudge-pod-{}", std::process::id())) else { return Ok(()) };
+    let (app, web) = (id("app of v2"), id("web of v2"));
+    let below = |name: &str| group.below(name).context("no group");
+    // As containerd and CRI-O name them, with CRI-O's monitor, and the group that an init such as systemd makes for itself.
+    let own_group = below(&format!("cri-containerd-{}.scope", id("own")))?;
+    let app_group = below(&format!("cri-containerd-{app}.scope"))?;
+    let web_group = below(&format!("crio-{web}.scope"))?;
+    let init_group = web_group.below("init").context("no group")?;
+    let monitor_group = below(&format!("crio-conmon-{app}.scope"))?;
+    let other_group = below(&format!("cri-containerd-{}.scope", id("other")))?;
+
+    let scripts = tempfile::tempdir()?;
+    let hub = FakeHub::start()?;
+    let mut pod = Pod::new(&hub)?.with(&["--notify", "app=SIGUSR1,web=SIGUSR1"]);
+    pod.binary = Some(script_within(scripts.path().join("agent"), &own_group, binary::debug()?)?);
+    let mut processes = Vec::new();
+    let groups = [("app", &app_group), ("web", &init_group), ("monitor", &monitor_group), ("other", &other_group)];
+    for (name, group) in groups {
+        let output = scripts.path().join(format!("{name}.out"));
+        let script = script_within(scripts.path().join(name), group, Path::new(APP))?;
+        let mut command = Command::new(script);
+        command.args(CATCHES).stdin(Stdio::null()).stdout(fs::File::create(&output)?);
+        let process = Process::spawn(name, &mut command)?;
+        let says = async |what: &str| {
+            let said = async || fs::read_to_string(&output).ok()?.contains(what).then_some(());
+            eventually(SOON, what, said).await
+        };
+        if let Err(error) = says("ready").await {
+            ensure!(!Uid::effective().is_root(), "{error:#}");
+            tools::skipped("only root can make a cgroup namespace");
+            return Ok(());
+        }
+        processes.push((process, output));
+    }
+    let known = vec![container("app", &app, false)?, container("web", &web, false)?];
+    hub.say(|say| say.containers = known);
+    let mut client = pod.start().await?;
+    hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
+    let done = |status: &Status| status.containers.iter().all(|one| one.notified.outcome == Outcome::Delivered);
+    let status = pod.status_when(&mut client, SOON, "both are notified", done).await?;
+    for (container, (process, output)) in status.containers.iter().zip(&processes) {
+        ensure!(container.notified.processes == [process.pid()], "{container:?}, not {}", process.pid());
+        let said = async || fs::read_to_string(output).ok()?.contains("SIGUSR1").then_some(());
+        eventually(SOON, "it has the signal", said).await?;
+    }
+    for (_, output) in &processes[2..] {
+        ensure!(!fs::read_to_string(output)?.contains("SIGUSR1"), "{}", output.display());
+    }
+    drop((pod, processes));
     Ok(())
 }
 
