@@ -80,8 +80,12 @@ pub fn parse_children(content: &[u8]) -> Vec<i32> {
     ids.filter_map(|id| std::str::from_utf8(id).ok()?.parse().ok()).filter(|&pid| pid > 0).collect()
 }
 
+/// What the groups of monitors have in their names.
+const MONITOR: &[u8] = b"-conmon-";
+
 /// Whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
-/// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
+/// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Groups of a
+/// container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return false;
@@ -89,7 +93,8 @@ pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     content.split(|&byte| byte == b'\n').any(|line| {
         let mut parts = line.splitn(3, |&byte| byte == b':');
         let path = parts.nth(2).unwrap_or_default();
-        path.split(|&byte| byte == b'/').any(|element| names_id(element, id.as_bytes()))
+        let is_monitor = |element: &[u8]| element.windows(MONITOR.len()).any(|window| window == MONITOR);
+        path.split(|&byte| byte == b'/').any(|element| names_id(element, id.as_bytes()) && !is_monitor(element))
     })
 }
 
