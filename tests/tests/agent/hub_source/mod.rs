@@ -5,6 +5,7 @@ mod changes;
 mod checks;
 mod contact;
 mod containers;
+mod files;
 mod in_place;
 mod ready;
 mod refused;
