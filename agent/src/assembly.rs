@@ -129,6 +129,7 @@ impl Assembly {
             token: identity.token.clone(),
             etags,
             current: current_shown,
+            ready: ready_shown.clone(),
             candidate: checks.candidate(),
             status,
             hooks,

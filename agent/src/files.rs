@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 
 use nudge_protocol::reserved;
 use tempfile::TempDir;
+use zeroize::Zeroizing;
 
 use crate::content::{Dictionary, Entry};
+use crate::room::Room;
 
 const DATA: &str = "..data";
 const DRAFT: &str = "..data_tmp";
@@ -48,8 +50,15 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
 /// files are in place all the same.
 pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, ProjectError> {
     fs::create_dir_all(folder).map_err(io_error(folder))?;
-    // `nudge.binary` matters only in JSON: files hold the raw bytes.
-    let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
+    let keys = keys(dictionary);
+    // What an agent has left that was killed takes room.
+    let visible = fs::read_link(folder.join(DATA)).unwrap_or_default().into_os_string();
+    let before = remove_old_versions(folder, &visible);
+    // There may be no room for them twice.
+    if is_in_place(folder, dictionary) {
+        let cleanup = [before, remove_stale_links(folder)];
+        return Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect());
+    }
     for entry in &keys {
         let path = folder.join(entry.key());
         if fs::symlink_metadata(&path).is_ok() && !is_ours(&path) {
@@ -74,6 +83,33 @@ pub fn project(folder: &Path, dictionary: &Dictionary) -> Result<Vec<String>, Pr
     Ok(cleanup.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
+/// The keys that are files. `nudge.binary` matters only in JSON: files hold the raw bytes.
+fn keys(dictionary: &Dictionary) -> Vec<&Entry> {
+    dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect()
+}
+
+/// Whether the visible files are those of the dictionary already.
+pub fn is_in_place(folder: &Path, dictionary: &Dictionary) -> bool {
+    let keys = keys(dictionary);
+    let holds = |entry: &Entry| {
+        let path = folder.join(entry.key());
+        is_ours(&path) && fs::read(&path).is_ok_and(|found| *Zeroizing::new(found) == *dictionary.raw(entry))
+    };
+    // Versions differ by the first mostly.
+    let versions = keys.iter().find(|entry| entry.key() == reserved::CONFIGS);
+    let count = fs::read_dir(folder.join(DATA)).map_or(0, Iterator::count);
+    count == keys.len() && versions.is_some_and(|entry| holds(entry)) && keys.iter().all(|entry| holds(entry))
+}
+
+/// The room that there is for the files of a version beside those of now; `None` where that is not known.
+pub fn room(folder: &Path) -> Option<Room> {
+    let visible = fs::read_link(folder.join(DATA)).unwrap_or_default().into_os_string();
+    let is_old = |name: &[u8]| {
+        name == NEXT.as_bytes() || name.starts_with(VERSION_PREFIX.as_bytes()) && name != visible.as_bytes()
+    };
+    Room::of(folder, is_old)
+}
+
 /// The files of a dictionary that is not served yet, in a folder of their own beside the others. They go with this.
 #[derive(Debug)]
 pub struct NextFiles {
@@ -85,8 +121,7 @@ impl NextFiles {
     /// Writes the values into the folder `..next` within `folder`, which appears whole.
     pub fn write(folder: &Path, dictionary: &Dictionary) -> Result<Self, ProjectError> {
         fs::create_dir_all(folder).map_err(io_error(folder))?;
-        let keys: Vec<_> = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect();
-        let version = write_version(folder, &keys, dictionary)?;
+        let version = write_version(folder, &keys(dictionary), dictionary)?;
         let inode = fs::symlink_metadata(version.path()).map_err(io_error(version.path()))?.ino();
         let path = folder.join(NEXT);
         Self::remove_old(folder);
@@ -219,6 +254,26 @@ mod tests {
         assert!(names(&folder)[1].starts_with(VERSION_PREFIX));
         assert_eq!(names(&folder)[2..], ["a", "new", "nudge.config.c.version", "nudge.configs"]);
         assert_eq!(fs::read_link(folder.join("a")).unwrap(), Path::new("..data/a"));
+    }
+
+    #[test]
+    fn files_that_are_in_place_are_not_written_again_and_others_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = dictionary(&[("a", b"1"), ("b", b"2")]);
+        assert!(!is_in_place(folder.path(), &first));
+        project(folder.path(), &first).unwrap();
+        let visible = fs::read_link(folder.path().join("..data")).unwrap();
+        assert!(is_in_place(folder.path(), &first));
+        project(folder.path(), &first).unwrap();
+        assert_eq!(fs::read_link(folder.path().join("..data")).unwrap(), visible);
+        for other in [&[("a", &b"1"[..]), ("b", b"3")][..], &[("a", b"1")], &[("a", b"1"), ("b", b"2"), ("c", b"3")]] {
+            assert!(!is_in_place(folder.path(), &dictionary(other)), "{other:?}");
+        }
+        // A user's hand.
+        fs::remove_file(folder.path().join("b")).unwrap();
+        assert!(!is_in_place(folder.path(), &first));
+        project(folder.path(), &first).unwrap();
+        assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"2");
     }
 
     #[test]

@@ -1,17 +1,10 @@
-//! Whether the agent is ready: it is when it has a dictionary to serve. Until then it keeps the reason in a file of the state folder,
-//! which `wait-ready` prints when it gives up.
+//! Whether the agent is ready: it is when it serves a dictionary, and its files are there. Until then it keeps the reason in a file of the state
+//! folder, which `wait-ready` prints when it gives up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::private_file::write_whole;
-use crate::publish::{Current, Published};
-
-/// The dictionary that the agent serves; `None` while it is not ready.
-pub fn ready_with(current: &Current) -> Option<Arc<Published>> {
-    current.borrow().clone()
-}
 
 /// Its name in the state folder.
 const FILE: &str = "not-ready";
@@ -38,7 +31,7 @@ impl NotReady {
         }
     }
 
-    /// Removes the reason: something is served now.
+    /// Removes the reason: something is served now, and its files are there.
     pub fn clear(&mut self) {
         if !std::mem::replace(&mut self.cleared, true) {
             let _ = fs::remove_file(&self.path);

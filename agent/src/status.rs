@@ -40,6 +40,8 @@ struct Facts {
     problems: BTreeMap<ConfigName, Problem>,
     containers: Vec<Row>,
     files: Option<FilesStatus>,
+    /// The configs whose files are not those that are served.
+    unwritten: Vec<ConfigName>,
 }
 
 /// Shared facts; every method is short and never waits.
@@ -61,6 +63,7 @@ impl StatusPage {
             problems: BTreeMap::new(),
             containers: containers.into_iter().map(row).collect(),
             files: None,
+            unwritten: Vec::new(),
         };
         Self { source, facts: Arc::new(Mutex::new(facts)), changes: watch::Sender::new(()) }
     }
@@ -161,9 +164,19 @@ impl StatusPage {
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// Sets the state of the files.
-    pub fn files(&self, files: FilesStatus) {
-        self.facts().files = Some(files);
+    /// Sets the state of the files. `changed` has the configs that they were written for.
+    pub fn files(&self, files: FilesStatus, changed: Vec<ConfigName>) {
+        let mut facts = self.facts();
+        facts.unwritten = if files.message.is_some() { changed } else { Vec::new() };
+        facts.files = Some(files);
+        drop(facts);
+        self.changes.send_replace(());
+    }
+
+    /// The configs whose files can't be written, and why not; `None` where the files are those that are served.
+    pub fn unwritten(&self) -> Option<(Vec<ConfigName>, String)> {
+        let facts = self.facts();
+        Some((facts.unwritten.clone(), facts.files.as_ref()?.message.clone()?))
     }
 
     /// A request got the dictionary with `etag`. It counts for the container that it names. Without a name it counts for the only

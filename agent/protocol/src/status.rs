@@ -138,7 +138,7 @@ pub enum ProblemReason {
     CheckRefused,
     /// A container did not answer in time whether it takes the version.
     CheckFailed,
-    /// The containers can't be restarted with the version: their variables can't express it.
+    /// The pod can't take the version: its files can't be written, or variables of containers can't express it.
     CantApply,
     /// Another reason, which a newer hub may have.
     Other,

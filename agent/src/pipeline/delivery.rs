@@ -12,10 +12,11 @@ use tokio::time::Instant as Deadline;
 
 use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
-use crate::files::project;
+use crate::files::{is_in_place, project, room};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};
+use crate::room::Room;
 use crate::serve::Connections;
 use crate::source::{Applied, Reminder, Store};
 use crate::status::StatusPage;
@@ -52,6 +53,7 @@ pub struct Outlets {
 struct FilesRetry {
     failures: u32,
     due: Deadline,
+    error: String,
 }
 
 /// Keeps the outlets up to date.
@@ -77,9 +79,19 @@ impl Delivery {
         &self.outlets
     }
 
-    /// Whether the files could not be written; they are tried again.
-    pub fn lacks_files(&self) -> bool {
-        self.files_retry.is_some()
+    /// Why the files could not be written; they are tried again.
+    pub fn lacks_files(&self) -> Option<&str> {
+        Some(&self.files_retry.as_ref()?.error)
+    }
+
+    /// The room for another version's files, where there is a folder for them.
+    pub fn room(&self) -> Option<Room> {
+        room(self.outlets.mount_path.as_ref()?)
+    }
+
+    /// Whether the files of this dictionary are there already, from an agent before.
+    pub fn has_files(&self, dictionary: &Dictionary) -> bool {
+        self.outlets.mount_path.as_ref().is_some_and(|folder| is_in_place(folder, dictionary))
     }
 
     /// Waits until it is time to write the files again; for ever where they are in place.
@@ -144,18 +156,22 @@ impl Delivery {
             } else {
                 self.notified.as_ref().map(|notified| notified.etag())
             };
-            self.outlets.status.files(FilesStatus {
+            let files = FilesStatus {
                 path: folder.display().to_string(),
                 etag: etag.map(str::to_owned),
                 message: written.as_ref().err().cloned(),
-            });
+            };
+            let before = self.notified.as_ref().map_or(&[][..], |notified| notified.configs());
+            let changed = published.dictionary.configs().iter().filter(|view| !before.contains(view));
+            self.outlets.status.files(files, changed.map(|view| view.name.clone()).collect());
             if let Err(error) = written {
                 let failures = self.files_retry.as_ref().map_or(0, |retry| retry.failures).saturating_add(1);
                 if failures == 1 {
                     let folder = folder.display();
                     tracing::warn!(%folder, error, "files not written; retrying, and subscribers are notified after that");
                 }
-                self.files_retry = Some(FilesRetry { failures, due: Deadline::now() + FILES_RETRY.wait(failures) });
+                let due = Deadline::now() + FILES_RETRY.wait(failures);
+                self.files_retry = Some(FilesRetry { failures, due, error });
                 return;
             }
             if self.files_retry.take().is_some() {

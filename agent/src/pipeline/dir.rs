@@ -91,7 +91,7 @@ impl Pipeline {
         self.delivery.deliver().await;
         self.delivery.log();
         self.reader.source.wait_for_writers();
-        if self.delivery.lacks_files() {
+        if self.delivery.lacks_files().is_some() {
             // Nothing runs yet that needs the rest, so it is better to fail than to start without files.
             return Err(vec!["the files could not be written; the log above has the cause".to_owned()]);
         }

@@ -12,12 +12,14 @@ use tokio::sync::watch;
 
 use super::in_place::Step;
 use super::keeper::Keeper;
+use super::unfit::unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::content::{TooLarge, VersionContent};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
+use crate::room::{NoRoom, Room};
 use crate::source::hub::{LocalVersions, RanFile, Reply};
 use crate::source::{Applied, Fault, Reading, Store};
 
@@ -155,7 +157,7 @@ impl Intake {
     /// Does it.
     pub(super) async fn work(&mut self, work: Work) {
         let readings = match work {
-            Work::Files => return self.delivery.deliver().await,
+            Work::Files => return self.pass_on(false).await,
             Work::Store => return self.keep().await,
             Work::Restart if self.served => return self.restart().await,
             // The variables could not be written. The rest of the configs is not waited for any more.
@@ -177,6 +179,7 @@ impl Intake {
 
     /// Asks the containers about what is held back, unless they are being asked already.
     async fn ask(&mut self) {
+        self.refuse_unfit().await;
         let (contents, served) = (self.local_versions.asked(), self.store.dictionary().cloned());
         let Some(served) = served.filter(|_| !contents.is_empty()) else {
             return self.end_question();
@@ -206,6 +209,7 @@ impl Intake {
 
     /// Serves readings, unless the rest of the configs may arrive in a moment. Returns whether the last good contents have changed.
     fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
+        let readings = self.without_unfit(readings);
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
         let changed = self.local_versions.settle(&self.store);
         self.withheld.add(applied);
@@ -259,11 +263,7 @@ impl Intake {
         if !self.served {
             return;
         }
-        let refused = self.refuse_unfit();
-        if !refused.is_empty() {
-            let changed = self.take_in(refused, false, false);
-            self.pass_on(changed).await;
-        }
+        self.refuse_unfit().await;
         let Some(in_place) = &mut self.in_place else { return };
         let held = (!self.local_versions.asked().is_empty()).then(|| self.local_versions.to_run_id());
         let step = in_place.step(held, &self.containers.borrow());
@@ -279,15 +279,50 @@ impl Intake {
         self.show();
     }
 
-    /// Refuses what the containers can't be restarted with, of what is held back.
-    fn refuse_unfit(&mut self) -> Vec<Reading> {
-        let Some(in_place) = &self.in_place else { return Vec::new() };
+    /// Refuses what the pod can't take, of what is held back.
+    async fn refuse_unfit(&mut self) {
+        let room = self.delivery.room();
         let check = |contents: &[Arc<VersionContent>]| {
+            self.check_room(room.as_ref(), contents)?;
+            let Some(in_place) = &self.in_place else { return Ok(()) };
             let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
         let unfit = unfit(&self.local_versions.asked(), check);
-        unfit.into_iter().flat_map(|(config, fault)| self.local_versions.refuse_of(&[config], &fault)).collect()
+        if unfit.is_empty() {
+            return;
+        }
+        let refused = |(config, fault)| self.local_versions.refuse_of(&[config], &fault);
+        let readings = unfit.into_iter().flat_map(refused).collect();
+        let changed = self.take_in(readings, false, false);
+        self.pass_on(changed).await;
+    }
+
+    /// These readings, with a fault in place of content whose files have no room.
+    fn without_unfit(&self, mut readings: Vec<Reading>) -> Vec<Reading> {
+        let is_new = |content: &&Arc<VersionContent>| self.store.good(content.config()) != Some(*content);
+        let contents = readings.iter().filter_map(|reading| reading.result.as_ref().ok());
+        let contents: Vec<_> = contents.filter(is_new).cloned().collect();
+        let room = if contents.is_empty() { None } else { self.delivery.room() };
+        let Some(room) = room else { return readings };
+        let unfit = unfit(&contents, |contents| self.check_room(Some(&room), contents));
+        // After a restart of the agent they may be there already.
+        let are_there = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
+        if unfit.is_empty() || !self.served && are_there() {
+            return readings;
+        }
+        for (config, fault) in unfit {
+            let of_config = readings.iter_mut().filter(|reading| reading.config == config);
+            of_config.for_each(|reading| reading.result = Err(fault.clone()));
+        }
+        readings
+    }
+
+    /// Whether the files that there would be with these contents have room.
+    fn check_room(&self, room: Option<&Room>, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
+        let Some(room) = room else { return Ok(()) };
+        let fault = |error: NoRoom| Fault { reason: ProblemReason::CantApply, message: error.to_string() };
+        room.check(self.store.sizes_with(contents)).map_err(fault)
     }
 
     /// Stores what the containers are to run, and ends the agent. After its start it serves that before any of them starts.
@@ -326,7 +361,10 @@ impl Intake {
         // Subscribers are notified before anything else happens.
         tokio::task::yield_now().await;
         self.delivery.log();
-        if self.served {
+        if let Some(error) = self.delivery.lacks_files() {
+            // An agent that was ready stays so.
+            self.not_ready.say(error);
+        } else if self.served {
             self.not_ready.clear();
         } else {
             let problems = self.store.problems().iter();
@@ -356,25 +394,6 @@ impl Intake {
     }
 }
 
-/// Which of these contents do not pass the check: none where they pass it together, else one by one those that do not with what has passed.
-fn unfit(
-    contents: &[Arc<VersionContent>],
-    check: impl Fn(&[Arc<VersionContent>]) -> Result<(), Fault>,
-) -> Vec<(ConfigName, Fault)> {
-    let (mut passed, mut unfit) = (Vec::new(), Vec::new());
-    if contents.is_empty() || check(contents).is_ok() {
-        return unfit;
-    }
-    for content in contents {
-        passed.push(Arc::clone(content));
-        if let Err(fault) = check(&passed) {
-            passed.pop();
-            unfit.push((content.config().clone(), fault));
-        }
-    }
-    unfit
-}
-
 /// What comes next beside the polls.
 pub(super) enum Work {
     /// The containers say something of the candidate.
@@ -385,39 +404,4 @@ pub(super) enum Work {
     Store,
     /// A restart of the containers may be commanded now, or the variables be written.
     Restart,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use nudge_protocol::VersionName;
-
-    use super::*;
-
-    fn content(config: &str) -> Arc<VersionContent> {
-        let (config, version) = (ConfigName::new(config).unwrap(), VersionName::new("1").unwrap());
-        Arc::new(VersionContent::new(config, version, BTreeMap::new()))
-    }
-
-    #[test]
-    fn a_content_that_does_not_pass_takes_no_other_with_it() {
-        let check = |contents: &[Arc<VersionContent>]| {
-            let bad = contents.iter().any(|content| content.config().as_str().starts_with("bad"));
-            let fault = || Fault { reason: ProblemReason::Other, message: String::new() };
-            if bad || contents.len() > 2 { Err(fault()) } else { Ok(()) }
-        };
-        for (held, expected) in [
-            (&[][..], &[][..]),
-            (&["a", "b"], &[]),
-            (&["bad"], &["bad"]),
-            (&["bad-a", "b"], &["bad-a"]),
-            (&["a", "bad-b", "bad-c"], &["bad-b", "bad-c"]),
-            (&["a", "b", "c"], &["c"]),
-        ] {
-            let contents: Vec<_> = held.iter().map(|config| content(config)).collect();
-            let unfit = unfit(&contents, check).into_iter().map(|(config, _)| config.to_string());
-            assert_eq!(unfit.collect::<Vec<_>>(), expected, "{held:?}");
-        }
-    }
 }

@@ -7,6 +7,7 @@ mod in_place;
 mod intake;
 mod keeper;
 mod report;
+mod unfit;
 
 pub use delivery::{Delivery, Outlets};
 pub use dir::Pipeline;

@@ -221,7 +221,9 @@ impl Reporter {
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
             configs: self.configs(published.as_deref()),
-            acknowledged: published.is_some() && containers.iter().all(|container| container.acknowledged),
+            acknowledged: published.is_some()
+                && self.status.unwritten().is_none()
+                && containers.iter().all(|container| container.acknowledged),
             containers,
             at: 0,
         }
@@ -230,6 +232,7 @@ impl Reporter {
     fn configs(&self, published: Option<&Published>) -> Vec<ReportedConfig> {
         let contact = &self.contact;
         let problems = self.status.problems();
+        let unwritten = self.status.unwritten();
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 published.dictionary.configs().iter().find(|view| view.name == *name).map(|view| view.version.clone())
@@ -240,8 +243,18 @@ impl Reporter {
                 message: message.to_owned(),
             };
             let own = problems.get(name).map(|found| problem(found.reason, &found.message));
+            let files = || {
+                let (_, why) = unwritten.as_ref().filter(|(configs, _)| configs.contains(name))?;
+                Some(problem(ProblemReason::CantApply, why))
+            };
             let trouble = || contact.trouble.as_ref().map(|trouble| problem(ProblemReason::Damaged, trouble));
-            ReportedConfig { name: name.clone(), uid, revision, version: served, problem: own.or_else(trouble) }
+            ReportedConfig {
+                name: name.clone(),
+                uid,
+                revision,
+                version: served,
+                problem: own.or_else(files).or_else(trouble),
+            }
         };
         contact.order.iter().map(config).collect()
     }

@@ -22,7 +22,6 @@ use crate::identity::Token;
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Current, Published};
-use crate::readiness::ready_with;
 use crate::status::StatusPage;
 
 /// What requests are answered from.
@@ -35,6 +34,8 @@ pub struct App {
     pub etags: EtagKey,
     /// The dictionary.
     pub current: Current,
+    /// The same once its files are there.
+    pub ready: Current,
     /// What the containers are asked about.
     pub candidate: watch::Receiver<Option<Arc<Candidate>>>,
     /// The agent's status.
@@ -123,7 +124,8 @@ impl App {
         }
         match call? {
             Call::Healthz => Ok(Reply::text(StatusCode::OK, "ok\n")),
-            Call::Readyz => self.newest().map(|_| Reply::text(StatusCode::OK, "ok\n")),
+            Call::Readyz if self.ready.borrow().is_none() => Err(Refusal::NotReady),
+            Call::Readyz => Ok(Reply::text(StatusCode::OK, "ok\n")),
             Call::Metrics => {
                 let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 let text = self.metrics.render(&self.status, Instant::now());
@@ -160,7 +162,7 @@ impl App {
     }
 
     pub(super) fn newest(&self) -> Result<Arc<Published>, Refusal> {
-        ready_with(&self.current).ok_or(Refusal::NotReady)
+        self.current.borrow().clone().ok_or(Refusal::NotReady)
     }
 
     async fn config(

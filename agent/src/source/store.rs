@@ -120,9 +120,16 @@ impl Store {
 
     /// The dictionary that there would be with these contents.
     pub fn preview(&self, contents: &[Arc<VersionContent>]) -> Result<Dictionary, TooLarge> {
-        let candidates: Vec<_> =
-            contents.iter().map(|content| (content.config().clone(), Arc::clone(content))).collect();
-        self.merged_with(&candidates)
+        self.merged_with(&by_config(contents))
+    }
+
+    /// The sizes of the values that there would be with these contents, without those that Nudge itself sets.
+    pub fn sizes_with(&self, contents: &[Arc<VersionContent>]) -> Vec<usize> {
+        let contents = self.ordered_with(&by_config(contents));
+        let values = contents.iter().flat_map(|content| content.values());
+        // Later ones win.
+        let sizes: BTreeMap<&str, usize> = values.map(|(key, value)| (key.as_str(), value.as_bytes().len())).collect();
+        sizes.into_values().collect()
     }
 
     /// Adopts all candidates if the dictionary with them is within its bounds, else one by one those that fit. Returns the refused
@@ -152,13 +159,16 @@ impl Store {
     }
 
     fn merged_with(&self, candidates: &[(ConfigName, Arc<VersionContent>)]) -> Result<Dictionary, TooLarge> {
+        Dictionary::merge(&self.ordered_with(candidates), &self.etags)
+    }
+
+    fn ordered_with(&self, candidates: &[(ConfigName, Arc<VersionContent>)]) -> Vec<Arc<VersionContent>> {
         let mut contents = self.good.clone();
         contents.extend(candidates.iter().cloned());
-        let ordered: Vec<Arc<VersionContent>> = match &self.order {
+        match &self.order {
             None => contents.into_values().collect(),
             Some(order) => order.iter().filter_map(|config| contents.remove(config)).collect(),
-        };
-        Dictionary::merge(&ordered, &self.etags)
+        }
     }
 
     fn set_problem(&mut self, config: ConfigName, fault: Option<Fault>, now: OffsetDateTime, applied: &mut Applied) {
@@ -177,6 +187,10 @@ impl Store {
         self.problems.insert(config.clone(), problem.clone());
         applied.raised.push((config, problem));
     }
+}
+
+fn by_config(contents: &[Arc<VersionContent>]) -> Vec<(ConfigName, Arc<VersionContent>)> {
+    contents.iter().map(|content| (content.config().clone(), Arc::clone(content))).collect()
 }
 
 #[cfg(test)]
@@ -258,6 +272,19 @@ mod tests {
         assert_eq!(store.problems().len(), 1);
         let applied = store.apply(vec![found("a", "1", b"x")], START);
         assert_eq!((applied.cleared, store.problems().len()), (vec![name("b")], 0));
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_values_that_win() {
+        let content = |config: &str, values: &[(&str, usize)]| {
+            let values = values.iter().map(|(key, size)| (Key::new(key).unwrap(), Value::from(&vec![b'x'; *size][..])));
+            Arc::new(VersionContent::new(name(config), VersionName::new("1").unwrap(), values.collect()))
+        };
+        let mut store = store();
+        let good = content("a", &[("both", 1), ("own", 2)]);
+        store.apply(vec![Reading { config: name("a"), result: Ok(good) }], START);
+        assert_eq!(store.sizes_with(&[content("b", &[("both", 7)])]), [7, 2]);
+        assert_eq!(store.sizes_with(&[content("a", &[("own", 3)])]), [3]);
     }
 
     #[test]

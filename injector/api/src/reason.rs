@@ -80,7 +80,7 @@ reasons! {
     Damaged Agent true "The stored content of the version is damaged."
     CheckRefused Agent true "A container of the pod refuses the version."
     CheckFailed Agent true "A container of the pod does not answer whether it takes the version."
-    CantApply Agent true "The containers of the pod can't be restarted with the version."
+    CantApply Agent true "The pod can't take the version: its files, or variables of its containers, can't be written."
     Unreadable Agent true "The agent can't read the version."
     NoHandler Agent true "No process of the container handles the signal, which would end it."
     NoProcess Agent false "The container has no process."

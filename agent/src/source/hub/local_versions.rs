@@ -139,7 +139,9 @@ impl LocalVersions {
     /// Whether every config has content, or a problem that will not pass by itself in a moment.
     pub fn is_settled(&self) -> bool {
         let settled = |state: &ConfigState| {
-            state.good.is_some() || state.problem.is_some_and(|problem| problem != HubReason::Resolving)
+            state.good.is_some()
+                || matches!(state.claim, Claim::Refused { .. })
+                || state.problem.is_some_and(|problem| problem != HubReason::Resolving)
         };
         self.configs.values().all(settled)
     }

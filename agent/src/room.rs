@@ -1,0 +1,129 @@
+//! Whether the files of a version fit into the file system of their folder, which is asked before the pod switches to it. It refuses nothing that
+//! would fit; what does not fit all the same, the operating system refuses.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::statvfs;
+
+/// What a file system has left, beside the files that are read now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Size of a block, in bytes: of a page, in memory.
+    block: u64,
+    /// Free blocks; `None` where the file system does not say.
+    blocks: Option<u64>,
+    /// How many files can be made; `None` where there is no bound.
+    files: Option<u64>,
+}
+
+/// Why files don't fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// By their size.
+    #[error(
+        "its files take {needed} KiB, and {free} KiB are free beside those of now; put several settings into one key, or make values smaller"
+    )]
+    Size {
+        /// What they take, in KiB of whole blocks.
+        needed: u64,
+        /// What is free.
+        free: u64,
+    },
+    /// By their number.
+    #[error("it has {needed} files, and {free} can be made beside those of now; put several settings into one key")]
+    Number {
+        /// How many there are.
+        needed: u64,
+        /// How many can be made.
+        free: u64,
+    },
+}
+
+impl Room {
+    /// What there is in a folder; `None` where that is not known. Folders that are `old`, by their names, count as free.
+    pub fn of(folder: &Path, old: impl Fn(&[u8]) -> bool) -> Option<Self> {
+        let system = statvfs(folder).ok()?;
+        let block = system.f_frsize.max(1);
+        let (old_bytes, old_files) = taken(folder, old);
+        Some(Self {
+            block,
+            blocks: (system.f_blocks > 0).then(|| system.f_bavail.saturating_add(old_bytes / block)),
+            files: (system.f_files > 0).then(|| system.f_favail.saturating_add(old_files)),
+        })
+    }
+
+    /// Whether files of these sizes fit, with the folder that holds them.
+    pub fn check(&self, sizes: impl IntoIterator<Item = usize>) -> Result<(), NoRoom> {
+        let (mut blocks, mut files) = (0u64, 1u64);
+        for size in sizes {
+            blocks = blocks.saturating_add((size as u64).div_ceil(self.block));
+            files = files.saturating_add(1);
+        }
+        let kib = |blocks: u64| blocks.saturating_mul(self.block) / 1024;
+        if let Some(free) = self.blocks.filter(|free| *free < blocks) {
+            return Err(NoRoom::Size { needed: kib(blocks), free: kib(free) });
+        }
+        if let Some(free) = self.files.filter(|free| *free < files) {
+            return Err(NoRoom::Number { needed: files, free });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes and number of the files in these folders within `folder`.
+fn taken(folder: &Path, is_taken: impl Fn(&[u8]) -> bool) -> (u64, u64) {
+    let folders = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = folders.filter(|entry| is_taken(entry.file_name().as_encoded_bytes()));
+    let files = folders.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
+    // stat(2) counts in units of 512 bytes.
+    let bytes = |file: fs::DirEntry| file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512));
+    files.fold((0u64, 0u64), |(sum, count), file| (sum.saturating_add(bytes(file)), count.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn small_files_take_whole_blocks_and_each_counts() {
+        let room = Room { block: 4096, blocks: Some(4096), files: Some(5000) };
+        assert_eq!(room.check(vec![3; 4096]), Ok(()));
+        assert_eq!(room.check(vec![3; 4097]), Err(NoRoom::Size { needed: 16_388, free: 16_384 }));
+        assert_eq!(room.check(vec![0; 5000]), Err(NoRoom::Number { needed: 5001, free: 5000 }));
+        assert_eq!(room.check([4096 * 4096, 0]), Ok(()));
+        assert!(room.check([4096 * 4096 + 1]).is_err());
+        let unknown = Room { block: 1, blocks: None, files: None };
+        assert_eq!(unknown.check(vec![usize::MAX; 100]), Ok(()));
+    }
+
+    #[test]
+    fn what_old_folders_hold_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["..old", "..new"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("a"), [1; 10_000]).unwrap();
+            fs::write(folder.path().join(name).join("b"), [1; 10_000]).unwrap();
+        }
+        let (bytes, files) = taken(folder.path(), |name| name == b"..old");
+        assert!(files == 2 && bytes >= 20_000, "{files} files of {bytes} bytes");
+        assert_eq!(taken(folder.path(), |_| false), (0, 0));
+        assert_eq!(Room::of(&folder.path().join("gone"), |_| true), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_in_whole_blocks_is_never_refused(sizes in vec(0usize..20_000, 0..50), spare in 0u64..3) {
+            let blocks = sizes.iter().map(|size| (*size as u64).div_ceil(4096)).sum::<u64>();
+            let room = |blocks| Room { block: 4096, blocks: Some(blocks), files: Some(sizes.len() as u64 + 1 + spare) };
+            prop_assert_eq!(room(blocks + spare).check(sizes.clone()), Ok(()));
+            if let Some(less) = blocks.checked_sub(1) {
+                prop_assert!(room(less).check(sizes.clone()).is_err());
+            }
+        }
+    }
+}
