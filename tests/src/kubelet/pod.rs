@@ -36,6 +36,7 @@ pub struct Pod {
     /// The process group of its agent; that of the test where absent.
     pub group: Option<i32>,
     folder: TempDir,
+    addresses: String,
     port: u16,
 }
 
@@ -59,8 +60,9 @@ impl Pod {
     fn empty(hub: String) -> Result<Self> {
         let folder = volumes()?;
         let (agent, app, arguments, configs) = (None, None, Vec::new(), "shop");
-        let variables = Vec::new();
-        let pod = Self { agent, app, arguments, variables, hub, binary: None, configs, group: None, folder, port: 0 };
+        let (variables, binary, group) = (Vec::new(), None, None);
+        let addresses = "127.0.0.1".to_owned();
+        let pod = Self { agent, app, arguments, variables, hub, binary, configs, group, folder, addresses, port: 0 };
         Ok(pod.with(&["--log-format", "text", "--log-level", "debug"]))
     }
 
@@ -75,6 +77,13 @@ impl Pod {
     #[must_use]
     pub fn at_port(mut self, port: u16) -> Self {
         self.port = port;
+        self
+    }
+
+    /// Gives the pod these addresses, with commas, instead of loopback.
+    #[must_use]
+    pub fn at_addresses(mut self, addresses: &str) -> Self {
+        addresses.clone_into(&mut self.addresses);
         self
     }
 
@@ -142,7 +151,7 @@ impl Pod {
     /// Starts the agent and returns at once. One that is started again gets the port of the first.
     pub fn spawn(&mut self) -> Result<()> {
         let mut command = self.command("run")?;
-        command.args(["--listen", "127.0.0.1", "--port", &self.port.to_string()]);
+        command.args(["--pod-ips", &self.addresses, "--port", &self.port.to_string()]);
         command.arg("--hub-ca-file").arg(self.path("hub-ca.crt")).arg("--hub-token-file").arg(self.path("hub-token"));
         command.arg("--bootstrap-dir").arg(self.path("bootstrap"));
         command.args(["--hub", &self.hub, "--configs", self.configs]).args(&self.arguments);

@@ -7,6 +7,7 @@ mod contact;
 mod containers;
 mod files;
 mod in_place;
+mod port;
 mod ready;
 mod refused;
 mod reports;
