@@ -1,4 +1,4 @@
-//! Which clients are in this pod: those that come from loopback or from one of the pod's own addresses.
+//! Which clients are in this pod: those that come from one of its own addresses, loopback (127.0.0.1, ::1) among them.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use super::Origin;
 pub struct OwnAddresses(Vec<IpAddr>);
 
 impl OwnAddresses {
-    /// Asks the operating system. Without an answer only loopback and the address that a client calls count.
+    /// Asks the operating system. Without an answer only the address that a client calls counts.
     pub fn of_this_host() -> Self {
         let interfaces = match nix::ifaddrs::getifaddrs() {
             Ok(interfaces) => interfaces,
             Err(error) => {
-                tracing::warn!(%error, "listing the addresses of this host failed; only loopback and called addresses count as the pod's");
+                tracing::warn!(%error, "listing the addresses of this host failed; only called addresses count as the pod's");
                 return Self::default();
             }
         };
@@ -36,11 +36,12 @@ impl OwnAddresses {
     }
 
     /// Where the client is that comes from `peer` and calls `local`. A connection within one host has the same address at both ends,
-    /// even if the host got that address after this list was made.
+    /// even if the host got that address after this list was made. Other addresses of loopback are no sign of the pod: a mesh's proxy forwards
+    /// the connections of neighbours from 127.0.0.6 (Istio).
     pub fn origin(&self, peer: IpAddr, local: IpAddr) -> Origin {
         // An IPv4 client of an IPv6 socket shows as ::ffff:a.b.c.d.
         let (peer, local) = (peer.to_canonical(), local.to_canonical());
-        if peer.is_loopback() || peer == local || self.0.contains(&peer) { Origin::Pod } else { Origin::Foreign }
+        if peer == local || self.0.contains(&peer) { Origin::Pod } else { Origin::Foreign }
     }
 }
 
@@ -49,14 +50,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_and_own_addresses_are_the_pod_and_all_else_is_not() {
-        let own = OwnAddresses(vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()]);
+    fn own_addresses_are_the_pod_and_all_else_is_not() {
+        let own = ["127.0.0.1", "::1", "10.0.0.7", "fd00::7"];
+        let own = OwnAddresses(own.map(|address| address.parse().unwrap()).into());
         let origin = |peer: &str, local: &str| own.origin(peer.parse().unwrap(), local.parse().unwrap());
-        for peer in ["127.0.0.1", "127.8.9.1", "::1", "10.0.0.7", "::ffff:10.0.0.7", "fd00::7"] {
+        for peer in ["127.0.0.1", "::1", "10.0.0.7", "::ffff:10.0.0.7", "fd00::7"] {
             assert_eq!(origin(peer, "10.0.0.7"), Origin::Pod, "{peer}");
         }
         assert_eq!(origin("10.0.0.9", "10.0.0.9"), Origin::Pod);
-        for peer in ["10.0.0.8", "fd00::8", "::ffff:10.0.0.8"] {
+        for peer in ["127.0.0.6", "::ffff:127.0.0.6", "10.0.0.8", "fd00::8", "::ffff:10.0.0.8"] {
             assert_eq!(origin(peer, "10.0.0.7"), Origin::Foreign, "{peer}");
         }
     }
