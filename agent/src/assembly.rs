@@ -1,6 +1,5 @@
 //! Wires the agent's parts: the same for every source, in local mode and in pods.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use nudge_protocol::ContainerName;
 use nudge_server::tls::server_config;
 use rustls::sign::SingleCertAndKey;
 use time::OffsetDateTime;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::check::{Check, Checks};
@@ -22,7 +20,7 @@ use crate::notify::{
 };
 use crate::pipeline::Outlets;
 use crate::publish::Current;
-use crate::serve::{App, Connections, Endpoint, Limits, OwnAddresses, serve};
+use crate::serve::{App, Bindings, Connections, Endpoint, Limits, OwnAddresses, serve};
 use crate::status::{Container, StatusPage};
 use crate::tasks::Tasks;
 
@@ -55,9 +53,6 @@ pub enum AssemblyError {
     /// TLS.
     #[error("TLS can't be set up")]
     Tls(#[from] rustls::Error),
-    /// The socket.
-    #[error("the endpoint's own address is not known")]
-    Address(#[from] io::Error),
     /// A webhook.
     #[error("the webhook can't be taken: {0}")]
     Hook(#[from] WebhookError),
@@ -81,16 +76,16 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Wires the parts around `listener`. The [`Outlets`] are for the pipeline that brings the configuration. Needs a tokio
+    /// Wires the parts around where the endpoint listens. The [`Outlets`] are for the pipeline that brings the configuration. Needs a tokio
     /// runtime.
     pub fn new(
         settings: Settings,
         identity: &Identity,
-        listener: TcpListener,
+        bindings: Bindings,
         now: OffsetDateTime,
     ) -> Result<(Self, Outlets), AssemblyError> {
         let own = OwnAddresses::of_this_host();
-        let address = listener.local_addr()?;
+        let address = bindings.first();
         // The address in the endpoint's URL comes first: a certificate holds only so many.
         let called = [address.ip()].into_iter().chain(settings.addresses.iter().copied());
         let addresses: Vec<IpAddr> = called.chain(own.as_slice().iter().copied()).collect();
@@ -103,6 +98,7 @@ impl Assembly {
         let metrics = Metrics::default();
         let connections = Connections::new(&limits, metrics.connections());
         let status = StatusPage::new(settings.source, settings.containers.clone(), Instant::now());
+        bindings.show(&status);
         let secret = identity.token.secret();
         let etags = EtagKey::new(&secret);
         let policy = TargetPolicy::new(own.as_slice().to_vec(), settings.webhook_allow.clone());
@@ -135,11 +131,11 @@ impl Assembly {
             hooks,
             metrics: metrics.clone(),
         });
-        let endpoint = Endpoint { listener, tls, own, limits, connections, metrics };
+        let endpoint = Endpoint { bindings, status: app.status.clone(), tls, own, limits, connections, metrics };
         Ok((Self { address, endpoint, app, ready: ready_shown, settings }, outlets))
     }
 
-    /// Where the endpoint listens.
+    /// Where clients reach the endpoint.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

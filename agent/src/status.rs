@@ -1,6 +1,7 @@
 //! What the agent knows of its own work, for `/status` and the reports to the hub.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 
 use crate::publish::Published;
+use crate::source::Fault;
 
 /// A container that the agent serves.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ struct Facts {
     files: Option<FilesStatus>,
     /// The configs whose files are not those that are served.
     unwritten: Vec<ConfigName>,
+    /// The addresses at which the endpoint can't listen.
+    silent: BTreeMap<SocketAddr, Fault>,
 }
 
 /// Shared facts; every method is short and never waits.
@@ -64,6 +68,7 @@ impl StatusPage {
             containers: containers.into_iter().map(row).collect(),
             files: None,
             unwritten: Vec::new(),
+            silent: BTreeMap::new(),
         };
         Self { source, facts: Arc::new(Mutex::new(facts)), changes: watch::Sender::new(()) }
     }
@@ -171,6 +176,26 @@ impl StatusPage {
         facts.files = Some(files);
         drop(facts);
         self.changes.send_replace(());
+    }
+
+    /// The endpoint listens at this address, or can't.
+    pub fn listens(&self, address: SocketAddr, fault: Option<Fault>) {
+        let mut facts = self.facts();
+        let before = facts.silent.get(&address).cloned();
+        if before == fault {
+            return;
+        }
+        match fault {
+            Some(fault) => facts.silent.insert(address, fault),
+            None => facts.silent.remove(&address),
+        };
+        drop(facts);
+        self.changes.send_replace(());
+    }
+
+    /// Why the endpoint can't listen at one of its addresses.
+    pub fn silent(&self) -> Option<Fault> {
+        self.facts().silent.values().next().cloned()
     }
 
     /// The configs whose files can't be written, and why not; `None` where the files are those that are served.

@@ -140,13 +140,15 @@ pub enum ProblemReason {
     CheckFailed,
     /// The pod can't take the version: its files can't be written, or variables of containers can't express it.
     CantApply,
+    /// Another process listens on the agent's port.
+    PortTaken,
     /// Another reason, which a newer hub may have.
     Other,
 }
 
 impl ProblemReason {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ConfigMissing,
         Self::CurrentMissing,
         Self::CurrentInvalid,
@@ -163,6 +165,7 @@ impl ProblemReason {
         Self::CheckRefused,
         Self::CheckFailed,
         Self::CantApply,
+        Self::PortTaken,
         Self::Other,
     ];
 
@@ -185,6 +188,7 @@ impl ProblemReason {
             Self::CheckRefused => "CheckRefused",
             Self::CheckFailed => "CheckFailed",
             Self::CantApply => "CantApply",
+            Self::PortTaken => "PortTaken",
             Self::Other => "Other",
         }
     }

@@ -121,7 +121,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         mount_path: args.mount_path,
         addresses: Vec::new(),
     };
-    let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
+    let (assembly, outlets) = Assembly::new(settings, &identity, listener.into(), now)?;
     let configs = Some(args.config).filter(|configs| !configs.is_empty());
     let store = Store::new(configs.clone(), outlets.etags.clone());
     let pipeline = Pipeline::new(DirSource::new(args.dir, configs), store, outlets, Duration::from_secs(args.reread));

@@ -1,6 +1,6 @@
 //! `nudge-agent run`: the agent in a pod.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use nix::sys::prctl::set_dumpable;
 use nudge_protocol::settings::pair;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod};
 use time::OffsetDateTime;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
@@ -23,7 +22,7 @@ use crate::notify::{Containers, Record, Scope, WebhookUrl};
 use crate::pipeline::{HubParts, HubPipeline, InPlace, InPlaceSettings};
 use crate::proc::EXIT_AGENT;
 use crate::readiness::NotReady;
-use crate::serve::{BindError, Connections, bind};
+use crate::serve::{Bindings, Connections};
 use crate::source::Store;
 use crate::source::hub::{CredentialFiles, Credentials, HubCa, HubClient, HubUrl, LastGood, LocalVersions, RanFile};
 use crate::status::Container;
@@ -79,11 +78,7 @@ pub(super) struct Args {
     #[arg(long, env = pod::env::PORT, value_name = "N", default_value_t = env::DEFAULT_PORT)]
     port: u16,
 
-    /// Address of the endpoint [default: all of the pod]
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<IpAddr>,
-
-    /// The pod's addresses, with commas; containers use the first [default: loopback]
+    /// The pod's addresses, with commas: the endpoint is there and nowhere else, and containers use the first [default: loopback]
     #[arg(long, env = pod::env::POD_IPS, value_name = "ADDR", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
 
@@ -151,17 +146,6 @@ pub(super) fn run(args: Args) -> ExitCode {
     })
 }
 
-/// Listens on `address`, else on all addresses; on those of IPv4 alone where there is no IPv6.
-fn listen(address: Option<IpAddr>, port: u16) -> Result<TcpListener, BindError> {
-    match address {
-        Some(address) => bind((address, port).into()),
-        None => match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
-            Err(BindError::Io { .. }) => bind((Ipv4Addr::UNSPECIFIED, port).into()),
-            result => result,
-        },
-    }
-}
-
 async fn serve_pod(args: Args) -> Result<u8, Failure> {
     let now = OffsetDateTime::now_utc();
     if let Some(twice) =
@@ -172,7 +156,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     }
     let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let identity = Identity::load_or_generate(&args.state_dir, now)?;
-    let listener = listen(args.listen, args.port)?;
+    let bindings = Bindings::bind(&args.pod_ips, args.port)?;
     let containers: Vec<Container> =
         args.notify.into_iter().map(|(name, notify)| Container { name, notify, ack: args.ack }).collect();
     let restarted = containers.iter().filter(|container| container.notify == Notify::InPlace);
@@ -193,14 +177,10 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         taken: taken.clone(),
         webhook_allow: args.webhook_allow,
         mount_path: args.mount_path,
-        addresses: args.pod_ips.clone(),
+        addresses: args.pod_ips,
     };
-    let (assembly, outlets) = Assembly::new(settings, &identity, listener, now)?;
-    let mut address = assembly.address();
-    if let Some(&ip) = args.pod_ips.first() {
-        address.set_ip(ip);
-    }
-    let endpoint = endpoint_url(address);
+    let (assembly, outlets) = Assembly::new(settings, &identity, bindings, now)?;
+    let endpoint = endpoint_url(assembly.address());
 
     let credentials = Arc::new(Credentials::new(CredentialFiles {
         ca: match args.hub_ca.filter(|bundle| !bundle.trim().is_empty()) {

@@ -67,13 +67,15 @@ async fn wait(args: &Args) -> Result<(), String> {
             let watch = watch(args);
             match check(&share).await {
                 Ok(()) => return,
-                Err(reason) => last = not_ready.reason().unwrap_or(reason),
+                Err(reason) => last = reason,
             }
             changed(watch).await;
         }
     });
     let waited = waited.await;
-    waited.map_err(|_| format!("no configuration within {} s: {last}", args.timeout.as_secs_f64()))
+    // What the agent says comes first, also where something else listens at its port and does not answer.
+    let reason = || not_ready.reason().unwrap_or(last);
+    waited.map_err(|_| format!("no configuration within {} s: {}", args.timeout.as_secs_f64(), reason()))
 }
 
 /// Checks the files and the endpoint.

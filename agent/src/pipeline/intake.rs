@@ -361,8 +361,9 @@ impl Intake {
         // Subscribers are notified before anything else happens.
         tokio::task::yield_now().await;
         self.delivery.log();
-        if let Some(error) = self.delivery.lacks_files() {
-            // An agent that was ready stays so.
+        let silent = self.delivery.outlets().status.silent();
+        // An agent that was ready stays so.
+        if let Some(error) = self.delivery.lacks_files().or(silent.as_ref().map(|fault| &*fault.message)) {
             self.not_ready.say(error);
         } else if self.served {
             self.not_ready.clear();

@@ -223,6 +223,7 @@ impl Reporter {
             configs: self.configs(published.as_deref()),
             acknowledged: published.is_some()
                 && self.status.unwritten().is_none()
+                && self.status.silent().is_none()
                 && containers.iter().all(|container| container.acknowledged),
             containers,
             at: 0,
@@ -232,7 +233,7 @@ impl Reporter {
     fn configs(&self, published: Option<&Published>) -> Vec<ReportedConfig> {
         let contact = &self.contact;
         let problems = self.status.problems();
-        let unwritten = self.status.unwritten();
+        let (unwritten, silent) = (self.status.unwritten(), self.status.silent());
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
                 published.dictionary.configs().iter().find(|view| view.name == *name).map(|view| view.version.clone())
@@ -247,13 +248,14 @@ impl Reporter {
                 let (_, why) = unwritten.as_ref().filter(|(configs, _)| configs.contains(name))?;
                 Some(problem(ProblemReason::CantApply, why))
             };
+            let silent = || silent.as_ref().map(|fault| problem(fault.reason, &fault.message));
             let trouble = || contact.trouble.as_ref().map(|trouble| problem(ProblemReason::Damaged, trouble));
             ReportedConfig {
                 name: name.clone(),
                 uid,
                 revision,
                 version: served,
-                problem: own.or_else(files).or_else(trouble),
+                problem: own.or_else(files).or_else(silent).or_else(trouble),
             }
         };
         contact.order.iter().map(config).collect()

@@ -92,7 +92,7 @@ fn sorted(mut children: Vec<i32>) -> Vec<i32> {
 }
 
 /// All processes.
-fn all() -> impl Iterator<Item = i32> {
+pub(super) fn all() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -16,11 +16,14 @@ use nudge_server::slots::Slots;
 use nudge_server::tls::Tls;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
+use super::bindings::{Bindings, until_free};
 use super::body::ReplyBody;
 use super::connections::{Connection, Connections};
 use super::{Limits, Origin, OwnAddresses};
 use crate::metrics::Metrics;
+use crate::status::StatusPage;
 
 /// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
 const SOCKET: SocketOptions =
@@ -63,7 +66,9 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 /// The endpoint apart from its answers.
 pub struct Endpoint {
     /// Where it listens.
-    pub listener: TcpListener,
+    pub bindings: Bindings,
+    /// What shows where it can't.
+    pub status: StatusPage,
     /// Its certificate and settings.
     pub tls: Arc<ServerConfig>,
     /// Who counts as being in the pod.
@@ -82,12 +87,13 @@ where
     A: Fn(Connection, Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<ReplyBody>> + Send + 'static,
 {
-    let Endpoint { listener, tls, own, limits, connections, metrics } = endpoint;
-    let server = Server {
+    let Endpoint { bindings, status, tls, own, limits, connections, metrics } = endpoint;
+    let trimmer = Trimmer::new(TRIM_DELAY);
+    let server = || Server {
         name: "endpoint",
         metrics: metrics.connections().clone(),
         drain: Duration::ZERO,
-        trimmer: Some(Trimmer::new(TRIM_DELAY)),
+        trimmer: Some(trimmer.clone()),
     };
     let tls = Tls {
         config: tls,
@@ -97,8 +103,21 @@ where
         plain_http: "this port speaks HTTPS; use the URL in MY_CONFIG_ENDPOINT",
     };
     let http = HttpLimits { head: limits.head, head_bytes: limits.head_bytes, buffer_bytes: HTTP_BUFFER_BYTES };
-    let clients = Clients { own, limits, connections, tls, http, answer };
-    server.run(listener, Arc::new(clients), pending()).await;
+    let clients = Arc::new(Clients { own, limits, connections, tls, http, answer });
+    let mut tasks = JoinSet::new();
+    let (open, taken) = bindings.into_parts();
+    for listener in open {
+        tasks.spawn(server().run(listener, Arc::clone(&clients), pending()));
+    }
+    for address in taken {
+        let (server, clients, status) = (server(), Arc::clone(&clients), status.clone());
+        tasks.spawn(async move {
+            let listener = until_free(address, &status).await;
+            server.run(listener, clients, pending()).await;
+        });
+    }
+    // None of them ends by itself.
+    tasks.join_next().await;
 }
 
 struct Clients<A> {
@@ -178,7 +197,8 @@ mod tests {
         let connections = Connections::new(&limits, metrics.connections());
         let certificate = authority.serving(&serving_addresses(&[]), now).unwrap();
         let endpoint = Endpoint {
-            listener,
+            bindings: listener.into(),
+            status: StatusPage::new("dir", Vec::new(), std::time::Instant::now()),
             tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate))).unwrap()),
             own: OwnAddresses::default(),
             limits,

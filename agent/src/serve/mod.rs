@@ -1,9 +1,10 @@
 //! The endpoint: HTTPS for the pod's own containers.
 //!
 //! A connection passes `endpoint` (TLS), `connections` (slots) and `router` (what is requested) before `handler` answers. Nothing on this
-//! path waits for another client or for the notification of containers.
+//! path waits for another client or for the notification of containers. `bindings` says where it listens.
 
 mod addresses;
+mod bindings;
 mod body;
 mod connections;
 mod endpoint;
@@ -14,6 +15,7 @@ mod refusal;
 mod router;
 
 pub use addresses::OwnAddresses;
+pub use bindings::Bindings;
 pub use body::ReplyBody;
 pub use connections::{Connection, Connections, Origin};
 pub use endpoint::{BindError, Endpoint, bind, serve};

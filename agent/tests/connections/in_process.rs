@@ -12,6 +12,7 @@ use hyper::{Request, Response};
 use nudge_agent::identity::{Identity, serving_addresses};
 use nudge_agent::metrics::Metrics;
 use nudge_agent::serve::{Connection, Connections, Endpoint, Limits, OwnAddresses, ReplyBody, bind, serve};
+use nudge_agent::status::StatusPage;
 use nudge_server::tls::server_config;
 use nudge_tests::Access;
 use rustls::sign::SingleCertAndKey;
@@ -44,7 +45,8 @@ impl InProcess {
         let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
         let endpoint = Endpoint {
-            listener,
+            bindings: listener.into(),
+            status: StatusPage::new("dir", Vec::new(), std::time::Instant::now()),
             tls: Arc::new(server_config(Arc::new(SingleCertAndKey::from(certificate)))?),
             own: OwnAddresses::default(),
             limits,

@@ -81,6 +81,7 @@ reasons! {
     CheckRefused Agent true "A container of the pod refuses the version."
     CheckFailed Agent true "A container of the pod does not answer whether it takes the version."
     CantApply Agent true "The pod can't take the version: its files, or variables of its containers, can't be written."
+    PortTaken Agent true "Another process listens on the port of the agent."
     Unreadable Agent true "The agent can't read the version."
     NoHandler Agent true "No process of the container handles the signal, which would end it."
     NoProcess Agent false "The container has no process."

@@ -1,0 +1,105 @@
+//! The addresses at which the endpoint listens. One that is taken is tried again until it is free.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use nudge_protocol::status::ProblemReason;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::endpoint::{BindError, bind};
+use crate::proc::holder;
+use crate::source::Fault;
+use crate::status::StatusPage;
+
+/// Between two attempts to listen at an address.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Where the endpoint listens, and where it is to listen.
+#[derive(Debug)]
+pub struct Bindings {
+    /// The first of the addresses.
+    first: SocketAddr,
+    open: Vec<TcpListener>,
+    taken: Vec<(SocketAddr, Fault)>,
+}
+
+impl From<TcpListener> for Bindings {
+    fn from(listener: TcpListener) -> Self {
+        let first = listener.local_addr().unwrap_or_else(|_| (IpAddr::from([0; 4]), 0).into());
+        Self { first, open: vec![listener], taken: Vec::new() }
+    }
+}
+
+impl Bindings {
+    /// Listens at one port of these addresses; port 0 takes a free one of the first. Needs a tokio runtime. Fails only where there is no
+    /// port to try again.
+    pub fn bind(addresses: &[IpAddr], mut port: u16) -> Result<Self, BindError> {
+        let first = addresses.first().copied().unwrap_or(IpAddr::from([127, 0, 0, 1]));
+        let (mut open, mut taken) = (Vec::new(), Vec::new());
+        for &ip in [first].iter().chain(addresses.get(1..).unwrap_or_default()) {
+            let address = SocketAddr::new(ip, port);
+            match bind(address) {
+                Ok(listener) => {
+                    port = listener.local_addr().map_or(port, |local| local.port());
+                    open.push(listener);
+                }
+                Err(error) if port == 0 => return Err(error),
+                Err(error) => {
+                    let fault = explain(&error);
+                    tracing::warn!(%address, reason = fault.reason.as_str(), error = fault.message, "can't listen; retrying");
+                    taken.push((address, fault));
+                }
+            }
+        }
+        Ok(Self { first: SocketAddr::new(first, port), open, taken })
+    }
+
+    /// The sockets that listen, and the addresses at which none does yet.
+    pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<SocketAddr>) {
+        (self.open, self.taken.into_iter().map(|(address, _)| address).collect())
+    }
+
+    /// Shows where the endpoint can't listen.
+    pub fn show(&self, status: &StatusPage) {
+        for (address, fault) in &self.taken {
+            status.listens(*address, Some(fault.clone()));
+        }
+    }
+
+    /// The first of the addresses, which clients are given.
+    pub fn first(&self) -> SocketAddr {
+        self.first
+    }
+}
+
+/// Waits until the address is free, and listens there.
+pub(super) async fn until_free(address: SocketAddr, status: &StatusPage) -> TcpListener {
+    loop {
+        sleep(RETRY).await;
+        match bind(address) {
+            Ok(listener) => {
+                status.listens(address, None);
+                tracing::info!(%address, "listens");
+                return listener;
+            }
+            Err(error) => status.listens(address, Some(explain(&error))),
+        }
+    }
+}
+
+/// The fault that is reported.
+fn explain(error: &BindError) -> Fault {
+    match error {
+        BindError::InUse { address, .. } => {
+            let (port, ip, holder) = (address.port(), address.ip(), holder(*address));
+            let message = format!(
+                "port {port} of {ip} is taken by {holder}; let it listen at 127.0.0.1, or give the agent another port by nudge.dev/agent-port"
+            );
+            Fault { reason: ProblemReason::PortTaken, message }
+        }
+        BindError::Io { address, source } => {
+            Fault { reason: ProblemReason::Other, message: format!("can't listen on {address}: {source}") }
+        }
+    }
+}
