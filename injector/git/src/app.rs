@@ -132,3 +132,29 @@ fn proof(app: &App, now: Timestamp) -> Result<Zeroizing<String>, GitError> {
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature).map_err(|_| GitError::AppKey)?;
     Ok(Zeroizing::new(format!("Bearer {text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lasts_until_shortly_before_an_end_that_is_believed() {
+        let minutes = SignedDuration::from_mins;
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let lasts = |until, now| AppToken { token: Zeroizing::default(), until }.lasts(now);
+        for (until, expected) in [
+            (Timestamp::MIN, false),
+            (now - minutes(1), false),
+            (now + minutes(5), false),
+            (now + minutes(6), true),
+            (now + minutes(60), true),
+            (now + minutes(48 * 60), false),
+            (Timestamp::MAX, false),
+        ] {
+            assert_eq!(lasts(until, now), expected, "{until}");
+        }
+        for now in [Timestamp::MIN, Timestamp::MAX] {
+            assert!(!lasts(Timestamp::MIN, now) && !lasts(Timestamp::MAX, now), "a clock that was never set");
+        }
+    }
+}

@@ -43,5 +43,10 @@ mod tests {
         ] {
             assert_eq!(pointer(bad.as_bytes()), None, "{bad}");
         }
+        // Git LFS reads what its first releases wrote.
+        for old in ["http://git-media.io/v/2", "https://hawser.github.com/spec/v1"] {
+            let text = text.replace("https://git-lfs.github.com/spec/v1", old);
+            assert!(pointer(text.as_bytes()).is_some(), "{old}");
+        }
     }
 }

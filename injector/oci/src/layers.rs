@@ -43,7 +43,7 @@ pub(crate) fn kind(layer: &Descriptor) -> Result<Kind, ArchiveError> {
 }
 
 /// The archive in a blob, whichever way it is compressed.
-fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Result<Box<dyn Read + 'a>, ArchiveError> {
+pub(crate) fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Result<Box<dyn Read + 'a>, ArchiveError> {
     Ok(if head.starts_with(&[0x1f, 0x8b]) {
         Box::new(MultiGzDecoder::new(blob))
     } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {

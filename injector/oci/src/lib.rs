@@ -9,6 +9,8 @@ mod credential;
 mod digest;
 mod error;
 mod layers;
+#[cfg(test)]
+mod layers_tests;
 mod manifest;
 mod pick;
 mod pull;

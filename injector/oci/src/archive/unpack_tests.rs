@@ -124,6 +124,10 @@ fn devices_are_no_files() {
     header.set_cksum();
     let sparse = header.as_bytes().to_vec();
     assert_eq!(only(&sparse, "c").err(), Some(ArchiveError::NoFile("sparse".to_owned())));
+    // As `tar --format=posix --sparse` writes it: under a name that nobody gave it, with a map in front of the content.
+    let records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n21 GNU.sparse.name=c\n27 GNU.sparse.realsize=999\n";
+    let posix = Archive::default().with(EntryType::XHeader, "x", records).file("GNUSparseFile.1/c", "1\n0\n1\n").end();
+    assert!(matches!(all(&posix, "").err(), Some(ArchiveError::NoFile(_))));
 }
 
 #[test]

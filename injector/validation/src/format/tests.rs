@@ -58,6 +58,12 @@ fn what_is_wrong_with_a_document_is_named_with_its_place() {
         (Format::Yaml, "a: [1", "k, line 1, column 4: must be YAML"),
         (Format::Yaml, "a: *b", "k, line 1, column 4: must be YAML, and an alias has no anchor"),
         (Format::Yaml, "a: 1\n---\nb: 2\n", "k, line 3, column 1: must be one YAML document, and another follows it"),
+        (Format::Yaml, "a: 1\n...\n{b", "k, line 3, column 1: must be one YAML document, and another follows it"),
+        (
+            Format::Yaml,
+            "a: |\n  ...\n... # end\n\n}",
+            "k, line 5, column 1: must be one YAML document, and another follows it",
+        ),
         (Format::Toml, "a = 1\na = 2", "k, line 2, column 1: must be TOML in which a key stands once in a table"),
         (Format::Toml, "a = \n", "k, line 1, column 5: must be TOML"),
         (
