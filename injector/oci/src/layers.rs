@@ -5,11 +5,11 @@ use std::io::{self, Read};
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
 use tokio::sync::{mpsc, oneshot};
 use zeroize::Zeroizing;
 
 use crate::archive::{ArchiveError, Layer, Limits, Node, below, is_below, place, unpack};
+use crate::frames::{Frames, is_frame};
 use crate::manifest::Descriptor;
 
 /// What a layer is.
@@ -42,15 +42,15 @@ pub(crate) fn kind(layer: &Descriptor) -> Result<Kind, ArchiveError> {
     Ok(if [".tar", "/tar", "-tar"].iter().any(|it| base.ends_with(it)) { Kind::Archive } else { Kind::Unknown })
 }
 
-/// The archive in a blob, whichever way it is compressed.
-pub(crate) fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Result<Box<dyn Read + 'a>, ArchiveError> {
-    Ok(if head.starts_with(&[0x1f, 0x8b]) {
+/// The archive in a blob, whichever way it is compressed: all members or frames of it.
+pub(crate) fn decompressed<'a, R: Read + 'a>(head: &[u8], blob: R) -> Box<dyn Read + 'a> {
+    if head.starts_with(&[0x1f, 0x8b]) {
         Box::new(MultiGzDecoder::new(blob))
-    } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        Box::new(StreamingDecoder::new(blob).map_err(|_| ArchiveError::Malformed)?)
+    } else if is_frame(head) {
+        Box::new(Frames::new(blob))
     } else {
         Box::new(blob)
-    })
+    }
 }
 
 /// Unpacks the blob of an archive on a thread for long work, which asks back which files are wanted.
@@ -71,7 +71,7 @@ pub(crate) async fn unpacked(
         let abandoned = ask.clone();
         let head = blob.slice(..blob.len().min(4));
         let blob = Abandonable { inner: io::Cursor::new(blob), is_abandoned: move || abandoned.is_closed() };
-        unpack(decompressed(&head, blob)?, &limits, image, &root, &mut is_wanted)
+        unpack(decompressed(&head, blob), &limits, image, &root, &mut is_wanted)
     });
     while let Some((path, answer)) = asked.recv().await {
         let _ = answer.send(wanted(&path));
@@ -96,7 +96,7 @@ pub(crate) fn check(nodes: &BTreeMap<String, Node>, limit: usize) -> Result<(), 
     let mut bytes = 0;
     for (path, node) in nodes {
         if let Node::File(content) = node {
-            bytes += content.len();
+            bytes = content.len().saturating_add(bytes);
         }
         if bytes > limit {
             return Err(ArchiveError::TooLarge { path: path.clone(), limit });

@@ -2,12 +2,15 @@
 //!
 //! A credential is sent to the registry's own host and port, and to a token realm elsewhere only if the caller agrees. What a registry sends is
 //! checked by its digest, and unpacked in memory within bounds.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod archive;
 mod challenge;
 mod credential;
 mod digest;
 mod error;
+mod frames;
 mod layers;
 #[cfg(test)]
 mod layers_tests;
@@ -25,6 +28,6 @@ pub use challenge::{Challenge, read as read_challenges};
 pub use credential::{Credential, CredentialError, credential_of};
 pub use error::OciError;
 pub use pick::{Pick, PickError};
-pub use pull::{Artifact, Pulled, Request};
+pub use pull::{Artifact, PULL_MIB, Pulled, Request};
 pub use reference::{Located, Reference, ReferenceError};
 pub use session::Registry;

@@ -9,6 +9,7 @@ use hyper::header::LINK;
 use hyper::{Method, Response, StatusCode};
 use jiff::Timestamp;
 use nudge_outbound::HttpError;
+use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use serde::Deserialize;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -17,6 +18,7 @@ use crate::archive::{Limits, Node, place};
 use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
+use crate::frames::WINDOW;
 use crate::layers::{self, Kind};
 use crate::manifest::{self, ACCEPTED, ChoiceError, Descriptor, Document, Manifest};
 use crate::pick::{Pick, range_of};
@@ -32,6 +34,12 @@ const MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 const CONFIG_BYTES: u64 = 1024 * 1024;
 /// The most bytes of one blob.
 const BLOB_BYTES: u64 = 64 * 1024 * 1024;
+/// The most memory that a pull takes, in MiB: a blob as it comes and in one piece, the window of its decompression, and contents.
+pub const PULL_MIB: u32 = 208;
+const _: () = assert!(
+    2 * BLOB_BYTES + 2 * WINDOW + 3 * MAX_DICTIONARY_BYTES as u64 <= (PULL_MIB as u64) << 20,
+    "PULL_MIB is less"
+);
 /// The most layers that are fetched, and the most bytes of them.
 const MAX_LAYERS: usize = 1000;
 const LAYER_BYTES: u64 = 512 * 1024 * 1024;
@@ -218,7 +226,7 @@ impl Session<'_> {
             if !is_wanted {
                 continue;
             }
-            fetched += 1;
+            fetched = usize::saturating_add(fetched, 1);
             if fetched > MAX_LAYERS {
                 return Err(OciError::TooMany { what: "layers", limit: MAX_LAYERS });
             }

@@ -71,7 +71,7 @@ fn check(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> Result<(), OciError> {
         if place(path.as_bytes()).ok().flatten().as_ref() != Some(path) {
             return Err(OciError::Path(path.clone()));
         }
-        bytes += file.len();
+        bytes = file.len().saturating_add(bytes);
         if bytes > content {
             return Err(OciError::TooLarge { what: format!("the content up to {path}"), limit: content as u64 });
         }

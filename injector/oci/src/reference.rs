@@ -103,19 +103,19 @@ pub struct Located {
 impl Located {
     /// Reads it.
     pub fn parse(text: &str) -> Result<Self, ReferenceError> {
-        let scheme = text.find("://").ok_or(ReferenceError::Scheme)? + "://".len();
-        let end = text[scheme..].find("//").map_or(text.len(), |at| scheme + at);
+        let scheme = text.find("://").ok_or(ReferenceError::Scheme)?.saturating_add("://".len());
+        let end = text[scheme..].find("//").map_or(text.len(), |at| scheme.saturating_add(at));
         let (name, path) = (&text[..end], text[end..].trim_matches('/'));
         let (name, pick) = match name[scheme..].split_once('@') {
-            Some((_, digest)) if is_digest(digest) => {
-                (&name[..name.len() - digest.len() - 1], Some(Pick::Digest(digest.to_owned())))
+            Some((before, digest)) if is_digest(digest) => {
+                (&name[..scheme.saturating_add(before.len())], Some(Pick::Digest(digest.to_owned())))
             }
             // Neither is a user in front of the host.
             Some(_) => return Err(ReferenceError::Version),
             None => match name.rfind(['/', ':']).filter(|at| *at > scheme && name[*at..].starts_with(':')) {
                 // A port has no slash in front of it.
                 Some(at) if name[scheme..at].contains('/') => {
-                    let tag = &name[at + 1..];
+                    let tag = &name[at.saturating_add(1)..];
                     if !is_tag(tag) {
                         return Err(ReferenceError::Version);
                     }

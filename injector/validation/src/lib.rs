@@ -17,6 +17,7 @@ mod schema;
 
 pub use dictionary::{Dictionary, Entry, dictionary_of};
 pub use finding::{Finding, Place, Report};
+pub use format::behind_document;
 pub use references::{SchemaTexts, references, schema_of};
 pub use rule_error::RuleError;
 pub use rules::{MAX_RULES, Rules};

@@ -1,6 +1,7 @@
 //! The file of an export: YAML documents, each of one object. Every document is read back before it is written, and everything that is read has
 //! bounds.
 
+use nudge_validation::behind_document;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -73,7 +74,11 @@ fn parse(text: &str) -> Result<Value, String> {
         // A snippet would show values.
         with_snippet: false,
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.without_snippet().to_string())
+    let read = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.without_snippet().to_string());
+    match behind_document(text) {
+        Some(_) => read.and(Err("something follows its end".to_owned())),
+        None => read,
+    }
 }
 
 /// The documents of a text, each with the line that it begins in.
@@ -140,6 +145,7 @@ mod tests {
     fn what_can_not_be_read_is_refused_with_its_line() {
         let refused = |text: &str| read(text).unwrap_err().message;
         assert!(refused("a: 1\n---\nb: [\n").starts_with("the document at line 3 can't be read"));
+        assert!(refused("---\na: 1\n...\n}").contains("line 2 can't be read: something follows its end"));
         assert!(refused("a: &x 1\nb: *x\n").contains("can't be read"), "no document needs an alias");
         let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
         assert!(refused(&deep).contains("line 1"));

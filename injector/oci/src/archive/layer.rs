@@ -57,7 +57,7 @@ impl Layer {
 
     /// How many entries and bytes are left of these limits for the next layer.
     pub(crate) fn left(&self, limits: &Limits) -> (usize, u64) {
-        (limits.entries - self.entries, limits.unpacked - self.unpacked)
+        (limits.entries.saturating_sub(self.entries), limits.unpacked.saturating_sub(self.unpacked))
     }
 
     /// The files that were unpacked.

@@ -49,7 +49,7 @@ impl Meter {
     fn end(&self, into: &mut [u8]) -> usize {
         let zeros = if self.header.get().is_some() { self.missing.get().min(into.len()) } else { 0 };
         into[..zeros].fill(0);
-        self.missing.set(self.missing.get() - zeros);
+        self.missing.set(self.missing.get().saturating_sub(zeros));
         zeros
     }
 

@@ -37,6 +37,17 @@ pub enum ArchiveError {
     /// Not an archive.
     #[error("a layer of the artifact is no tar archive, or is damaged")]
     Malformed,
+    /// Something follows its end.
+    #[error(
+        "a layer of the artifact goes on after the end of its archive, and what is there would be missing; push it as one archive"
+    )]
+    Trailing,
+    /// It takes too much memory to read.
+    #[error(
+        "a layer of the artifact is compressed by zstd with a window of more than {0} bytes, which is the limit; compress it without --ultra, \
+         or with --long=25 at most"
+    )]
+    Window(u64),
     /// It would be written elsewhere.
     #[error("the artifact has the path {0:?}, which leaves its root; nothing of it is used")]
     Outside(String),

@@ -49,10 +49,11 @@ pub fn unpack(
 ) -> Result<Layer, ArchiveError> {
     let meter = Meter::new(limits);
     let mut archive = tar::Archive::new(Metered { inner: archive, meter: &meter });
-    let fault = |_: io::Error| match meter.crossed() {
+    let fault = |error: io::Error| match meter.crossed() {
         Some(Crossed::Total) => ArchiveError::TooLong(limits.unpacked),
         Some(Crossed::Header) => ArchiveError::Header(limits.header),
-        None => ArchiveError::Malformed,
+        // Those that decompress may know more.
+        None => error.get_ref().and_then(|it| it.downcast_ref()).cloned().unwrap_or(ArchiveError::Malformed),
     };
     let mut entries = archive.entries().map_err(fault)?;
     let mut search = Search { image, root, is_wanted: wanted, room: limits.content, limit: limits.content };
@@ -62,12 +63,13 @@ pub fn unpack(
         let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(fault)?;
         meter.headers(None);
-        layer.entries += 1;
+        layer.entries = layer.entries.saturating_add(1);
         if layer.entries > limits.entries {
             return Err(ArchiveError::TooMany(limits.entries));
         }
-        // How long such a file is, the archive only claims.
-        if entry.header().entry_type().is_gnu_sparse() {
+        // How long such a file is, the archive only claims; and the newer form has a map in front of its content.
+        let kind = entry.header().entry_type();
+        if kind.is_gnu_sparse() || (kind.is_file() && is_sparse(&mut entry).map_err(fault)?) {
             return Err(ArchiveError::NoFile(shown(&entry.path_bytes())));
         }
         let mut read = 0;
@@ -82,13 +84,36 @@ pub fn unpack(
             layer.add(path, change);
         }
         // The rest, so that what the next step reads is nothing but headers.
-        read += io::copy(&mut entry, &mut io::sink()).map_err(fault)?;
+        read = io::copy(&mut entry, &mut io::sink()).map_err(fault)?.saturating_add(read);
         if read != entry.size() {
             return Err(ArchiveError::Malformed);
         }
     }
-    layer.unpacked = limits.unpacked - meter.left();
+    // Programs differ in whether they read on behind the end. Nothing but zeros is the same for all of them.
+    meter.headers(None);
+    if !has_only_zeros(archive.into_inner()).map_err(fault)? {
+        return Err(ArchiveError::Trailing);
+    }
+    layer.unpacked = limits.unpacked.saturating_sub(meter.left());
     Ok(layer)
+}
+
+/// Reads to the end.
+fn has_only_zeros(mut archive: impl Read) -> io::Result<bool> {
+    let mut block = [0; 4096];
+    loop {
+        match archive.read(&mut block)? {
+            0 => return Ok(true),
+            read if block[..read].iter().all(|byte| *byte == 0) => {}
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// Whether this is a sparse file as `tar --format=posix` writes it.
+fn is_sparse<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<bool> {
+    let records = entry.pax_extensions()?.into_iter().flatten();
+    Ok(records.flatten().any(|record| record.key_bytes().starts_with(b"GNU.sparse.")))
 }
 
 impl Layer {
@@ -149,7 +174,7 @@ impl Search<'_> {
         if entry.take(size as u64).read_to_end(&mut content).map_err(Fault::Io)? != size {
             return Err(Fault::Archive(ArchiveError::Malformed));
         }
-        self.room -= size;
+        self.room = self.room.saturating_sub(size);
         Ok(content)
     }
 }

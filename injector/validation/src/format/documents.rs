@@ -33,6 +33,9 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
         with_snippet: false,
     };
     let read = serde_saphyr::from_str_with_options::<Value>(text, options);
+    if let (Ok(_), Some(line)) = (&read, behind_document(text)) {
+        return Err((Some(Place::Line { line, column: 1 }), "must be one YAML document, and another follows it"));
+    }
     read.map(Parsed).map_err(|error| {
         let at = error.location().filter(|at| at.line() > 0);
         let place = at.map(|at| Place::Line { line: number(at.line()), column: number(at.column()).max(1) });
@@ -54,6 +57,15 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
         };
         (place, rule)
     })
+}
+
+/// The line of what follows the end of a document (`...`). The parser does not look whether it is YAML.
+pub fn behind_document(text: &str) -> Option<usize> {
+    let is_end =
+        |line: &str| line.strip_prefix("...").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+    let is_something = |line: &str| !matches!(line.trim_start().chars().next(), None | Some('#')) && !is_end(line);
+    let behind = text.lines().zip(1..).skip_while(|(line, _)| !is_end(line));
+    behind.skip_while(|(line, _)| !is_something(line)).map(|(_, number)| number).next()
 }
 
 fn number(position: impl TryInto<usize>) -> usize {

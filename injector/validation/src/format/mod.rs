@@ -7,6 +7,7 @@ mod json;
 mod properties;
 mod scalars;
 
+pub use documents::behind_document;
 use nudge_api::ValueFormat;
 use serde_json::Value;
 
