@@ -22,6 +22,8 @@ use crate::http::BOUNDS;
 
 /// How long before its end a token is used no more: longer than a fetch takes.
 const SPARE: SignedDuration = SignedDuration::from_mins(5);
+/// The furthest end that is believed. GitHub gives an hour.
+const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
 /// A GitHub App.
 #[derive(Clone)]
@@ -58,9 +60,10 @@ pub(crate) struct AppToken {
 }
 
 impl AppToken {
-    /// Whether it lasts for a fetch.
+    /// Returns whether it lasts for a fetch. The API may give any end, and one that is out of range is not believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
-        now < self.until - SPARE
+        let is_longer = |wait| now.checked_add(wait).is_ok_and(|end| end < self.until);
+        is_longer(SPARE) && !is_longer(LONGEST)
     }
 }
 
@@ -126,7 +129,8 @@ fn proof(app: &App, now: Timestamp) -> Result<Zeroizing<String>, GitError> {
     let now = now.as_second();
     let head = BASE64_URL_SAFE_NO_PAD.encode(br#"{"alg":"RS256","typ":"JWT"}"#);
     // A minute back: clocks differ.
-    let claims = serde_json::json!({"iat": now - 60, "exp": now + 480, "iss": app.id}).to_string();
+    let claims =
+        serde_json::json!({"iat": now.saturating_sub(60), "exp": now.saturating_add(480), "iss": app.id}).to_string();
     let text = format!("{head}.{}", BASE64_URL_SAFE_NO_PAD.encode(claims));
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text.as_bytes(), &mut signature).map_err(|_| GitError::AppKey)?;

@@ -73,7 +73,7 @@ impl fmt::Debug for Credential {
 /// The value of the header that proves it.
 pub(crate) fn basic(username: &str, token: &str) -> Zeroizing<String> {
     let text = Zeroizing::new(format!("{username}:{token}"));
-    let mut header = Zeroizing::new(String::with_capacity(text.len() * 2 + 16));
+    let mut header = Zeroizing::new(String::with_capacity(text.len().saturating_mul(2).saturating_add(16)));
     header.push_str("Basic ");
     BASE64_STANDARD.encode_string(text.as_bytes(), &mut header);
     header

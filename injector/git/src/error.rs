@@ -69,6 +69,14 @@ pub enum GitError {
     /// Git did not reach it.
     #[error("{0} can't be reached")]
     Unreachable(String),
+    /// The connection was there, and ended.
+    #[error(
+        "{0} closed the connection before its answer was whole; if this stays, see its log, and that of a proxy before it"
+    )]
+    Interrupted(String),
+    /// It is reached, and gives no answer.
+    #[error("{0} answers that it is busy or has failed (status 429 or 5xx); if this stays, see its log")]
+    Unavailable(String),
     /// TLS.
     #[error(
         "{0} has a certificate that is not valid, or of an authority that is not trusted: give that one's certificate in ca of the source, or by --git-ca-file"
@@ -108,6 +116,11 @@ pub enum GitError {
     /// A pointer, but LFS is off.
     #[error("{0} is kept by Git LFS; set lfs: true")]
     LfsOff(String),
+    /// What Git LFS keeps is not the file.
+    #[error(
+        "{0} is changed by an extension of Git LFS (git config lfs.extension), which is not run; store the file without it"
+    )]
+    LfsExtended(String),
     /// The object is not there.
     #[error(
         "the LFS server has no object for {0}, or does not show it: push it by `git lfs push`, or see what the credential may read"

@@ -91,6 +91,9 @@ impl Server<'_> {
         if !request.lfs {
             return Err(GitError::LfsOff(first.clone()));
         }
+        if let Some((path, _)) = pointers.iter().find(|(_, pointer)| pointer.extended) {
+            return Err(GitError::LfsExtended(path.clone()));
+        }
         let plain = files.iter().filter(|(path, _)| !pointers.contains_key(*path)).map(|(_, content)| content.len());
         let total = pointers.values().map(|pointer| pointer.size).chain(plain).fold(0, usize::saturating_add);
         if total > MAX_DICTIONARY_BYTES {

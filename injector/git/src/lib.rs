@@ -1,4 +1,6 @@
 //! The files of a git repository under one path, at one commit, by the git program of the distribution.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod app;
 mod credential;
@@ -25,6 +27,7 @@ pub use app::App;
 pub use credential::Credential;
 pub use error::GitError;
 pub use mirrors::{MOST_MIRROR, Mirrors};
+pub use program::PROCESS_MIB;
 pub use request::{Commit, Fetched, Request};
 pub use revision::{Revision, RevisionError};
 pub use url::{GitUrl, GitUrlError};

@@ -179,7 +179,7 @@ impl<'a> Mirror<'a> {
             return Err(GitError::TooLarge(most));
         }
         let input = lines(ids);
-        let room = total + ids.len() * 128;
+        let room = ids.len().saturating_mul(128).saturating_add(total);
         let done = self.session.local(&self.folder, &["cat-file", "--batch", "--buffer"], &input, room).await?;
         if !done.good {
             return Err(GitError::Broken);
@@ -299,12 +299,11 @@ pub(crate) fn contents(mut printed: &[u8]) -> Result<BTreeMap<String, Zeroizing<
             return Err(GitError::Broken);
         };
         let size: usize = size.parse().map_err(|_| GitError::Broken)?;
-        let rest = &printed[end + 1..];
-        if rest.len() < size.saturating_add(1) {
-            return Err(GitError::Broken);
-        }
-        all.insert(id.to_owned(), Zeroizing::new(rest[..size].to_vec()));
-        printed = &rest[size + 1..];
+        let rest = printed.get(end.saturating_add(1)..).ok_or(GitError::Broken)?;
+        // A line ends behind it.
+        let (content, rest) = rest.split_at_checked(size).ok_or(GitError::Broken)?;
+        all.insert(id.to_owned(), Zeroizing::new(content.to_vec()));
+        printed = rest.get(1..).ok_or(GitError::Broken)?;
     }
     Ok(all)
 }

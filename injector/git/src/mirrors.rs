@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use nudge_outbound::{Authorities, of_image, of_pem, resolve};
+use nudge_outbound::{Authorities, ConnectError, connect, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use zeroize::Zeroizing;
 
@@ -26,6 +27,8 @@ use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
 const TIME: Duration = Duration::from_mins(2);
+/// The most mirrors that are kept. All of them are walked after each fetch that changed one.
+const MOST_MIRRORS: usize = 256;
 /// The most bytes of one mirror.
 pub const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
 /// What the names of folders of this form begin with.
@@ -33,13 +36,17 @@ const PREFIX: &str = "1-";
 /// What the names of those end with that hold whole commits.
 const WHOLE: &str = "-whole";
 
+/// A lock for each mirror.
+type Locks = Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>;
+
 /// The mirrors of a folder, which belongs to them: what else is in it is removed when there is too much.
 pub struct Mirrors {
     directory: PathBuf,
     most: u64,
     time: Duration,
-    /// A lock for each mirror.
-    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    locks: Arc<Locks>,
+    /// What all of them take on the disk, as of the last walk.
+    bytes: AtomicU64,
     tokens: Mutex<HashMap<String, AppToken>>,
 }
 
@@ -53,7 +60,8 @@ impl Mirrors {
             .flatten()
             .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
         left.for_each(|entry| drop(mirror::remove(&entry.path())));
-        Self { directory, most: most_bytes, time: TIME, locks: Mutex::default(), tokens: Mutex::default() }
+        let bytes = AtomicU64::new(bytes_in(&directory));
+        Self { directory, most: most_bytes, time: TIME, locks: Arc::default(), bytes, tokens: Mutex::default() }
     }
 
     /// The same, where a fetch may take this long.
@@ -62,9 +70,9 @@ impl Mirrors {
         Self { time, ..self }
     }
 
-    /// The bytes on disk of all mirrors.
+    /// The bytes on disk of all mirrors, after the last fetch that changed one.
     pub fn bytes(&self) -> u64 {
-        bytes_in(&self.directory)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The files of a repository, unless its revision is the commit that the caller knows with the same path. The caller bounds how many are
@@ -80,7 +88,14 @@ impl Mirrors {
         let _held = lock.lock().await;
         let late = |_| GitError::TooSlow(self.time.as_secs());
         let fetched = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(late);
-        self.tidy(&name);
+        // Who holds or awaits a lock has it out of the map already, and nobody can take it out now.
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, lock| Arc::strong_count(lock) > 1);
+        if !matches!(fetched, Ok(Ok(Fetched::Unchanged))) {
+            let (directory, locks, most) = (self.directory.clone(), Arc::clone(&self.locks), self.most);
+            // It walks all mirrors.
+            let left = tokio::task::spawn_blocking(move || tidy(&directory, &locks, most, &name)).await;
+            self.bytes.store(left.unwrap_or_default(), Ordering::Relaxed);
+        }
         fetched?
     }
 
@@ -91,6 +106,9 @@ impl Mirrors {
             None => of_image(),
         };
         let fetched = self.fetch_with(request, known, name, &authorities).await;
+        if let Err(GitError::Tls(host)) = fetched {
+            return Err(tls_cause(request, &authorities, host).await);
+        }
         let Credential::App(_) = request.credential else { return fetched };
         if !matches!(fetched, Err(GitError::Credential(_) | GitError::NotFound(_))) {
             return fetched;
@@ -184,45 +202,52 @@ impl Mirrors {
                 } else {
                     let token = app::token(app, reach, authorities, now).await?;
                     let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-                    tokens.retain(|_, token| token.lasts(now));
                     tokens.insert(name, token.clone());
+                    tokens.retain(|_, token| token.lasts(now));
                     token
                 };
                 Ok(Some(basic("x-access-token", &token.token)))
             }
         }
     }
+}
 
-    /// Removes mirrors, the least recently used first, until the rest has no more bytes than it may. Those in use stay.
-    fn tidy(&self, own: &str) {
-        let mut all: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let ours = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
-            let used =
-                path.join("nudge-used").metadata().and_then(|it| it.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            let bytes =
-                if path.is_dir() { bytes_in(&path) } else { entry.metadata().map(|it| it.len()).unwrap_or_default() };
-            all.push((if ours { used } else { SystemTime::UNIX_EPOCH }, path, bytes));
+/// Removes mirrors, the least recently used first, until the rest are no more, and have no more bytes, than they may. Those in use stay.
+/// Returns the bytes that are left.
+fn tidy(directory: &Path, locks: &Locks, most: u64, own: &str) -> u64 {
+    let mut all: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let ours = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+        let used = path.join("nudge-used").metadata().and_then(|it| it.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let bytes =
+            if path.is_dir() { bytes_in(&path) } else { entry.metadata().map(|it| it.len()).unwrap_or_default() };
+        all.push((if ours { used } else { SystemTime::UNIX_EPOCH }, path, bytes));
+    }
+    all.sort();
+    let (mut count, mut total) = (all.len(), all.iter().fold(0_u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes)));
+    for (_, path, bytes) in all {
+        if total <= most && count <= MOST_MIRRORS {
+            break;
         }
-        all.sort();
-        // Who holds or awaits a lock has it out of the map already, and nobody can take it out now.
-        let unused = |lock: &Arc<tokio::sync::Mutex<()>>| Arc::strong_count(lock) == 1;
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, lock| !unused(lock));
-        let mut total: u64 = all.iter().map(|(_, _, bytes)| bytes).sum();
-        for (_, path, bytes) in all {
-            if total <= self.most {
-                return;
-            }
-            let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
-            let name = name.strip_suffix(WHOLE).unwrap_or(name);
-            let locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-            let in_use = file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| !unused(lock));
-            if name != own && !in_use && mirror::remove(&path).is_ok() {
-                total = total.saturating_sub(bytes);
-            }
+        let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
+        let name = name.strip_suffix(WHOLE).unwrap_or(name);
+        // Nobody begins to use it before it is gone.
+        let locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| Arc::strong_count(lock) > 1);
+        if name != own && !in_use && mirror::remove(&path).is_ok() {
+            (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
         }
+    }
+    total
+}
+
+/// Why there is no TLS with the server. Git says only that there is none.
+async fn tls_cause(request: &Request<'_>, authorities: &Authorities, host: String) -> GitError {
+    match connect(request.url.address(), request.reach, authorities).await {
+        Err(error @ ConnectError::Tls { .. }) => GitError::Connect(error),
+        _ => GitError::Tls(host),
     }
 }
 
@@ -252,7 +277,7 @@ async fn read(
     for Entry { id, path, .. } in &entries {
         let content = blobs.get(id).ok_or(GitError::Broken)?;
         // One content may be that of many files.
-        total += content.len();
+        total = content.len().saturating_add(total);
         if total > MAX_DICTIONARY_BYTES {
             return Err(GitError::TooLarge(MAX_DICTIONARY_BYTES));
         }

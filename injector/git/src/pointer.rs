@@ -2,6 +2,9 @@
 
 /// The longest pointer.
 const MOST: usize = 1024;
+/// The version of pointers, and what the first releases of Git LFS called it.
+const VERSIONS: [&str; 3] =
+    ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
 
 /// A pointer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,6 +12,8 @@ pub(crate) struct Pointer {
     /// The SHA-256 of the content, in hexadecimal digits.
     pub(crate) id: String,
     pub(crate) size: usize,
+    /// Whether a program has changed the content before Git LFS took it, and only that program has the file.
+    pub(crate) extended: bool,
 }
 
 /// Reads a pointer. `None` if the content is no pointer.
@@ -17,12 +22,16 @@ pub(crate) fn pointer(content: &[u8]) -> Option<Pointer> {
         return None;
     }
     let text = std::str::from_utf8(content).ok()?;
-    let text = text.strip_prefix("version https://git-lfs.github.com/spec/v1\n")?;
+    let (version, text) = text.strip_prefix("version ")?.split_once('\n')?;
+    if !VERSIONS.contains(&version.trim_end_matches('\r')) {
+        return None;
+    }
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
     let id = value("oid sha256:")?;
     let good = id.len() == 64 && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
     good.then_some(())?;
-    Some(Pointer { id: id.to_owned(), size: value("size ")?.parse().ok()? })
+    let extended = value("ext-").is_some();
+    Some(Pointer { id: id.to_owned(), size: value("size ")?.parse().ok()?, extended })
 }
 
 #[cfg(test)]
@@ -33,7 +42,10 @@ mod tests {
     fn pointers_are_read_and_nothing_else() {
         let id = "0a".repeat(32);
         let text = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{id}\nsize 12\n");
-        assert_eq!(pointer(text.as_bytes()), Some(Pointer { id: id.clone(), size: 12 }));
+        assert_eq!(pointer(text.as_bytes()), Some(Pointer { id: id.clone(), size: 12, extended: false }));
+        assert_eq!(pointer(text.replace('\n', "\r\n").as_bytes()), pointer(text.as_bytes()));
+        let extension = text.replace("oid", &format!("ext-0-case sha256:{id}\noid"));
+        assert!(pointer(extension.as_bytes()).unwrap().extended);
         for bad in [
             text.replace("spec/v1", "spec/v9"),
             text.replace(&id, "../../etc/passwd"),

@@ -18,8 +18,9 @@ use crate::settings::Environment;
 
 /// The most that is kept of what a program says about faults.
 const STDERR: u64 = 64 * 1024;
-/// The most memory of one process, as the shell takes it. A repository may be made to need any amount.
-pub(crate) const MEMORY_KIB: u64 = 256 * 1024;
+/// The most memory of one process, in MiB. A repository may be made to need any amount.
+pub const PROCESS_MIB: u32 = 256;
+pub(crate) const MEMORY_KIB: u64 = PROCESS_MIB as u64 * 1024;
 /// How often the size on disk is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -164,10 +165,16 @@ async fn outgrown(watched: Option<(&Path, u64)>) {
     let Some((folder, most)) = watched else { return std::future::pending().await };
     loop {
         tokio::time::sleep(LOOK).await;
-        if bytes_in(folder) > most {
+        if is_larger(folder, most).await {
             return;
         }
     }
+}
+
+/// Returns whether a folder has more bytes than this, by a walk on a thread for long work.
+pub(crate) async fn is_larger(folder: &Path, most: u64) -> bool {
+    let folder = folder.to_owned();
+    tokio::task::spawn_blocking(move || bytes_in(&folder)).await.is_ok_and(|bytes| bytes > most)
 }
 
 /// The bytes on disk of all files of a folder.
@@ -178,10 +185,10 @@ pub(crate) fn bytes_in(folder: &Path) -> u64 {
         .flatten()
         .map(|entry| match entry.metadata() {
             Ok(it) if it.is_dir() => bytes_in(&entry.path()),
-            Ok(it) => it.blocks() * 512,
+            Ok(it) => it.blocks().saturating_mul(512),
             Err(_) => 0,
         })
-        .sum()
+        .fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]

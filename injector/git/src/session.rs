@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::credential::Credential;
 use crate::error::GitError;
-use crate::program::{Done, Job, JobError, MEMORY_KIB, Programs, bytes_in, run};
+use crate::program::{Done, Job, JobError, MEMORY_KIB, Programs, is_larger, run};
 use crate::request::Request;
 use crate::settings::{self, Environment, Remote};
 use crate::stderr::{Fault, fault};
@@ -129,7 +129,9 @@ impl<'a> Session<'a> {
             let done = match done {
                 Ok(done) if done.good => {
                     return match mirror {
-                        Some((folder, most)) if bytes_in(folder) > most => Err(GitError::TooLargeMirror(most).into()),
+                        Some((folder, most)) if is_larger(folder, most).await => {
+                            Err(GitError::TooLargeMirror(most).into())
+                        }
                         _ => Ok(done.output),
                     };
                 }
@@ -142,7 +144,7 @@ impl<'a> Session<'a> {
             };
             let known = fault(&done.stderr);
             last = self.failed(known, command, addresses).await;
-            if known != Fault::Unreachable {
+            if !matches!(known, Fault::Unreachable | Fault::Interrupted) {
                 break;
             }
         }
@@ -184,6 +186,8 @@ impl<'a> Session<'a> {
             Fault::Redirect => GitError::Redirect(host),
             Fault::Tls => GitError::Tls(host),
             Fault::Unreachable => GitError::Unreachable(host),
+            Fault::Interrupted => GitError::Interrupted(host),
+            Fault::Unavailable => GitError::Unavailable(host),
             Fault::TooSlow => GitError::TooSlow(20),
             Fault::Fsck => GitError::Fsck,
             Fault::Other => GitError::Git(command),

@@ -13,6 +13,10 @@ pub(crate) enum Fault {
     Redirect,
     Tls,
     Unreachable,
+    /// The server was reached, and its answer ended early.
+    Interrupted,
+    /// The server was reached, and says that it can't answer now.
+    Unavailable,
     TooSlow,
     NoRef,
     /// The server gives no object by its id.
@@ -22,7 +26,7 @@ pub(crate) enum Fault {
 }
 
 /// Text, in lower case, that shows the fault.
-const RULES: [(Fault, &[&str]); 16] = [
+const RULES: [(Fault, &[&str]); 19] = [
     (Fault::DiskFull, &["no space left on device", "disk quota exceeded"]),
     (Fault::Memory, &["out of memory", "cannot allocate memory"]),
     (Fault::HostKeyWrong, &["remote host identification has changed", "host key for ", "revoked host key"]),
@@ -52,8 +56,8 @@ const RULES: [(Fault, &[&str]); 16] = [
         ],
     ),
     (Fault::Redirect, &["returned error: 30"]),
-    // The connection ended early.
-    (Fault::Unreachable, &["non-properly terminated", "unexpected eof"]),
+    // Before TLS, whose words are about a handshake that ends so.
+    (Fault::Interrupted, &["non-properly terminated", "unexpected eof"]),
     (
         Fault::Tls,
         &[
@@ -82,14 +86,18 @@ const RULES: [(Fault, &[&str]); 16] = [
             "connection timed out",
             "no route to host",
             "network is unreachable",
-            "connection reset",
-            "connection closed",
-            "empty reply from server",
-            "returned error: 5",
-            "returned error: 429",
             "kex_exchange_identification",
             "banner exchange",
             "timeout, server",
+        ],
+    ),
+    (Fault::Unavailable, &["returned error: 5", "returned error: 429"]),
+    (
+        Fault::Interrupted,
+        &[
+            "connection reset",
+            "connection closed",
+            "empty reply from server",
             "recv failure",
             "unexpected disconnect",
             "remote end hung up",
@@ -100,6 +108,8 @@ const RULES: [(Fault, &[&str]); 16] = [
     (Fault::NotById, &["not our ref", "does not allow request for unadvertised object", "no such remote ref"]),
     (Fault::NoRef, &["couldn't find remote ref"]),
     (Fault::Fsck, &["fsck error", "error in object", "error in packed object", "loose object"]),
+    // After the faults by which git itself stops reading.
+    (Fault::Interrupted, &["early eof"]),
     // What servers by SSH say of it themselves is in words of their own.
     (Fault::NotFound, &["could not read from remote repository"]),
 ];
@@ -154,6 +164,22 @@ mod tests {
             ("error: Server does not allow request for unadvertised object 0000", Fault::NotById),
             ("error: RPC failed; curl 28 Operation too slow. Less than 1 bytes/sec", Fault::TooSlow),
             ("error: object 00: hasDotdot: contains '..'\nfatal: fsck error in packed object", Fault::Fsck),
+            (
+                "fatal: unable to access 'https://a/b/': GnuTLS recv error (-110): The TLS connection was non-properly terminated.",
+                Fault::Interrupted,
+            ),
+            (
+                "error: RPC failed; curl 56 OpenSSL SSL_read: error:0A000126:SSL routines::unexpected eof while reading, errno 0\n\
+                 fatal: expected 'packfile'",
+                Fault::Interrupted,
+            ),
+            ("fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF", Fault::Interrupted),
+            ("error: RPC failed; curl 18 transfer closed with outstanding read data remaining", Fault::Interrupted),
+            ("fatal: unable to access 'https://a/b/': Empty reply from server", Fault::Interrupted),
+            ("fatal: the remote end hung up unexpectedly", Fault::Interrupted),
+            ("kex_exchange_identification: Connection closed by remote host", Fault::Unreachable),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 502", Fault::Unavailable),
+            ("fatal: unable to access 'https://a/b/': The requested URL returned error: 429", Fault::Unavailable),
             ("remote: connection refused\nfatal: something new", Fault::Other),
             ("remote: no such project\nfatal: Could not read from remote repository.", Fault::NotFound),
             ("fatal: https://a/b/info/refs not valid: is this a git repository?", Fault::NotFound),

@@ -38,7 +38,7 @@ pub(crate) fn entries(listed: &[u8]) -> Result<Vec<Entry>, GitError> {
 fn entry(line: &[u8]) -> Result<Entry, GitError> {
     let tab = line.iter().position(|byte| *byte == b'\t').ok_or(GitError::Broken)?;
     let about = std::str::from_utf8(&line[..tab]).map_err(|_| GitError::Broken)?;
-    let path = std::str::from_utf8(&line[tab + 1..]).map_err(|_| GitError::FileName)?;
+    let path = std::str::from_utf8(&line[tab.saturating_add(1)..]).map_err(|_| GitError::FileName)?;
     let bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|it: char| it.is_control() || it == '\\');
     if path.split('/').any(bad) {
         return Err(GitError::FileName);

@@ -74,7 +74,8 @@ async fn an_installation_has_a_token_which_is_asked_for_once() -> Result<()> {
                 }
                 // The first is one that was taken back.
                 let token = if is_good.swap(true, Ordering::SeqCst) { TOKEN } else { "expired" };
-                let body = format!(r#"{{"token":"{token}","expires_at":"2999-01-01T00:00:00Z"}}"#);
+                let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
+                let body = format!(r#"{{"token":"{token}","expires_at":"{end}"}}"#);
                 Some(answer("201 Created", "", body))
             }),
         )

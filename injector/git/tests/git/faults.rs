@@ -39,7 +39,7 @@ async fn a_server_that_is_away_or_not_the_one_is_named() -> Result<()> {
     for ca in [Some(others.ca), None] {
         let client = Client::new(&format!("https://localhost:{}/shop", server.port), token(), ca)?;
         let refused = client.main().await;
-        assert!(matches!(refused, Err(GitError::Tls(_))), "{refused:?}");
+        assert!(matches!(refused, Err(GitError::Connect(ConnectError::Tls { .. }))), "{refused:?}");
     }
     assert!(server.asked().is_empty(), "something was sent to a server that proved nothing");
     Ok(())
