@@ -3,6 +3,8 @@
 //!
 //! The addresses come from users, so this is the most exposed part of Nudge: it has a process of its own, whose account may write its answers
 //! and little more.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod ask;
 mod credentials;

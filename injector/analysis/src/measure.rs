@@ -2,6 +2,7 @@
 
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::Unguarded;
+use nudge_cluster::tasks::caught;
 use nudge_core::analysis::fill;
 use nudge_core::outbound::{Address, AddressError};
 use nudge_outbound::Reach;
@@ -30,6 +31,8 @@ enum MeasureError {
     Target(#[source] AskError),
     #[error("of the other pods")]
     Control(#[source] AskError),
+    #[error("InternalError: Nudge itself failed at this query; report it with the log of nudge-analysis")]
+    Internal,
 }
 
 /// Measures, when it is this namespace's turn. An error is a text for people.
@@ -40,10 +43,13 @@ pub(crate) async fn measure(
     question: &RolloutAnalysisSpec,
 ) -> Result<Numbers, String> {
     let _turn = analyses.turns.take(namespace).await;
-    measured(analyses, namespace, analysis, question).await.map_err(|error| {
-        let text = chain(&error);
-        text.chars().filter(|it| !it.is_control()).take(MOST).collect()
-    })
+    said(measured(analyses, namespace, analysis, question)).await
+}
+
+/// What there is to say of a measurement, whatever comes of it.
+async fn said(measured: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
+    let measured = caught(measured).await.unwrap_or(Err(MeasureError::Internal));
+    measured.map_err(|error| chain(&error).chars().filter(|it| !it.is_control()).take(MOST).collect())
 }
 
 async fn measured(
@@ -71,4 +77,19 @@ async fn measured(
     };
     let (target, control) = tokio::join!(of(&question.pods), control);
     Ok((target.map_err(MeasureError::Target)?, control.map_err(MeasureError::Control)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_query_that_panics_says_so_and_ends_nothing_else() {
+        let planted = said(async { panic!("planted: hunter2") });
+        let good = said(async { Ok(("1".to_owned(), None)) });
+        let (planted, good) = tokio::join!(planted, good);
+        let error = planted.unwrap_err();
+        assert!(error.starts_with("InternalError: ") && !error.contains("hunter2"), "{error}");
+        assert_eq!(good.unwrap().0, "1");
+    }
 }

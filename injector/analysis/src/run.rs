@@ -8,10 +8,11 @@ use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::RolloutAnalysis;
-use nudge_cluster::tasks::{abort, propagate};
+use nudge_cluster::tasks::{abort, isolated, propagate};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
 
 use crate::shared::Analyses;
 use crate::task::Task;
@@ -98,7 +99,11 @@ fn put(
         one.task.abort();
     }
     let (sender, receiver) = watch::channel(object);
-    let task = Task { analyses: Arc::clone(analyses), namespace: key.0.clone(), receiver };
-    let task = tasks.spawn(task.run());
+    let (analyses, namespace, what) = (Arc::clone(analyses), key.0.clone(), format!("analysis {}/{}", key.0, key.1));
+    let task = tasks.spawn(async move {
+        let task =
+            || Task { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver: receiver.clone() };
+        isolated(&what, || task().run(), sleep).await;
+    });
     running.insert(key, Running { uid, sender, task });
 }

@@ -36,7 +36,11 @@ impl Series {
 
     /// When this query is due: a whole period after the round began, so that all data are of it.
     pub(crate) fn due(&self, analysis: &Analysis) -> Instant {
-        self.queries.get(&analysis.name).map_or(self.began, |query| query.last) + period(analysis)
+        self.queries
+            .get(&analysis.name)
+            .map_or(self.began, |query| query.last)
+            .checked_add(period(analysis))
+            .unwrap_or(self.began)
     }
 
     /// Notes an answer to what was asked at this time.
@@ -50,7 +54,7 @@ impl Series {
         let new = || Query { answers: Vec::new(), last: asked };
         let query = self.queries.entry(analysis.name.clone()).or_insert_with(new);
         query.last = asked;
-        let number = query.answers.last().map_or(1, |last| last.number + 1);
+        let number = query.answers.last().map_or(1, |last| last.number.saturating_add(1));
         let answer = match numbers {
             Ok((target, control)) => Answer { number, answer_time, target: Some(target), control, error: None },
             Err(error) => Answer { number, answer_time, target: None, control: None, error: Some(error) },

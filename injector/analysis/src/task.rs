@@ -49,7 +49,7 @@ impl Task {
                     Err(error) => {
                         let (namespace, config) = (&self.namespace, object.name_any());
                         tracing::warn!(namespace, config, error = chain(&error), "analysis interrupted; retrying");
-                        Instant::now() + AGAIN
+                        again()
                     }
                 };
             }
@@ -65,7 +65,7 @@ impl Task {
     /// Asks what is due. Returns when the next is.
     async fn look(&self, object: &RolloutAnalysis, series: &mut Series) -> Result<Instant, CallError> {
         let name = object.name_any();
-        let Some(analyses) = self.asked(object, &name).await? else { return Ok(Instant::now() + AGAIN) };
+        let Some(analyses) = self.asked(object, &name).await? else { return Ok(again()) };
         let now = Instant::now();
         let due: Vec<&Analysis> = analyses.iter().filter(|analysis| series.due(analysis) <= now).collect();
         let measured = due.iter().map(async |analysis| {
@@ -84,7 +84,7 @@ impl Task {
             self.write(&name, &series.status(&analyses)).await?;
         }
         let next = analyses.iter().map(|analysis| series.due(analysis)).min();
-        Ok(next.unwrap_or_else(|| Instant::now() + AGAIN))
+        Ok(next.unwrap_or_else(|| again()))
     }
 
     /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one.
@@ -107,6 +107,12 @@ impl Task {
             other => other.map(drop),
         }
     }
+}
+
+/// The time to look again.
+fn again() -> Instant {
+    let now = Instant::now();
+    now.checked_add(AGAIN).unwrap_or(now)
 }
 
 /// Whether the config is being moved to this version by a spec of this generation.

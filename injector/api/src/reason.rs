@@ -178,6 +178,8 @@ reasons! {
     SourceGone Source true "The object of the source does not exist; the last version stays."
     FetchFailed Source true "The server of the source did not give its content; the last version stays."
     SourceRefused Source true "The object of the source can't become a version."
+    OverLimit Source true "The namespace, or all of them, have more sources or more content in them than are looked after."
+    InternalError Source false "Nudge itself failed while it looked after the source, which is tried again."
     Settling Source false "The data of the object changes; it has to stay as it is for a while."
     TooSoon Source false "The last version is younger than spec.minPeriodSeconds."
     Made Source false "The version is made; somebody has to make it current."

@@ -1,5 +1,5 @@
-//! Who may ask other servers now. All together ask a bounded number of questions at the same time, and one namespace, whose servers may all be
-//! slow, no more than its share: the others' wait for a turn does not grow with what it asks.
+//! Who may ask other servers now, and take how much for it. All together take a bounded amount at the same time, and one namespace, whose
+//! servers may all be slow, no more than its share: the others' wait for a turn does not grow with what it asks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,7 @@ pub struct Turns {
 }
 
 /// A turn, until it is dropped.
+#[derive(Debug)]
 pub struct Turn {
     _all: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
@@ -27,17 +28,36 @@ impl Turns {
 
     /// Waits for a turn. Both queues are served in their order, and a namespace stands in that of all with its share at most.
     pub async fn take(&self, namespace: &str) -> Turn {
-        let own = {
-            let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // One that nobody holds or waits for is as good as a new one.
-            namespaces.retain(|_, one| Arc::strong_count(one) > 1);
-            let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one)));
-            Arc::clone(own)
-        };
+        self.take_many(namespace, 1).await
+    }
+
+    /// Waits for a turn that takes so much. It is never more than the share of a namespace.
+    pub async fn take_many(&self, namespace: &str, amount: u32) -> Turn {
+        let amount = self.bounded(amount);
         // They are never closed.
-        let own = own.acquire_owned().await.ok();
-        let all = Arc::clone(&self.all).acquire_owned().await.ok();
+        let own = self.own(namespace).acquire_many_owned(amount).await.ok();
+        let all = Arc::clone(&self.all).acquire_many_owned(amount).await.ok();
         Turn { _all: all, _own: own }
+    }
+
+    /// Takes so much, if there is as much now.
+    pub fn try_take(&self, namespace: &str, amount: u32) -> Option<Turn> {
+        let own = self.own(namespace).try_acquire_many_owned(amount).ok()?;
+        let all = Arc::clone(&self.all).try_acquire_many_owned(amount).ok()?;
+        Some(Turn { _all: Some(all), _own: Some(own) })
+    }
+
+    fn bounded(&self, amount: u32) -> u32 {
+        u32::try_from(self.of_one).map_or(amount, |share| amount.min(share))
+    }
+
+    /// The share of a namespace.
+    fn own(&self, namespace: &str) -> Arc<Semaphore> {
+        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that nobody holds or waits for is as good as a new one.
+        namespaces.retain(|_, one| Arc::strong_count(one) > 1);
+        let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one)));
+        Arc::clone(own)
     }
 }
 
@@ -73,5 +93,21 @@ mod tests {
         sleep(Duration::from_secs(20)).await;
         drop(turns.take("quick").await);
         assert!(turns.namespaces.lock().unwrap().len() <= 2);
+    }
+
+    #[tokio::test]
+    async fn a_share_is_of_amounts_and_no_namespace_has_more() {
+        let turns = Turns::new(10, 4);
+        let three = turns.try_take("a", 3).unwrap();
+        assert!(turns.try_take("a", 2).is_none() && turns.try_take("a", 5).is_none());
+        let one = turns.try_take("a", 1).unwrap();
+        let others = [turns.try_take("b", 4).unwrap(), turns.try_take("c", 2).unwrap()];
+        assert!(turns.try_take("c", 1).is_none(), "all have 10");
+        drop((three, one));
+        let waited = turns.take_many("a", 100).await;
+        drop(others);
+        assert_eq!(turns.all.available_permits(), 6, "no more is waited for than there may be");
+        drop(waited);
+        assert_eq!(turns.all.available_permits(), 10);
     }
 }

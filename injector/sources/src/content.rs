@@ -16,6 +16,14 @@ pub(crate) struct Newest {
     pub(crate) origin: Option<Origin>,
 }
 
+impl Newest {
+    /// What its keys and values have together.
+    pub(crate) fn bytes(&self) -> usize {
+        let contents = self.parts.iter().flat_map(|part| &part.content);
+        contents.map(|(key, value)| key.len().saturating_add(value.len())).fold(0, usize::saturating_add)
+    }
+}
+
 /// Reads the object as the source says.
 pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Explanation> {
     if let Some(refusal) = refusal(object.kind, &object.meta, &object.secret_type) {
@@ -33,7 +41,7 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
         }
     }
     content.check().map_err(refused)?;
-    let whole = content.open.len() + content.secret.len() == all && prefix.is_empty();
+    let whole = content.open.len().saturating_add(content.secret.len()) == all && prefix.is_empty();
     let parts = divide(content).map_err(refused)?;
     // A type asks for keys: a part of the data may lack them.
     let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };

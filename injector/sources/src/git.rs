@@ -1,5 +1,6 @@
 //! A git repository, as one source sees it.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,7 +9,10 @@ use nudge_authoring::keys_of_files;
 use nudge_git::{Commit, Credential, Fetched, GitUrl, Request, Revision};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
+use crate::budget::{GIT_MIB, QUICK};
 use crate::credentials::{of_git, secret};
 use crate::files::is_wanted;
 use crate::remote::{Remote, failed};
@@ -81,8 +85,9 @@ impl Remote for Git {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _turn = sources.git_turns.take(&self.namespace).await;
-        let Some(Commit { id, time, signer, files }) = self.fetched().await? else { return Ok(None) };
+        let _room = sources.budget.work(&self.namespace, GIT_MIB).await;
+        let fetched = in_turn(&sources.budget.slow, &self.from.url, self.fetched()).await?;
+        let Some(Commit { id, time, signer, files }) = fetched else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
             url: self.from.url.as_str().into(),
@@ -99,5 +104,49 @@ impl Remote for Git {
 
     fn forget(&mut self) {
         self.known = None;
+    }
+}
+
+/// Fetches. What is slow goes on while few others are slow; otherwise it gives its turn back to those who wait.
+async fn in_turn<T>(
+    slow: &Semaphore,
+    url: &str,
+    fetched: impl Future<Output = Result<T, Explanation>>,
+) -> Result<T, Explanation> {
+    let mut fetched = pin!(fetched);
+    if let Ok(done) = timeout(QUICK, &mut fetched).await {
+        return done;
+    }
+    let why = format!(
+        "not done within {} s, and others that are slow are being fetched from; it is tried again",
+        QUICK.as_secs()
+    );
+    let _place = slow.try_acquire().map_err(|_| failed(url, why))?;
+    fetched.await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_server_gives_its_turn_back_unless_few_are_slow() {
+        let slow = Semaphore::new(1);
+        let fetch = async |seconds: u64| {
+            let began = Instant::now();
+            let fetched = async {
+                sleep(Duration::from_secs(seconds)).await;
+                Ok(())
+            };
+            (in_turn(&slow, "https://a/b", fetched).await.is_ok(), began.elapsed().as_secs())
+        };
+        let (one, two, quick) = tokio::join!(fetch(100), fetch(110), fetch(29));
+        assert_eq!((quick, [one, two].contains(&(false, 30))), ((true, 29), true), "{one:?} {two:?}");
+        assert!([one, two].iter().any(|(done, took)| *done && *took >= 100), "{one:?} {two:?}");
+        assert_eq!(fetch(50).await, (true, 50), "the place is free again");
     }
 }

@@ -1,5 +1,8 @@
 //! Sources: living objects become versions of a config. What is done is decided in `nudge_core::sources`; here it is watched and written.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod budget;
 mod content;
 mod credentials;
 mod feed;
@@ -9,6 +12,7 @@ mod git;
 mod metrics;
 mod namespace;
 mod oci;
+mod rate;
 mod remote;
 mod run;
 mod shared;
@@ -18,6 +22,8 @@ mod validity;
 mod vault;
 mod writes;
 
+pub use budget::Budget;
 pub use metrics::FetchMetrics;
+pub use rate::Rates;
 pub use run::run;
 pub use shared::Sources;

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
-use nudge_cluster::tasks::{abort, propagate};
+use nudge_cluster::tasks::{abort, isolated, propagate};
 use nudge_core::sources::rival;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -116,7 +116,16 @@ fn put(
         one.task.abort();
     }
     let (sender, receiver) = watch::channel(Known { source, rival: None, complete: false });
-    let task = tasks.spawn(Task::new(Arc::clone(sources), namespace.to_owned(), receiver).run());
+    let (sources, namespace, what) = (Arc::clone(sources), namespace.to_owned(), format!("source {namespace}/{name}"));
+    let task = tasks.spawn(async move {
+        let task = || Task::new(Arc::clone(&sources), namespace.clone(), receiver.clone());
+        let mut is_new = true;
+        let begin = || {
+            let task = if std::mem::take(&mut is_new) { task() } else { task().anew() };
+            task.run()
+        };
+        Box::pin(isolated(&what, begin, |pause| task().rest(pause))).await;
+    });
     running.insert(name, Running { sender, of, task });
 }
 

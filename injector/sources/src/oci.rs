@@ -10,6 +10,7 @@ use nudge_oci::{Artifact, Credential, Pick, Pulled, Reference, Registry, Request
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
+use crate::budget::OCI_MIB;
 use crate::credentials::{of_oci, secret};
 use crate::files::is_wanted;
 use crate::remote::{Remote, failed};
@@ -84,7 +85,7 @@ impl Remote for Oci {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _turn = sources.turns.take(&self.namespace).await;
+        let _room = sources.budget.work(&self.namespace, OCI_MIB).await;
         let Some(Artifact { digest, created, files }) = self.pulled().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,

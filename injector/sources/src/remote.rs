@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::{BoxStream, unfold};
 use nudge_api::{Explanation, OriginKind, Reason};
+use nudge_cluster::tasks::caught;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
@@ -38,7 +39,7 @@ pub(crate) fn poll<R: Remote>(
         loop {
             sleep(wait).await;
             let began = Instant::now();
-            let read = remote.read().await;
+            let read = caught(remote.read()).await.unwrap_or_else(|| Err(panicked()));
             let outcome = match &read {
                 Ok(Some(_)) => Outcome::Changed,
                 Ok(None) => Outcome::Unchanged,
@@ -54,7 +55,7 @@ pub(crate) fn poll<R: Remote>(
                     }
                 }
                 Err(why) => {
-                    failures += 1;
+                    failures = u32::saturating_add(failures, 1);
                     wait = BACKOFF.jittered(failures, rand::random());
                     // The content is asked for again: nobody keeps it while it is not known to be the newest.
                     remote.forget();
@@ -66,9 +67,16 @@ pub(crate) fn poll<R: Remote>(
     .boxed()
 }
 
+/// Nudge itself failed at a source. What it failed at may hold anything, and is not repeated.
+pub(crate) fn panicked() -> Explanation {
+    Reason::InternalError.explained(
+        "Nudge itself failed at this source and tries again, later and later; report it with the log of nudge-sources",
+    )
+}
+
 /// The server did not give its content.
 pub(crate) fn failed(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
-    Reason::FetchFailed.explained(format!("{what}: {why}; the last version stays as it is"))
+    Reason::FetchFailed.explained(format!("{what}: {why}"))
 }
 
 #[cfg(test)]
@@ -125,6 +133,38 @@ mod tests {
         }
         // After a failure it does not count on what it gave before.
         assert_eq!(asked.iter().map(|(_, known)| *known).collect::<Vec<_>>(), [false, true, true, false, false, false]);
+    }
+
+    /// One that panics, such as at an answer that nobody has thought of.
+    struct Planted(u32);
+
+    impl Remote for Planted {
+        const KIND: OriginKind = OriginKind::Vault;
+
+        async fn read(&mut self) -> Result<Option<Object>, Explanation> {
+            self.0 += 1;
+            assert!(self.0 > 3, "planted: hunter2");
+            Ok(Some(object()))
+        }
+
+        fn forget(&mut self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_at_which_nudge_fails_is_asked_again_later_and_ends_no_other() {
+        let began = Instant::now();
+        let planted = poll(Planted(0), Duration::from_mins(1), FetchMetrics::default()).take(4).collect::<Vec<_>>();
+        let script = vec![Ok(true), Ok(true)];
+        let other = Scripted(script, Arc::default(), Instant::now(), false);
+        let other = poll(other, Duration::from_mins(1), FetchMetrics::default()).take(2).collect::<Vec<_>>();
+        let (planted, other) = tokio::join!(planted, other);
+        assert!(other.iter().all(|seen| matches!(seen, Seen::There(_))), "{other:?}");
+        for seen in &planted[..3] {
+            let Seen::Failed(why) = seen else { panic!("{seen:?}") };
+            assert_eq!(why.reason, Reason::InternalError);
+            assert!(!why.message.contains("hunter2"), "{}", why.message);
+        }
+        assert!(matches!(planted[3], Seen::There(_)) && began.elapsed() >= Duration::from_secs(17), "{planted:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use kube::Client;
 use nudge_cluster::guarded::Guard;
-use nudge_cluster::turns::Turns;
 use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
 use ring::hmac;
 
+use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
+use crate::rate::Rates;
 
 /// What all sources need.
 pub struct Sources {
@@ -29,23 +30,8 @@ pub struct Sources {
     pub mirrors: Mirrors,
     /// Counts what servers are asked for.
     pub metrics: FetchMetrics,
-    /// Who may ask a registry or Vault now.
-    pub turns: Turns,
-    /// Who may fetch from a git server now.
-    pub git_turns: Turns,
-}
-
-impl Sources {
-    /// Turns for [`Sources::turns`]: 8 sources at the same time, 2 of one namespace. Each may hold a layer of 64 MiB.
-    pub fn turns() -> Turns {
-        Turns::new(8, 2)
-    }
-
-    /// How many git servers are fetched from at the same time. The memory and the disk of the pod are for as many.
-    pub const GIT_TURNS: usize = 4;
-
-    /// Turns for [`Sources::git_turns`]: of one namespace, whose servers may all be slow, 1 at the same time.
-    pub fn git_turns() -> Turns {
-        Turns::new(Self::GIT_TURNS, 1)
-    }
+    /// What all sources may take together.
+    pub budget: Budget,
+    /// How often they may write.
+    pub rates: Arc<Rates>,
 }

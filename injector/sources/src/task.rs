@@ -1,5 +1,8 @@
 //! One source: follows its object and its config, and does what is decided.
 
+mod kept;
+mod placed;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +23,7 @@ use nudge_protocol::{ConfigName, NameError, VersionName};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
+use self::kept::Kept;
 use crate::content::{Newest, read};
 use crate::feed::feed;
 use crate::follow::{Seen, follow};
@@ -41,7 +45,15 @@ const AT_LATEST: Duration = Duration::from_mins(5);
 enum Content {
     Unknown,
     Refused(Explanation),
-    Newest(Arc<Newest>, sources::Newest),
+    /// Its version, and what it is made of until it is sealed or refused: what was judged is what is made. After that, it is read again where it
+    /// is needed.
+    Newest(Option<Kept>, sources::Newest),
+}
+
+/// So much later than now, or at the latest time to look again.
+fn later(wait: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(wait.min(AT_LATEST)).unwrap_or(now)
 }
 
 fn no_name(error: &NameError) -> Explanation {
@@ -78,6 +90,8 @@ pub(crate) struct Task {
     failures: u32,
     /// When to try again what failed.
     retry: Option<Instant>,
+    /// When to read the object again, though it did not change.
+    reread: Option<Instant>,
     /// When to look again.
     again: Instant,
     writes: Writes,
@@ -88,7 +102,7 @@ impl Task {
         let Known { source, rival, complete } = receiver.borrow_and_update().clone();
         let source = (*source).clone();
         Self {
-            writes: Writes::new(sources.client.clone(), namespace.clone(), sources.account.clone()),
+            writes: Writes::new(&sources, namespace.clone()),
             sources,
             namespace,
             receiver,
@@ -104,12 +118,14 @@ impl Task {
             trouble: None,
             failures: 0,
             retry: None,
+            reread: None,
             again: Instant::now(),
         }
     }
 
     /// Looks after the source until dropped.
     pub(crate) async fn run(mut self) {
+        let Some(_place) = self.place().await else { return };
         let seconds = self.sources.watch_seconds;
         let configs = Api::<VersionedConfig>::namespaced(self.sources.client.clone(), &self.namespace);
         let mut configs = follow(configs, self.source.config(), seconds);
@@ -120,12 +136,7 @@ impl Task {
                     if changed.is_err() {
                         return;
                     }
-                    let Known { source: next, rival, complete } = self.receiver.borrow_and_update().clone();
-                    (self.rival, self.complete) = (rival, complete);
-                    let next = (*next).clone();
-                    let changes = next.spec != self.source.spec || next.annotations() != self.source.annotations();
-                    self.source = ConfigSource { status: self.source.status.take(), ..next };
-                    if changes {
+                    if self.hear() {
                         // The keys that are taken may be others.
                         self.content = Content::Unknown;
                         objects = self.objects();
@@ -140,7 +151,21 @@ impl Task {
                 (self.trouble, self.retry) = (None, None);
             }
             self.look().await;
+            if self.reread.is_some_and(|reread| reread <= Instant::now()) {
+                self.reread = None;
+                objects = self.objects();
+            }
         }
+    }
+
+    /// Takes what is known now. Returns whether the source is another one.
+    fn hear(&mut self) -> bool {
+        let Known { source: next, rival, complete } = self.receiver.borrow_and_update().clone();
+        (self.rival, self.complete) = (rival, complete);
+        let next = (*next).clone();
+        let changes = next.spec != self.source.spec || next.annotations() != self.source.annotations();
+        self.source = ConfigSource { status: self.source.status.take(), ..next };
+        changes
     }
 
     fn objects(&self) -> BoxStream<'static, Seen<Object>> {
@@ -165,18 +190,27 @@ impl Task {
             (Seen::Forbidden, Some((kind, name))) => Err(unreadable(kind, name, &own, &self.sources.account)),
             (Seen::Gone | Seen::Forbidden, None) => return,
         };
-        let version = read.and_then(|newest| self.name(&newest).map(|version| (Arc::new(newest), version)));
-        let before = std::mem::replace(&mut self.content, Content::Unknown);
-        self.content = match (version, before) {
-            (Err(why), _) => Content::Refused(why),
-            (Ok((newest, version)), Content::Newest(_, mut known)) => {
-                if known.version != version {
+        let named = read.and_then(|newest| self.name(&newest).map(|version| (newest, version)));
+        // The room of older content is free.
+        let before = match std::mem::replace(&mut self.content, Content::Unknown) {
+            Content::Newest(_, known) => Some(known),
+            _ => None,
+        };
+        self.content = match named {
+            Err(why) => Content::Refused(why),
+            Ok((newest, version)) => {
+                if before.as_ref().is_some_and(|before| before.version != version) {
                     self.calm();
                 }
-                known.seen(version, debounce(&self.source), now);
-                Content::Newest(newest, known)
+                let known = match before {
+                    Some(mut known) => {
+                        known.seen(version, debounce(&self.source), now);
+                        known
+                    }
+                    None => sources::Newest::first(version, now),
+                };
+                self.kept(newest, known)
             }
-            (Ok((newest, version)), _) => Content::Newest(newest, sources::Newest::first(version, now)),
         };
     }
 
@@ -193,8 +227,12 @@ impl Task {
         self.config_known = true;
         let is_held = self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy);
         // Other rules may take what these refuse.
-        if is_held || self.config.as_ref().and_then(generation) != before {
+        let changed = self.config.as_ref().and_then(generation) != before;
+        if is_held || changed {
             self.calm();
+        }
+        if changed && matches!(&self.content, Content::Newest(None, known) if !self.is_sealed(&known.version)) {
+            self.reread = Some(Instant::now());
         }
         if self.config.as_ref().map(Identity::of) != identity {
             self.rename();
@@ -205,10 +243,14 @@ impl Task {
     fn rename(&mut self) {
         let content = std::mem::replace(&mut self.content, Content::Unknown);
         self.content = match content {
-            Content::Newest(newest, known) => match self.name(&newest) {
-                Ok(version) => Content::Newest(newest, sources::Newest { version, ..known }),
+            Content::Newest(Some(kept), known) => match self.name(&kept.newest) {
+                Ok(version) => Content::Newest(Some(kept), sources::Newest { version, ..known }),
                 Err(why) => Content::Refused(why),
             },
+            Content::Newest(None, _) => {
+                self.reread = Some(Instant::now());
+                Content::Unknown
+            }
             other => other,
         };
     }
@@ -225,15 +267,15 @@ impl Task {
 
     /// Decides, and does what is decided until there is nothing more to do.
     async fn look(&mut self) {
-        self.again = Instant::now() + AT_LATEST;
+        self.again = later(AT_LATEST);
         for _ in 0..MOST_ACTS {
-            if let (Content::Newest(newest, known), Some(config)) = (&self.content, &self.config) {
-                self.validity.judge(config, &known.version, newest).await;
+            if let (Content::Newest(Some(kept), known), Some(config)) = (&self.content, &self.config) {
+                self.validity.judge(config, &known.version, &kept.newest).await;
             }
             let decision = self.decided();
             if let Some(at) = decision.again {
                 let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
-                self.again = self.again.min(Instant::now() + wait.unwrap_or_default());
+                self.again = self.again.min(later(wait.unwrap_or_default()));
             }
             self.source.status = Some(decision.status);
             // What failed is not tried again yet.
@@ -242,7 +284,9 @@ impl Task {
                 self.failed(error);
             }
         }
-        self.again = self.retry.map_or(self.again, |retry| self.again.min(retry));
+        self.let_go();
+        let earliest = [self.retry, self.reread].into_iter().flatten().min();
+        self.again = earliest.map_or(self.again, |earliest| self.again.min(earliest));
         self.write().await;
     }
 
@@ -271,8 +315,8 @@ impl Task {
     }
 
     fn failed(&mut self, error: WriteError) {
-        self.failures += 1;
-        self.retry = Some(Instant::now() + BACKOFF.jittered(self.failures, rand::random()));
+        self.failures = self.failures.saturating_add(1);
+        self.retry = Some(later(BACKOFF.jittered(self.failures, rand::random())));
         let (namespace, source) = (&self.namespace, self.source.name_any());
         match error {
             WriteError::Refused(why) => {
@@ -299,7 +343,11 @@ impl Task {
                 }
             }
             Act::Make => {
-                let Content::Newest(newest, known) = &self.content else { return Ok(()) };
+                let Content::Newest(kept, known) = &self.content else { return Ok(()) };
+                let Some(Kept { newest, .. }) = kept else {
+                    self.reread = Some(Instant::now());
+                    return Ok(());
+                };
                 let (version, again) = (known.version.clone(), self.took_last(&known.version));
                 let refused = |error| WriteError::Refused(no_name(&error));
                 let config = ConfigName::new(&name).map_err(refused)?;
@@ -363,7 +411,10 @@ impl Task {
         if self.written.as_ref() == Some(&status) {
             return;
         }
-        let earliest = self.written_at.map(|written| written + WRITING).filter(|earliest| *earliest > Instant::now());
+        let earliest = self
+            .written_at
+            .and_then(|written| written.checked_add(WRITING))
+            .filter(|earliest| *earliest > Instant::now());
         if let Some(earliest) = earliest {
             self.again = self.again.min(earliest);
             return;
@@ -372,7 +423,7 @@ impl Task {
         match self.writes.status(&self.source.name_any(), &status).await {
             Ok(()) => self.written = Some(status),
             Err(error) => {
-                self.again = self.again.min(Instant::now() + BACKOFF.longest);
+                self.again = self.again.min(later(BACKOFF.longest));
                 let (namespace, source) = (&self.namespace, self.source.name_any());
                 tracing::warn!(namespace, source, error = chain(&error), "status of a source not written; retrying");
             }

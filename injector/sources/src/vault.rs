@@ -24,10 +24,12 @@ use nudge_core::versions::Contents;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach, of_pem, request};
 use nudge_protocol::error_chain::chain;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use zeroize::{Zeroize as _, Zeroizing};
 
+use crate::budget::VAULT_MIB;
 use crate::remote::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;
@@ -100,7 +102,7 @@ struct Answer<D> {
 
 #[derive(Deserialize)]
 struct Two {
-    data: Option<BTreeMap<String, Value>>,
+    data: Option<BTreeMap<String, Box<RawValue>>>,
     metadata: Metadata,
 }
 
@@ -113,7 +115,7 @@ struct Metadata {
 /// What a secret holds.
 #[derive(Default)]
 struct Found {
-    values: Option<BTreeMap<String, Value>>,
+    values: Option<BTreeMap<String, Box<RawValue>>>,
     version: Option<u64>,
     created: Option<Time>,
 }
@@ -175,7 +177,10 @@ impl Vault {
         let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
         let lease = Duration::from_secs(lease_duration).min(LONGEST_LOGIN);
         // Before it ends.
-        Ok(Login { token: Zeroizing::new(client_token), until: Instant::now() + lease / 2 })
+        Ok(Login {
+            token: Zeroizing::new(client_token),
+            until: Instant::now().checked_add(lease.checked_div(2).unwrap_or_default()).unwrap_or_else(Instant::now),
+        })
     }
 
     /// A token of the service account, for this Vault.
@@ -234,7 +239,7 @@ impl Vault {
         let answer = request(address, reach, roots, asking, BOUNDS).await?;
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
-                let read = parsed::<Answer<BTreeMap<String, Value>>>(answer).ok_or(VaultError::Foreign(1))?;
+                let read = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer).ok_or(VaultError::Foreign(1))?;
                 Ok(Found { values: Some(read.data), ..Found::default() })
             }
             200 => {
@@ -254,7 +259,7 @@ impl Remote for Vault {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _turn = sources.turns.take(&self.namespace).await;
+        let _room = sources.budget.work(&self.namespace, VAULT_MIB).await;
         let Found { values, version, created } = match self.found().await {
             Ok(found) => found,
             Err(VaultError::Said(why)) => return Err(why),
@@ -263,7 +268,7 @@ impl Remote for Vault {
         let kv = &self.spec.kv;
         let Some(values) = values else {
             return Err(Reason::SourceGone.explained(format!(
-                "secret {} of the engine {} of {} does not exist, or its newest version was deleted; the last version stays as it is",
+                "secret {} of the engine {} of {} does not exist, or its newest version was deleted",
                 kv.path, kv.mount, self.spec.address
             )));
         };
@@ -279,7 +284,7 @@ impl Remote for Vault {
             time: created,
             signer: None,
         };
-        let contents = values.into_iter().map(|(key, value)| (key, bytes(value))).collect::<Contents>();
+        let contents = values.into_iter().map(|(key, value)| (key, bytes(&value))).collect::<Contents>();
         Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::of(PartKind::Secret, origin) }))
     }
 
@@ -288,12 +293,10 @@ impl Remote for Vault {
     }
 }
 
-/// A text as it is, and everything else as JSON.
-fn bytes(value: Value) -> Zeroizing<Vec<u8>> {
-    Zeroizing::new(match value {
-        Value::String(text) => text.into_bytes(),
-        other => other.to_string().into_bytes(),
-    })
+/// A text as it is, and everything else as the JSON that came.
+fn bytes(value: &RawValue) -> Zeroizing<Vec<u8>> {
+    let text = serde_json::from_str::<String>(value.get());
+    Zeroizing::new(text.unwrap_or_else(|_| value.get().to_owned()).into_bytes())
 }
 
 fn refused(field: &str, why: &dyn std::fmt::Display) -> VaultError {
@@ -329,17 +332,19 @@ mod tests {
     #[test]
     fn both_engines_are_read() {
         let two = parsed::<Answer<Two>>(answer(
-            r#"{"data": {"data": {"pin": "1234", "limit": 3}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
+            r#"{"data": {"data": {"pin": "1\u0032\n34", "limit": {"b": [3],  "a": 1e3}}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
         ));
         let Two { data, metadata } = two.unwrap().data;
         assert_eq!((metadata.version, metadata.created_time.is_some()), (7, true));
-        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(value).to_vec()).collect();
-        assert_eq!(values, [b"3".to_vec(), b"1234".to_vec()]);
+        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(&value).to_vec()).collect();
+        assert_eq!(values, [br#"{"b": [3],  "a": 1e3}"#.to_vec(), b"12\n34".to_vec()]);
         let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
         assert!(parsed::<Answer<Two>>(answer(deleted)).unwrap().data.data.is_none());
-        let one = parsed::<Answer<BTreeMap<String, Value>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
-        assert_eq!(one.data["pin"], "1234");
+        let one = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
+        assert_eq!(bytes(&one.data["pin"]).as_slice(), b"1234");
         assert!(parsed::<Answer<Two>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
+        // All of an answer is read.
+        assert!(parsed::<Answer<Two>>(answer(&format!("{deleted} {{}}"))).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a source writes: the config, the objects of a version, `spec.version`, and its own status.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
@@ -18,6 +19,8 @@ use serde_json::json;
 use zeroize::Zeroize as _;
 
 use crate::content::Newest;
+use crate::rate::Rates;
+use crate::shared::Sources;
 
 /// Why something was not written.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +39,24 @@ pub(crate) struct Writes {
     namespace: String,
     /// The service account of this process, as kubectl takes it.
     account: String,
+    /// How often the sources of the namespace write, all together.
+    rates: Arc<Rates>,
 }
 
 impl Writes {
-    pub(crate) fn new(client: Client, namespace: String, account: String) -> Self {
-        Self { client, namespace, account }
+    pub(crate) fn new(sources: &Sources, namespace: String) -> Self {
+        let Sources { client, account, rates, .. } = sources;
+        Self { client: client.clone(), namespace, account: account.clone(), rates: Arc::clone(rates) }
+    }
+
+    /// Waits for the turn of a write, and makes it.
+    async fn write<T>(
+        &self,
+        what: impl Fn() -> String,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, CallError> {
+        self.rates.wait(&self.namespace).await;
+        call(what, request).await
     }
 
     /// Creates the config with what the API server makes of an empty spec. `None` where it is there.
@@ -49,7 +65,7 @@ impl Writes {
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let config = DynamicObject::new(name, &resource).data(json!({"spec": {}}));
         let what = || format!("creating config {}/{name}", self.namespace);
-        match call(what, api.create(&creating(), &config)).await {
+        match self.write(what, api.create(&creating(), &config)).await {
             Ok(created) => Ok(created.try_parse().ok()),
             Err(error) if exists(&error) => Ok(None),
             Err(error) => Err(refused(error, &format!("config {name} can't be created"), true)),
@@ -82,11 +98,11 @@ impl Writes {
             let created = match object(part, &common, (number, count), &name) {
                 Object::Map(map) => {
                     let api = Api::namespaced(self.client.clone(), &self.namespace);
-                    call(creating_it, api.create(&creating(), &*map)).await.map(drop)
+                    self.write(creating_it, api.create(&creating(), &*map)).await.map(drop)
                 }
                 Object::Secret(mut secret) => {
                     let api = Api::namespaced(self.client.clone(), &self.namespace);
-                    let created = call(creating_it, api.create(&creating(), &*secret)).await;
+                    let created = self.write(creating_it, api.create(&creating(), &*secret)).await;
                     wipe(&mut secret);
                     created.map(|mut created| wipe(&mut created))
                 }
@@ -118,7 +134,7 @@ impl Writes {
             "spec": {"version": version},
         });
         let what = || format!("setting spec.version of config {}/{name}", self.namespace);
-        match call(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
+        match self.write(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
             Err(error) if error.code() == 409 => {
                 Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
@@ -141,7 +157,7 @@ impl Writes {
         let patch = json!({"metadata": {"annotations": {labels::SOURCE_GONE: notice}}});
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let what = || format!("setting an annotation of config {}/{name}", self.namespace);
-        match call(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {
+        match self.write(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {
             Ok(config) => Ok(config),
             Err(error) => Err(refused(error, &format!("config {name} can't be changed"), true)),
         }
@@ -155,7 +171,7 @@ impl Writes {
         let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(whole)]));
         let what = || format!("writing the status of source {}/{name}", self.namespace);
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        call(what, api.patch_status(name, &parameters, &patch)).await.map(drop)
+        self.write(what, api.patch_status(name, &parameters, &patch)).await.map(drop)
     }
 }
 
@@ -208,8 +224,6 @@ fn refused(error: CallError, what: &str, open: bool) -> WriteError {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use kube::core::Status;
 
     use super::*;

@@ -254,7 +254,7 @@ mod tests {
     use nudge_cluster::watch::Reads;
     use nudge_core::injection::UnknownKeys;
     use nudge_git::MOST_MIRROR;
-    use nudge_sources::Sources;
+    use nudge_sources::Budget;
 
     use super::*;
 
@@ -288,7 +288,7 @@ mod tests {
             deployment.split_once("emptyDir: {sizeLimit: ").and_then(|(_, rest)| rest.split_once("Gi}")).unwrap();
         let limit = limit.0.parse::<u64>().unwrap() << 30;
         let most = options(&["serve"]).unwrap().mirrors.1;
-        let room = most + Sources::GIT_TURNS as u64 * MOST_MIRROR.min(most);
+        let room = most + Budget::GITS as u64 * MOST_MIRROR.min(most);
         // Git is ended a moment after it has too much.
         assert!(room + (1 << 30) <= limit, "{room} of {limit} bytes");
     }

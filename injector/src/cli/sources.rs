@@ -6,7 +6,7 @@ use std::time::Duration;
 use nudge_cluster::guarded::Guard;
 use nudge_git::Mirrors;
 use nudge_outbound::of_image;
-use nudge_sources::{FetchMetrics, Sources, run};
+use nudge_sources::{Budget, FetchMetrics, Sources, run};
 
 use super::cluster;
 use super::controllers::while_leading;
@@ -34,8 +34,8 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         roots: of_image(),
         mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,
-        turns: Sources::turns(),
-        git_turns: Sources::git_turns(),
+        budget: Budget::default(),
+        rates: Arc::default(),
     });
     let index = Arc::clone(index);
     tasks.spawn_restarted("sources", move || {

@@ -94,7 +94,7 @@ pub fn judge(
         let found = known.and_then(|known| known.queries.iter().find(|one| one.name == analysis.name));
         let answers = found.map(|found| found.answers.as_slice()).unwrap_or_default();
         let since = memory.see(&analysis.name, answers, now);
-        let one = verdict_of(analysis, answers, names, first, now - since);
+        let one = verdict_of(analysis, answers, names, first, now.saturating_sub(since));
         again = again.min(millis(analysis) / 2);
         numbers.push(shown(analysis, answers.last(), &one));
         if weight(&one) > weight(&verdict) {
@@ -123,7 +123,7 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     let (name, period) = (&analysis.name, millis(analysis));
     let Some(last) = answers.last() else {
         let message = format!("{name} has not been measured yet in this step: it is every {} s", period / 1000);
-        if silent < period + LATE {
+        if silent < period.saturating_add(LATE) {
             return Verdict::Pending(message);
         }
         return Verdict::Inconclusive(format!("{name} has not been measured for {} s; {NOBODY}", silent / 1000));
@@ -132,9 +132,9 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     let (mut against, mut good) = (0, 0);
     for one in answers {
         match outcome(analysis, one) {
-            Outcome::Good => (against, good) = (0, good + 1),
-            Outcome::High => (against, good) = (against + 2, 0),
-            Outcome::HighAlone => (against, good) = (against + 1, 0),
+            Outcome::Good => (against, good) = (0, u32::saturating_add(good, 1)),
+            Outcome::High => (against, good) = (u32::saturating_add(against, 2), 0),
+            Outcome::HighAlone => (against, good) = (u32::saturating_add(against, 1), 0),
             Outcome::AllHigh => (against, good) = (0, 0),
             Outcome::Unknown(_) => good = 0,
         }
@@ -142,12 +142,12 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     let said = said(analysis, last, names);
     let last = outcome(analysis, last);
     let high = matches!(last, Outcome::High | Outcome::HighAlone);
-    if high && against >= 2 * analysis.failures {
+    if high && against >= analysis.failures.saturating_mul(2) {
         let times = if last == Outcome::HighAlone { against } else { analysis.failures };
         let times = if times == 1 { String::new() } else { format!(", {times} times in a row") };
         return Verdict::Bad(format!("{said}{times}"));
     }
-    if silent > period.saturating_mul(STALE) + LATE {
+    if silent > period.saturating_mul(STALE).saturating_add(LATE) {
         return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NOBODY}", silent / 1000));
     }
     let needed = if first { analysis.failures } else { 1 };

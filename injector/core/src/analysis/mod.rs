@@ -2,6 +2,8 @@
 //!
 //! The controller writes whose numbers it wants into a `RolloutAnalysis`, the role `analysis` asks and writes the answers there, and
 //! [`judge`] says what follows. An answer counts only if all data behind it are of pods that ran the version.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod answer;
 mod check;

@@ -12,7 +12,7 @@ pub fn sample<'a>(pods: impl Iterator<Item = (u32, &'a str)>) -> Vec<String> {
     pods.sort_unstable();
     let mut bytes = 0;
     let fits = |name: &&str| {
-        bytes += name.len() + 1;
+        bytes = name.len().saturating_add(1).saturating_add(bytes);
         bytes <= MOST_BYTES
     };
     let mut names: Vec<String> =

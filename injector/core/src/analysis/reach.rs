@@ -46,7 +46,7 @@ pub fn reach(query: &str) -> Result<Duration, ReachError> {
                 } else {
                     longest = longest.max(range);
                 }
-                &after[end + 1..]
+                &after[end.saturating_add(1)..]
             }
             _ if first.is_ascii_alphabetic() || first == '_' => {
                 let name_end = |text: &str| text.find(|it: char| !it.is_ascii_alphanumeric() && !"_:.".contains(it));
@@ -73,7 +73,7 @@ fn quoted(text: &str, quote: char) -> Option<usize> {
         match one {
             _ if escaped => escaped = false,
             '\\' if quote != '`' => escaped = true,
-            _ if one == quote => return Some(at + 1),
+            _ if one == quote => return Some(at.saturating_add(1)),
             _ => {}
         }
     }

@@ -91,7 +91,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     }
     let newest = match upstream {
         Upstream::Unknown => return Outcome::Quiet { until: None },
-        Upstream::Refused(why) => return Outcome::Blocked(why.clone()),
+        Upstream::Refused(why) => return Outcome::Blocked(with_last(why, status)),
         Upstream::Content(newest) => newest,
     };
     if let Some(trouble) = observed.trouble {
@@ -217,6 +217,13 @@ fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfig
     }
 }
 
+/// Why there is no content now, and what becomes of the version that the source made last, if it has made one.
+fn with_last(why: &Explanation, status: &ConfigSourceStatus) -> Explanation {
+    let away = matches!(why.reason, Reason::SourceGone | Reason::FetchFailed) && status.version.is_some();
+    let end = if away { "; the last version stays as it is" } else { "" };
+    why.reason.explained(format!("{}{end}", why.message))
+}
+
 fn failed(source: &ConfigSource, version: &str) -> Explanation {
     let (config, name) = (source.config(), own_name(source));
     Reason::Failed.explained(format!(
@@ -253,13 +260,16 @@ fn first_words(mut status: ConfigSourceStatus, observed: &Observed<'_>) -> Confi
 
 fn conclude(status: &mut ConfigSourceStatus, observed: &Observed<'_>, ready: bool, why: &Explanation) {
     let (generation, now) = (observed.source.metadata.generation, Time(observed.now));
+    let refused = if let Upstream::Refused(why) = observed.upstream { Some(with_last(why, status)) } else { None };
     let mut set = |kind, value, why: &Explanation| {
         set_condition(&mut status.conditions, condition(kind, value, why.reason, &*why.message, generation, &now));
     };
-    match observed.upstream {
-        Upstream::Unknown => {}
-        Upstream::Refused(refusal) => set(ConditionType::Fetched, false, refusal),
-        Upstream::Content(_) => set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read")),
+    match (observed.upstream, &refused) {
+        (_, Some(refusal)) => set(ConditionType::Fetched, false, refusal),
+        (Upstream::Unknown | Upstream::Refused(_), None) => {}
+        (Upstream::Content(_), None) => {
+            set(ConditionType::Fetched, true, &Reason::Fetched.explained("the object was read"));
+        }
     }
     if let Upstream::Content(Newest { version, .. }) = observed.upstream {
         if let Some(refusal) = invalid(observed, version) {

@@ -138,6 +138,20 @@ fn an_object_that_is_gone_changes_nothing() {
 }
 
 #[test]
+fn the_last_version_is_spoken_of_where_there_is_one() {
+    for (mut scene, has_one) in [(running(), true), (Scene::new(), false)] {
+        scene.gone = true;
+        scene.settle();
+        let conditions = &scene.source.status.as_ref().unwrap().conditions;
+        for kind in [nudge_api::ConditionType::Ready, nudge_api::ConditionType::Fetched] {
+            let message = &nudge_api::find_condition(conditions, kind).unwrap().message;
+            assert_eq!(message.ends_with("the last version stays as it is"), has_one, "{message}");
+            assert_eq!(message.contains("last version"), has_one, "{message}");
+        }
+    }
+}
+
+#[test]
 fn older_secrets_go_when_their_source_is_gone_for_long() {
     let hour = 3_600_000;
     for (from, goes) in [("secret", true), ("configMap", false)] {

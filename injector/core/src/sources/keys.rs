@@ -17,7 +17,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     for piece in pieces {
         // The first place is the best: it leaves the most for those that follow.
         let Some(at) = text.find(piece) else { return false };
-        text = &text[at + piece.len()..];
+        text = &text[at.saturating_add(piece.len())..];
     }
     text.ends_with(last)
 }

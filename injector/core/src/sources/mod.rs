@@ -1,4 +1,6 @@
 //! Sources: what a `ConfigSource` does next about the content of its living object.
+// What others send is computed with: nothing overflows.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod decide;
 #[cfg(test)]

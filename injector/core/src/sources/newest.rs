@@ -37,7 +37,7 @@ impl Newest {
 
     /// When it may become a version.
     pub fn settles(&self, debounce: Duration) -> Timestamp {
-        after(self.changed, debounce).min(after(self.since, debounce * MOST))
+        after(self.changed, debounce).min(after(self.since, debounce.saturating_mul(MOST)))
     }
 }
 

@@ -25,7 +25,7 @@ pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<E
 /// The object does not exist.
 pub fn missing(kind: PartKind, name: &str) -> Explanation {
     let name = object_name(kind, name);
-    Reason::SourceGone.explained(format!("{name} does not exist; the last version stays as it is; create {name}"))
+    Reason::SourceGone.explained(format!("{name} does not exist; create it, or delete the source"))
 }
 
 /// The object may not be read by the service account of sources.

@@ -1,0 +1,143 @@
+//! What sources may take together of the memory of their pod, and how many of them there may be. The sum of all is the limit of the pod.
+
+use std::time::Duration;
+
+use nudge_api::{Explanation, Reason};
+use nudge_cluster::turns::{Turn, Turns};
+use tokio::sync::Semaphore;
+
+/// The memory limit of the pod, in MiB: `deploy/components/sources/sources.yaml` has it, too.
+const POD_MIB: u32 = 4096;
+/// Of it, for the process itself, with the watches of as many sources as there may be.
+const OWN_MIB: u32 = 256;
+/// For content that is not sealed yet.
+const KEPT_MIB: u32 = 256;
+/// For what is fetched at the moment, and the programs that fetch.
+const WORK_MIB: u32 = POD_MIB - OWN_MIB - KEPT_MIB;
+/// The part of a namespace is one of so many.
+const PARTS: u32 = 4;
+/// The most sources of all namespaces, and of one.
+const ALL_SOURCES: u32 = 1000;
+const SOURCES: u32 = 100;
+
+/// What one fetch takes at most, in MiB: git, its program for the protocol, the one that reads what comes, and what they print.
+pub(crate) const GIT_MIB: u32 = 3 * nudge_git::PROCESS_MIB + 64;
+/// The same of a registry.
+pub(crate) const OCI_MIB: u32 = nudge_oci::PULL_MIB;
+/// The same of Vault: an answer as it comes and in one piece, and its values in both forms.
+pub(crate) const VAULT_MIB: u32 = 64;
+
+/// After so long a fetch from git counts as slow.
+pub(crate) const QUICK: Duration = Duration::from_secs(30);
+/// So many may be slow at the same time, in place of quick ones.
+const SLOW: usize = 2;
+
+/// What there is for all sources.
+pub struct Budget {
+    /// Memory for fetches, in MiB.
+    work: Turns,
+    /// Memory for content that is not sealed, in KiB.
+    kept: Turns,
+    /// Sources that are looked after.
+    sources: Turns,
+    /// Fetches from git that take long.
+    pub(crate) slow: Semaphore,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let parted = |amount: u32| Turns::new(amount as usize, (amount / PARTS) as usize);
+        Self {
+            work: parted(WORK_MIB),
+            kept: parted(KEPT_MIB.saturating_mul(1024)),
+            sources: Turns::new(ALL_SOURCES as usize, SOURCES as usize),
+            slow: Semaphore::new(SLOW),
+        }
+    }
+}
+
+impl Budget {
+    /// How many git servers are fetched from at the same time. The disk of the pod is for as many.
+    pub const GITS: usize = (WORK_MIB / GIT_MIB) as usize;
+
+    /// Waits until there is so much memory for a fetch.
+    pub(crate) async fn work(&self, namespace: &str, mib: u32) -> Turn {
+        self.work.take_many(namespace, mib).await
+    }
+
+    /// Takes memory for content, until what is returned is dropped.
+    pub(crate) fn keep(&self, namespace: &str, bytes: usize) -> Result<Turn, Explanation> {
+        let kib = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1);
+        self.kept.try_take(namespace, kib).ok_or_else(|| {
+            Reason::OverLimit.explained(format!(
+                "there is no room for the content: what is not sealed yet has {} MiB in one namespace and {KEPT_MIB} MiB in all; it is read \
+                 again when there is room. See what else waits with kubectl nudge source list, or take less into each source",
+                KEPT_MIB / PARTS
+            ))
+        })
+    }
+
+    /// Takes the place of one source, until what is returned is dropped.
+    pub(crate) fn source(&self, namespace: &str) -> Result<Turn, Explanation> {
+        self.sources.try_take(namespace, 1).ok_or_else(|| {
+            Reason::OverLimit.explained(format!(
+                "the namespace has more than {SOURCES} sources, or all namespaces have more than {ALL_SOURCES}, and this one is not looked \
+                 after; delete some"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_the_limit_of_the_pod() {
+        let deployment = include_str!("../../../deploy/components/sources/sources.yaml");
+        assert!(deployment.contains(&format!("limits: {{memory: {}Gi}}", POD_MIB / 1024)), "another limit");
+        assert_eq!(OWN_MIB + KEPT_MIB + WORK_MIB, POD_MIB);
+        for mib in [GIT_MIB, OCI_MIB, VAULT_MIB] {
+            assert!((1..=WORK_MIB / PARTS).contains(&mib), "{mib} MiB are more than a namespace has");
+        }
+    }
+
+    #[tokio::test]
+    async fn content_and_sources_are_bounded_in_their_sum() {
+        let budget = Budget::default();
+        let large = nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+        let mut kept = Vec::new();
+        let mut bytes = 0;
+        for namespace in 0..10 {
+            let mut own = 0;
+            while let Ok(room) = budget.keep(&namespace.to_string(), large) {
+                kept.push(room);
+                own += large;
+            }
+            assert!(own <= (KEPT_MIB / PARTS) as usize * 1024 * 1024, "{own}");
+            bytes += own;
+        }
+        assert!((1..=KEPT_MIB as usize * 1024 * 1024).contains(&bytes), "{bytes}");
+        let refused = budget.keep("other", large).unwrap_err();
+        assert_eq!(refused.reason, Reason::OverLimit);
+        kept.truncate(1);
+        assert!(budget.keep("other", large).is_ok(), "what is sealed takes nothing");
+
+        let places: Vec<_> = (0..1500).map_while(|_| budget.source("a").ok()).collect();
+        assert_eq!(places.len(), SOURCES as usize);
+        let places: Vec<_> = (0..1500).filter_map(|number: u32| budget.source(&number.to_string()).ok()).collect();
+        assert_eq!(places.len(), (ALL_SOURCES - SOURCES) as usize);
+    }
+
+    #[tokio::test]
+    async fn what_works_takes_no_more_than_there_is_and_one_namespace_its_part() {
+        let budget = Budget::default();
+        let first = budget.work("a", GIT_MIB).await;
+        assert!(budget.work.try_take("a", GIT_MIB).is_none(), "one of a namespace");
+        let others: Vec<_> =
+            ["b", "c", "d", "e", "f"].iter().filter_map(|it| budget.work.try_take(it, GIT_MIB)).collect();
+        assert_eq!(others.len(), 3, "four of all");
+        drop((first, others));
+        assert!(budget.work.try_take("a", OCI_MIB).is_some());
+    }
+}

@@ -1,0 +1,54 @@
+//! A source that is not looked after: it has no place among all, or Nudge failed at it.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{ConditionType, Explanation, condition, set_condition};
+use nudge_cluster::turns::Turn;
+use tokio::time::timeout;
+
+use super::{BACKOFF, Task};
+use crate::remote::panicked;
+
+impl Task {
+    /// Takes nothing that is written in the status for what this task has said.
+    pub(crate) fn anew(mut self) -> Self {
+        self.written = None;
+        self
+    }
+
+    /// Says that Nudge failed at the source, and waits so long, or until its spec changes.
+    pub(crate) async fn rest(mut self, pause: Duration) {
+        self.say(&panicked()).await;
+        let generation = self.source.metadata.generation;
+        let changed = self.receiver.wait_for(|known| known.source.metadata.generation != generation);
+        let _ = timeout(pause, changed).await;
+    }
+
+    /// Waits for a place among all sources, and says so.
+    pub(super) async fn place(&mut self) -> Option<Turn> {
+        loop {
+            match self.sources.budget.source(&self.namespace) {
+                Ok(place) => return Some(place),
+                Err(why) => self.say(&why).await,
+            }
+            if let Ok(Err(_)) = timeout(BACKOFF.jittered(u32::MAX, rand::random()), self.receiver.changed()).await {
+                return None;
+            }
+            self.hear();
+        }
+    }
+
+    /// Says why the source is not looked after, whatever else its status has.
+    async fn say(&mut self, why: &Explanation) {
+        let (generation, now) = (self.source.metadata.generation, Time(Timestamp::now()));
+        let status = self.source.status.get_or_insert_default();
+        for (kind, value) in [(ConditionType::Ready, false), (ConditionType::Stalled, why.reason.facts().needs_action)]
+        {
+            let condition = condition(kind, value, why.reason, &*why.message, generation, &now);
+            set_condition(&mut status.conditions, condition);
+        }
+        self.write().await;
+    }
+}
