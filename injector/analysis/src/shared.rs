@@ -27,15 +27,8 @@ pub struct Analyses {
 }
 
 impl Analyses {
-    /// `server`: where the API server is, as this process reaches it.
-    pub fn new(client: Client, server: &str, account: String, watch_seconds: u32) -> Self {
-        Self {
-            guard: Guard::new(client.clone(), server),
-            client,
-            account,
-            watch_seconds,
-            turns: Turns::new(QUERIES, QUERIES_OF_ONE),
-            roots: of_image(),
-        }
+    /// `guard`: what no query is sent to.
+    pub fn new(client: Client, guard: Guard, account: String, watch_seconds: u32) -> Self {
+        Self { guard, client, account, watch_seconds, turns: Turns::new(QUERIES, QUERIES_OF_ONE), roots: of_image() }
     }
 }

@@ -1,13 +1,15 @@
-//! The addresses of the API server and of kube-system, which nothing is sent to that a user has asked for. While they are not known, none is sent anywhere.
+//! The addresses of the API server, of kube-system and of nodes, which nothing is sent to that a user has asked for. While they are not known,
+//! none is sent anywhere.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Node, Service};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use nudge_core::outbound::Guarded;
+use nudge_core::outbound::{Guarded, Range};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -18,33 +20,48 @@ use crate::call::{CallError, call};
 const FRESH: Duration = Duration::from_secs(30);
 /// For how long it holds where it can't be read again.
 const STALE: Duration = Duration::from_mins(5);
+/// For how long nodes hold: there are many, and their addresses do not change.
+const FRESH_NODES: Duration = Duration::from_mins(5);
 /// Objects in one page of a list.
 const PAGE: u32 = 200;
 /// The most pages.
-const PAGES: usize = 25;
+const PAGES: usize = 100;
 /// Where the system's own Services are.
 const SYSTEM: &str = "kube-system";
 
 /// They can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it is not known which addresses are the API server's and kube-system's; apply the component again, with its Roles in kube-system and default"
+    "it is not known which addresses are the API server's, kube-system's and those of nodes; apply the component again, with its ClusterRole, \
+     and its Roles in kube-system and default"
 )]
-pub struct Unguarded(#[source] CallError);
+pub struct Unguarded(#[source] GuardError);
+
+/// Why not.
+#[derive(Debug, thiserror::Error)]
+enum GuardError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("there are more {0} than Nudge reads (20,000)")]
+    TooMany(String),
+}
 
 /// What was read last.
 pub struct Guard {
     client: Client,
     server: Option<SocketAddr>,
+    lent: Vec<Range>,
     known: Mutex<Option<(Instant, Arc<Guarded>)>>,
+    nodes: Mutex<Option<(Instant, HashSet<IpAddr>)>>,
 }
 
 impl Guard {
-    /// `server`: where the API server is, as this process reaches it.
-    pub fn new(client: Client, server: &str) -> Self {
+    /// `server`: where the API server is, as this process reaches it. `lent`: where nodes may be asked.
+    pub fn new(client: Client, server: &str, lent: Vec<Range>) -> Self {
         let authority = server.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
         let ip = || Some(SocketAddr::new(authority.trim_matches(['[', ']']).parse::<IpAddr>().ok()?, 443));
-        Self { client, server: authority.parse().ok().or_else(ip), known: Mutex::default() }
+        let server = authority.parse().ok().or_else(ip);
+        Self { client, server, lent, known: Mutex::default(), nodes: Mutex::default() }
     }
 
     /// The addresses.
@@ -70,13 +87,14 @@ impl Guard {
         }
     }
 
-    async fn read(&self) -> Result<Guarded, CallError> {
-        let mut guarded = Guarded::default();
+    async fn read(&self) -> Result<Guarded, GuardError> {
+        let mut guarded = Guarded { nodes: self.nodes().await?, lent: self.lent.clone(), ..Guarded::default() };
         guarded.endpoints.extend(self.server);
-        for service in self.list::<Service>().await? {
+        let client = || self.client.clone();
+        for service in list::<Service>(Api::namespaced(client(), SYSTEM)).await? {
             add_service(&service, &mut guarded);
         }
-        for endpoints in self.list::<Endpoints>().await? {
+        for endpoints in list::<Endpoints>(Api::namespaced(client(), SYSTEM)).await? {
             add_endpoints(&endpoints, &mut guarded);
         }
         let services = Api::<Service>::namespaced(self.client.clone(), "default");
@@ -92,26 +110,41 @@ impl Guard {
         Ok(guarded)
     }
 
-    async fn list<K>(&self) -> Result<Vec<K>, CallError>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned,
-    {
-        let api = Api::<K>::namespaced(self.client.clone(), SYSTEM);
-        let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
-        for _ in 0..PAGES {
-            let what = || format!("listing {} of {SYSTEM}", K::plural(&()));
-            let page = call(what, api.list(&params)).await?;
-            all.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => break,
-            }
+    /// The addresses of nodes, of every kind.
+    async fn nodes(&self) -> Result<HashSet<IpAddr>, GuardError> {
+        let mut nodes = self.nodes.lock().await;
+        if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < FRESH_NODES) {
+            return Ok(known.clone());
         }
-        Ok(all)
+        let all = list::<Node>(Api::all(self.client.clone())).await?;
+        let addresses: HashSet<IpAddr> = all.iter().flat_map(addresses_of).collect();
+        *nodes = Some((Instant::now(), addresses.clone()));
+        Ok(addresses)
     }
+}
+
+async fn list<K>(api: Api<K>) -> Result<Vec<K>, GuardError>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
+    for _ in 0..PAGES {
+        let what = || format!("listing {}", K::plural(&()));
+        let page = call(what, api.list(&params)).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+    // Of a part of them, nobody knows what the others are.
+    Err(GuardError::TooMany(K::plural(&()).into_owned()))
+}
+
+/// Names of hosts among them are no addresses.
+fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> + '_ {
+    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    addresses.filter_map(|address| address.address.parse().ok())
 }
 
 /// All addresses by which it is reached.
@@ -161,5 +194,13 @@ mod tests {
         assert_eq!(guarded.hosts, hosts.into());
         let behind = ["10.1.0.1:53", "10.1.0.1:9153", "10.1.0.2:53", "10.1.0.2:9153"].map(|it| it.parse().unwrap());
         assert_eq!(guarded.endpoints, behind.into());
+        let node = json!({"status": {"addresses": [
+            {"type": "InternalIP", "address": "192.168.1.1"}, {"type": "InternalIP", "address": "fd00::1"},
+            {"type": "ExternalIP", "address": "203.0.113.9"}, {"type": "Hostname", "address": "node-1"}]}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        assert_eq!(
+            addresses_of(&node).map(|ip| ip.to_string()).collect::<Vec<_>>(),
+            ["192.168.1.1", "fd00::1", "203.0.113.9"]
+        );
     }
 }

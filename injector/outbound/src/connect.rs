@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 use crate::authorities::Authorities;
+use crate::fault::fault;
 
 /// The most addresses of a name that are tried.
 const MOST: usize = 4;
@@ -125,23 +126,6 @@ async fn with_tls(
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         ConnectError::Tls { host: host(), why: cause.map_or("the connection ended early", fault) }
     })
-}
-
-/// What is wrong with a handshake.
-fn fault(error: &rustls::Error) -> &'static str {
-    use rustls::CertificateError as Certificate;
-    let rustls::Error::InvalidCertificate(error) = error else { return "the server does not speak TLS as it should" };
-    match error {
-        Certificate::Expired | Certificate::ExpiredContext { .. } => "its certificate has expired",
-        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => "its certificate is not valid yet",
-        Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
-            "its certificate is not for this host"
-        }
-        Certificate::UnknownIssuer => {
-            "its certificate is of an authority that is not trusted: give that one's certificate in ca of the source, or in ca.crt of the Secret of an analysis"
-        }
-        _ => "its certificate is not valid",
-    }
 }
 
 #[cfg(test)]

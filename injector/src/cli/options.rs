@@ -11,6 +11,7 @@ use nudge_controller::RepairSettings;
 use nudge_core::features::Overrides;
 use nudge_core::injection::{self, AgentDefaults, InjectionSettings};
 use nudge_core::namespaces::Enabled;
+use nudge_core::outbound::Range;
 use nudge_protocol::error_chain::chain;
 
 use super::roles::Roles;
@@ -66,6 +67,8 @@ pub(super) struct Options {
     pub(super) sources_account: String,
     /// Where the role sources keeps mirrors, and how many bytes they may take.
     pub(super) mirrors: (PathBuf, u64),
+    /// Where nodes may be asked by what users name.
+    pub(super) lent: Vec<Range>,
     pub(super) analysis_lease: LeaseSettings,
     /// The service account of the role analysis, as kubectl takes it.
     pub(super) analysis_account: String,
@@ -138,6 +141,7 @@ impl TryFrom<ServeSettings> for Options {
             sources_lease: lease(settings.sources_lease),
             sources_account: format!("{namespace}:{}", settings.sources_service_account),
             mirrors: (settings.mirrors_dir, u64::from(settings.mirrors_mib) << 20),
+            lent: settings.outbound_allow,
             analysis_lease: lease(settings.analysis_lease),
             analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,

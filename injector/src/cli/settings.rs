@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use nudge_cluster::watch::Reads;
 use nudge_core::features::{IpFamily, Minor};
+use nudge_core::outbound::Range;
 
 use super::roles::Role;
 
@@ -84,6 +85,9 @@ pub struct ServeSettings {
     /// What these mirrors may take on the disk, in MiB.
     #[arg(long, env = "NUDGE_MIRRORS_MIB", default_value_t = 4096, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..))]
     pub mirrors_mib: u32,
+    /// Addresses of nodes that the roles sources and analysis may ask all the same, such as 10.0.0.7,10.1.0.0/24.
+    #[arg(long, env = "NUDGE_OUTBOUND_ALLOW", value_delimiter = ',', value_name = "RANGE,...")]
+    pub outbound_allow: Vec<Range>,
     /// Lease that decides which replica asks for the numbers that versions are judged by.
     #[arg(long, env = "NUDGE_ANALYSIS_LEASE", default_value = "nudge-analysis", value_name = "NAME")]
     pub analysis_lease: String,

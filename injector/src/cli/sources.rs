@@ -30,7 +30,7 @@ pub(super) fn start(plane: &mut ControlPlane) -> Result<(), ServeError> {
         content_key: Arc::clone(content_key),
         account: options.sources_account.clone(),
         watch_seconds: seconds,
-        guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string()),
+        guard: Guard::new(cluster::client(&config)?, &config.cluster_url.to_string(), options.lent.clone()),
         roots: of_image(),
         mirrors: Mirrors::new(options.mirrors.0.clone(), options.mirrors.1),
         metrics,

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::range::Range;
+
 /// Addresses of this cluster that nothing is sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
@@ -11,13 +13,21 @@ pub struct Guarded {
     pub hosts: HashSet<IpAddr>,
     /// What stands behind these Services.
     pub endpoints: HashSet<SocketAddr>,
+    /// All ports of them, where kubelets, and every Service with a port of nodes, answer: addresses of nodes.
+    pub nodes: HashSet<IpAddr>,
+    /// Where nodes may be asked all the same.
+    pub lent: Vec<Range>,
 }
 
-/// Addresses by which clouds give credentials to the machine, outside of the ranges below.
-const METADATA: [IpAddr; 3] = [
+/// Addresses by which clouds give credentials to the machine or to its pods, outside of the ranges below: Alibaba, Oracle, Azure, AWS (to
+/// machines and to pods), and Google. The NetworkPolicies of the components have the same.
+pub const METADATA: [IpAddr; 6] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
 ];
 
 /// Why nothing is sent to this address, if so.
@@ -43,6 +53,9 @@ pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
     let stands_behind = |it: &SocketAddr| plain(it.ip()) == ip && it.port() == address.port();
     if guarded.hosts.iter().any(known) || guarded.endpoints.iter().any(stands_behind) {
         return Some("it is of the API server or of kube-system");
+    }
+    if guarded.nodes.iter().any(known) && !guarded.lent.iter().any(|range| range.contains(ip)) {
+        return Some("it is a node of the cluster; who runs Nudge may allow it by NUDGE_OUTBOUND_ALLOW");
     }
     None
 }
@@ -90,6 +103,11 @@ mod tests {
             "febf::1",
             "ff02::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "168.63.129.16",
+            "192.0.0.192",
+            "::ffff:168.63.129.16",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
             "::127.0.0.1",
@@ -110,12 +128,28 @@ mod tests {
         let guarded = Guarded {
             hosts: ["10.96.0.1".parse().unwrap()].into(),
             endpoints: ["192.168.1.1:9090".parse().unwrap(), "192.168.1.1:6443".parse().unwrap()].into(),
+            ..Guarded::default()
         };
         for refused in ["10.96.0.1", "::ffff:10.96.0.1", "192.168.1.1", "64:ff9b::192.168.1.1"] {
             assert!(refusal(at(refused), &guarded).is_some(), "{refused}");
         }
         assert_eq!(refusal("192.168.1.1:9091".parse().unwrap(), &guarded), None, "another port of that machine");
         assert_eq!(refusal(at("10.96.0.2"), &guarded), None);
+    }
+
+    #[test]
+    fn a_node_is_refused_at_every_port_unless_it_is_lent() {
+        let nodes = ["192.168.1.1", "192.168.2.1", "fd00::1"].map(|ip| ip.parse().unwrap()).into();
+        let lent = vec!["192.168.2.0/24".parse().unwrap(), "169.254.0.0/16".parse().unwrap()];
+        let server = "192.168.2.1:6443".parse().unwrap();
+        let guarded = Guarded { nodes, lent, endpoints: [server].into(), ..Guarded::default() };
+        for refused in ["192.168.1.1:443", "192.168.1.1:30080", "[fd00::1]:443", "[64:ff9b::192.168.1.1]:443"] {
+            assert!(refusal(refused.parse().unwrap(), &guarded).is_some(), "{refused}");
+        }
+        assert_eq!(refusal("192.168.2.1:5000".parse().unwrap(), &guarded), None);
+        for never in ["192.168.2.1:6443", "169.254.169.254:80"] {
+            assert!(refusal(never.parse().unwrap(), &guarded).is_some(), "{never} is lent to nobody");
+        }
     }
 
     proptest! {

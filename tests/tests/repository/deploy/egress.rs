@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::networking::v1::{IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nudge_core::outbound::METADATA;
 use nudge_tests::cluster::installation::deploy;
 use serde_json::{Value, json};
 
@@ -104,11 +105,10 @@ fn neither_the_node_nor_what_gives_credentials_is_reached_and_servers_are() -> R
         let sends = |ip: &str, is_pod: bool, protocol: &'static str, port: i32| -> Result<bool> {
             may_send(&policies, &labels, &To { ip: ip.parse()?, is_pod, protocol, port })
         };
-        for ip in
-            ["169.254.169.254", "169.254.170.2", "100.100.100.200", "127.0.0.1", "::1", "fe80::1", "fd00:ec2::254"]
-        {
+        let local = ["169.254.169.254", "169.254.170.2", "127.0.0.1", "::1", "fe80::1"].map(str::to_owned);
+        for ip in METADATA.map(|ip| ip.to_string()).into_iter().chain(local) {
             for port in [80, 988].iter().chain(usual) {
-                ensure!(!sends(ip, false, "TCP", *port)?, "{component} reaches {ip}:{port}");
+                ensure!(!sends(&ip, false, "TCP", *port)?, "{component} reaches {ip}:{port}");
             }
         }
         // The kubelet and etcd of a node.

@@ -1,0 +1,63 @@
+//! Ranges of addresses, such as `10.0.0.0/24`.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A range, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    network: IpAddr,
+    bits: u8,
+}
+
+/// It is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it must be an address, or a range such as 10.0.0.0/24")]
+pub struct RangeError;
+
+impl FromStr for Range {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        let (network, bits) = text.split_once('/').map_or((text, None), |(network, bits)| (network, Some(bits)));
+        let network: IpAddr = network.parse().map_err(|_| RangeError)?;
+        let most = if network.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| RangeError))?;
+        if bits > most { Err(RangeError) } else { Ok(Self { network, bits }) }
+    }
+}
+
+impl Range {
+    /// Returns whether the address is in it.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let different = match (self.network, ip) {
+            (IpAddr::V4(network), IpAddr::V4(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros(),
+            (IpAddr::V6(network), IpAddr::V6(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros(),
+            _ => return false,
+        };
+        different >= u32::from(self.bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_the_addresses_that_begin_alike() {
+        for (range, inside, outside) in [
+            ("10.0.0.0/24", "10.0.0.255", "10.0.1.0"),
+            ("10.0.0.7", "10.0.0.7", "10.0.0.6"),
+            ("10.0.0.7/32", "10.0.0.7", "10.0.0.6"),
+            ("0.0.0.0/0", "203.0.113.1", "fd00::1"),
+            ("fd00:1::/32", "fd00:1:ffff::1", "fd00:2::1"),
+            ("::/0", "fd00::1", "10.0.0.1"),
+        ] {
+            let range: Range = range.parse().unwrap();
+            assert!(range.contains(inside.parse().unwrap()) && !range.contains(outside.parse().unwrap()), "{range:?}");
+        }
+        for bad in ["", "10.0.0.0/33", "fd00::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/-1", "registry"] {
+            assert_eq!(bad.parse::<Range>(), Err(RangeError), "{bad:?}");
+        }
+    }
+}
