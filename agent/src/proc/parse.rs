@@ -117,6 +117,18 @@ mod tests {
     const STATUS: &[u8] = b"Name:\tapp\nUmask:\t0022\nState:\tS (sleeping)\nTgid:\t7\nPPid:\t3\nUid:\t1000\t1000\t0\t0\nSigQ:\t0/1\nSigIgn:\t0000000000001000\nSigCgt:\t0000000180000a00\n";
 
     #[test]
+    fn the_runtime_that_becomes_the_program_of_a_container_catches_nothing() {
+        // Written in Go, it catches all signals but four until it executes the program.
+        let status = |name: &str| {
+            format!("Name:\t{name}\nState:\tR (running)\nPPid:\t0\nUid:\t0\nSigIgn:\t0\nSigCgt:\tfffffffd7fc1feff\n")
+        };
+        for (name, catches) in [("runc:[2:INIT]", false), ("runc:[1:CHILD]", false), ("runc", true), ("server", true)] {
+            let status = parse_status(status(name).as_bytes()).unwrap();
+            assert_eq!(status.catches(libc::SIGUSR1), catches, "{name}");
+        }
+    }
+
+    #[test]
     fn a_status_file() {
         let status = parse_status(STATUS).unwrap();
         assert_eq!((status.parent, status.uid, status.zombie), (3, 1000, false));
