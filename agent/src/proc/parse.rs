@@ -40,6 +40,9 @@ fn bit(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|shift| mask.checked_shr(shift).unwrap_or(0) & 1 == 1)
 }
 
+/// How runc names the process that is about to execute a container's program, such as `runc:[2:INIT]`. Its handlers are not the program's.
+const RUNTIME: &str = "runc:[";
+
 /// Reads `/proc/<pid>/status`. A process's name can hold anything but a newline, which the kernel escapes. So only the start of a line
 /// counts, and the first of two equal fields.
 pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
@@ -51,11 +54,12 @@ pub fn parse_status(content: &[u8]) -> Result<ProcessStatus, ParseError> {
         content.split(|&byte| byte == b'\n').find_map(of_line).ok_or(ParseError { field: name })
     };
     let mask = |name| u64::from_str_radix(&field(name)?, 16).map_err(|_| ParseError { field: name });
+    let becomes_another = field("Name").is_ok_and(|name| name.starts_with(RUNTIME));
     Ok(ProcessStatus {
         parent: first(&field("PPid")?, "PPid")?,
         uid: first(&field("Uid")?, "Uid")?,
         zombie: matches!(field("State")?.as_bytes().first(), Some(b'Z' | b'X')),
-        caught: mask("SigCgt")?,
+        caught: if becomes_another { 0 } else { mask("SigCgt")? },
         ignored: mask("SigIgn")?,
     })
 }
