@@ -72,7 +72,7 @@ impl Endpoint {
         let limits = Arc::new(Limits::default());
         let connections = Connections::new(&limits, metrics.connections());
         let candidate = tokio::sync::watch::channel(None).1;
-        let app = App { limits, token, etags, current, candidate, status, hooks, metrics };
+        let app = App { limits, token, etags, ready: current.clone(), current, candidate, status, hooks, metrics };
         Self { runtime, app: Arc::new(app), connections, _publisher: publisher }
     }
 
