@@ -3,6 +3,7 @@
 mod added;
 mod configs;
 mod defaults;
+mod gate;
 mod in_place;
 mod kept;
 mod pod_request;
