@@ -169,8 +169,8 @@ impl Kubelet {
         found.with_context(|| format!("the pod has no container {name}"))
     }
 
-    /// Starts the pod's containers in the order of a kubelet: a sidecar's `postStart` hook ends before the next one starts, an init container
-    /// that is none runs to its end, then come the ordinary ones, each with its hook.
+    /// Starts the pod's containers in the order of a kubelet: a sidecar's `postStart` hook or startup probe ends before the next one starts, an
+    /// init container that is none runs to its end, then come the ordinary ones, each with its hook.
     pub async fn start(&mut self) -> Result<()> {
         let init = self.pod["spec"]["initContainers"].as_array().cloned().unwrap_or_default();
         for container in &init {
@@ -202,7 +202,7 @@ impl Kubelet {
         self.containers.get_mut(name).with_context(|| format!("container {name} was not started"))
     }
 
-    /// Starts one container anew, or for the first time, and runs its hook to the end.
+    /// Starts one container anew, or for the first time, and runs its hook or its startup probe to the end.
     pub async fn start_container(&mut self, name: &str) -> Result<()> {
         let restarts = self.containers.remove(name).map_or(0, |before| before.restarts + 1);
         let container = self.specification(name)?;
@@ -224,10 +224,12 @@ impl Kubelet {
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let process = Process::spawn(name, &mut command)?;
         self.containers.insert(name.to_owned(), Container { process, group, sandbox, id, restarts, ended: false });
-        let hook = container["lifecycle"]["postStart"]["exec"]["command"].as_array().cloned().unwrap_or_default();
-        if !hook.is_empty() {
-            let words: Vec<String> = hook.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-            self.hook(name, &words).await?;
+        for gate in [&container["lifecycle"]["postStart"], &container["startupProbe"]] {
+            let words = gate["exec"]["command"].as_array().into_iter().flatten();
+            let words: Vec<String> = words.filter_map(Value::as_str).map(str::to_owned).collect();
+            if !words.is_empty() {
+                self.hook(name, &words).await?;
+            }
         }
         self.write_status().await
     }

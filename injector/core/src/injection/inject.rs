@@ -7,6 +7,7 @@ use nudge_protocol::{ConfigName, VersionName};
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::gate::Gate;
 use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
 use super::preflight;
 use super::refusal::Refusal;
@@ -42,7 +43,9 @@ pub fn inject(
     let mut warnings = judged(&request.unknown, settings.unknown_keys)?;
     warnings.extend(request.ignored.iter().cloned());
 
-    let (configs, more) = resolve(&user, request, facts, settings)?;
+    let gate = Gate::of(&user, facts.features);
+    warnings.extend(gate.warning(&user, request));
+    let (configs, more) = resolve(&user, request, facts, settings, gate)?;
     warnings.extend(more);
     let targets = Targets::of(&user, request, settings, sidecar)?;
     warnings.extend(preflight::check(&user, request, &targets, settings, facts.features)?);
@@ -78,7 +81,8 @@ pub fn inject(
         volumes: &volumes,
         facts,
         settings,
-        end_with_containers: !sidecar && user.spec.restart_policy.as_deref().unwrap_or("Always") != "Always",
+        gate,
+        end_with_containers: !sidecar && user.restart_policy() != "Always",
         host_network: user.spec.host_network == Some(true),
     });
     let plan = Plan {

@@ -10,6 +10,7 @@
 //! The pod stays JSON throughout, so that fields of an API newer than this release are kept.
 
 mod facts;
+mod gate;
 mod inject;
 mod patch;
 mod preflight;

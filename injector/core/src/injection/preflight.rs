@@ -67,7 +67,7 @@ pub(super) fn check(
 
 /// Refuses a restart of all containers in place where it can't be, or would not leave the pod as it is.
 fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
-    let policy = user.spec.restart_policy.as_deref().unwrap_or("Always");
+    let policy = user.restart_policy();
     let reason = if user.owners.iter().any(|kind| kind == "Job") {
         "and this pod belongs to a Job, whose work would begin anew; remove the annotation: each new pod starts with the current version"
             .to_owned()

@@ -99,6 +99,10 @@ impl UserPod {
     pub(super) fn service_account(&self) -> &str {
         // The second is the older name of the field.
         let names = [&self.spec.service_account_name, &self.spec.service_account];
+    pub(super) fn restart_policy(&self) -> &str {
+        self.spec.restart_policy.as_deref().unwrap_or("Always")
+    }
+
         let mut names = names.into_iter().flatten().map(String::as_str);
         names.find(|name| !name.is_empty()).unwrap_or("default")
     }

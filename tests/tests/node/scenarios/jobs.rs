@@ -1,4 +1,4 @@
-//! A Job with an agent ends when its own container has; where the cluster has no native sidecars it is refused with a message.
+//! A Job with an agent ends when its own container has, and waits for a config without a failure; where the cluster has no native sidecars it is refused with a message.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -29,7 +29,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         "spec": {"backoffLimit": 0, "template": template},
     });
     home.apply(&list([job]))?;
-    if install::minor(&home.space.client).await? >= SIDECARS { ends(&home).await } else { refused(&home).await }
+    if install::minor(&home.space.client).await? >= SIDECARS {
+        ends(&home).await?;
+        waits(&home).await
+    } else {
+        refused(&home).await
+    }
 }
 
 async fn ends(home: &Home<'_>) -> Result<()> {
@@ -42,6 +47,34 @@ async fn ends(home: &Home<'_>) -> Result<()> {
     ensure!(pods.len() == 1, "the Job has {} pods", pods.len());
     let said = home.kubectl(&["logs", &pods[0].name_any(), "-c", "app"])?;
     ensure!(said.trim() == "hello", "the application has read {said:?}");
+    Ok(())
+}
+
+/// Each restart of a container would use up the Job's `backoffLimit`.
+async fn waits(home: &Home<'_>) -> Result<()> {
+    let mut template = opted_in("late", &shell(home, "nudge-agent get greeting"), &[("configs", "late")]);
+    template["spec"]["restartPolicy"] = "OnFailure".into();
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "late"},
+        "spec": {"backoffLimit": 0, "template": template},
+    });
+    home.apply(&list([job]))?;
+    eventually(SOON, "an Event says what the pod waits for", async || {
+        let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
+        let waits = |event: &Event| {
+            event.reason.as_deref() == Some("Unhealthy")
+                && event.message.as_deref().is_some_and(|message| message.contains("config late"))
+        };
+        events.iter().any(waits).then_some(())
+    })
+    .await?;
+    home.apply(&config("late", &[("1", json!({"greeting": "hello"}))], &at_once()))?;
+    let status = eventually(SOON, "the Job is over", async || {
+        let status = home.space.api::<Job>().get("late").await.ok()?.status?;
+        (status.succeeded == Some(1) || status.failed.is_some_and(|failed| failed > 0)).then_some(status)
+    })
+    .await?;
+    ensure!(status.succeeded == Some(1) && status.failed.unwrap_or(0) == 0, "{status:?}");
     Ok(())
 }
 

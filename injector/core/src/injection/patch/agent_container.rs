@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::volumes::{BOOTSTRAP_DIR, FILES_DIR, SHARE_DIR, STATE_DIR, VARIABLES_DIR, Volumes};
 use crate::injection::facts::Facts;
+use crate::injection::gate::Gate;
 use crate::injection::request::PodRequest;
 use crate::injection::resources::AgentResources;
 use crate::injection::settings::InjectionSettings;
@@ -22,6 +23,7 @@ pub(in crate::injection) struct AgentContainer<'a> {
     pub(in crate::injection) volumes: &'a Volumes,
     pub(in crate::injection) facts: &'a Facts,
     pub(in crate::injection) settings: &'a InjectionSettings,
+    pub(in crate::injection) gate: Gate,
     /// The agent is one of the main containers, and the pod ends when these have ended.
     pub(in crate::injection) end_with_containers: bool,
     /// The pod uses the node's network.
@@ -46,7 +48,6 @@ pub(in crate::injection) fn agent_container(of: &AgentContainer<'_>) -> Value {
         "args": ["run"],
         "env": environment(of),
         "volumeMounts": of.volumes.mounts,
-        "lifecycle": {"postStart": {"exec": {"command": ["/nudge-agent", "wait-ready"]}}},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -59,6 +60,7 @@ pub(in crate::injection) fn agent_container(of: &AgentContainer<'_>) -> Value {
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     });
+    of.gate.add_to(&mut agent);
     if let Some(policy) = &settings.image_pull_policy {
         agent["imagePullPolicy"] = json!(policy);
     }
@@ -94,6 +96,7 @@ fn environment(of: &AgentContainer<'_>) -> Vec<Value> {
         None => "",
     };
     let start_timeout = request.start_timeout.as_ref().or(of.settings.agent_defaults.start_timeout.as_ref());
+    let start_timeout = start_timeout.filter(|_| of.gate == Gate::Hook);
     let only_if = |used: bool, value: &str| if used { value.to_owned() } else { String::new() };
     let variables = [
         (pod::env::CONFIGS, write_list(of.configs)),

@@ -8,6 +8,7 @@ use super::annotations::{AGENT_START_TIMEOUT, CONFIGS};
 use super::pod_request::PodRequest;
 use super::references::{Reference, references};
 use crate::injection::facts::Facts;
+use crate::injection::gate::Gate;
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::settings::InjectionSettings;
 use crate::injection::user_pod::UserPod;
@@ -18,9 +19,10 @@ pub(in crate::injection) fn resolve(
     request: &PodRequest,
     facts: &Facts,
     settings: &InjectionSettings,
+    gate: Gate,
 ) -> Result<(Vec<ConfigName>, Vec<String>), Refusal> {
     let (configs, warnings) = match &request.named {
-        Some(named) => named_configs(named, request, facts, settings),
+        Some(named) => named_configs(named, request, facts, settings, gate),
         None => referenced_configs(user, request, facts, &settings.foreign_containers)?,
     };
     if let Some(name) = configs.iter().find(|name| facts.configs.get(*name).is_some_and(|config| config.closed)) {
@@ -39,9 +41,13 @@ fn named_configs(
     request: &PodRequest,
     facts: &Facts,
     settings: &InjectionSettings,
+    gate: Gate,
 ) -> (Vec<ConfigName>, Vec<String>) {
     let timeout = request.start_timeout.as_deref().or(settings.agent_defaults.start_timeout.as_deref());
-    let timeout = timeout.unwrap_or("30s");
+    let tries = match gate {
+        Gate::Hook => format!(", {} for each try ({AGENT_START_TIMEOUT})", timeout.unwrap_or("30s")),
+        Gate::Probe => String::new(),
+    };
     let absent = named.iter().filter(|name| facts.configs.get(*name).is_none_or(|config| config.version.is_none()));
     let warnings = absent.map(|name| {
         let remedy = if facts.configs.contains_key(name) {
@@ -49,9 +55,7 @@ fn named_configs(
         } else {
             format!("; if ConfigMap {name} is to become this config, {}", baseline(name.as_str()))
         };
-        format!(
-            "config {name} has no current version yet: the start of the pod waits for it, {timeout} for each try ({AGENT_START_TIMEOUT}){remedy}"
-        )
+        format!("config {name} has no current version yet: the start of the pod waits for it{tries}{remedy}")
     });
     (named.to_vec(), warnings.collect())
 }

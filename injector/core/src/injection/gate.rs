@@ -1,0 +1,58 @@
+//! What holds the pod's containers back until the agent has their configuration.
+
+use serde_json::{Value, json};
+
+use super::facts::Features;
+use super::request::PodRequest;
+use super::request::annotations::AGENT_START_TIMEOUT;
+use super::user_pod::UserPod;
+
+/// How long one probe waits, in seconds: it ends at once when the configuration is there, and its failure is an Event that says why not.
+const PROBE_SECONDS: u32 = 20;
+
+/// What holds the pod's containers back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// A hook of the agent's container, which fails in the end; the kubelet then starts the agent again. A hook without an end would keep the
+    /// pod from being deleted.
+    Hook,
+    /// A startup probe that never counts as failed: where a restart counts as a failure of the pod, as in a Job, the agent is not restarted.
+    Probe,
+}
+
+impl Gate {
+    pub(super) fn of(user: &UserPod, features: Features) -> Self {
+        if features.native_sidecars && user.restart_policy() != "Always" { Self::Probe } else { Self::Hook }
+    }
+
+    /// Adds it to the agent's container.
+    pub(super) fn add_to(self, agent: &mut Value) {
+        match self {
+            Self::Hook => {
+                agent["lifecycle"] = json!({"postStart": {"exec": {"command": ["/nudge-agent", "wait-ready"]}}})
+            }
+            Self::Probe => {
+                // What it says is in Events: a termination message would outlast the wait.
+                let timeout = format!("--timeout={PROBE_SECONDS}s");
+                let command = ["/nudge-agent", "wait-ready", &timeout, "--termination-log=/dev/null"];
+                agent["startupProbe"] = json!({
+                    "exec": {"command": command},
+                    "periodSeconds": 1,
+                    "timeoutSeconds": PROBE_SECONDS + 10,
+                    "failureThreshold": i32::MAX,
+                });
+            }
+        }
+    }
+
+    /// The warning for a pod that sets how long a hook waits.
+    pub(super) fn warning(self, user: &UserPod, request: &PodRequest) -> Option<String> {
+        (self == Self::Probe && request.start_timeout.is_some()).then(|| {
+            format!(
+                "annotation {AGENT_START_TIMEOUT} has no effect: this pod has restartPolicy: {}, so its start waits for its configs until they \
+                 are there; remove it",
+                user.restart_policy()
+            )
+        })
+    }
+}
