@@ -6,6 +6,7 @@ mod defaults;
 mod gate;
 mod in_place;
 mod kept;
+mod mountpoints;
 mod pod_request;
 mod runtimes;
 
