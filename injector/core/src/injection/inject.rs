@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::facts::Facts;
 use super::gate::Gate;
+use super::mountpoints;
 use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
 use super::preflight;
 use super::refusal::Refusal;
@@ -59,6 +60,7 @@ pub fn inject(
     let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, &facts.limits)?;
     warnings.extend(more);
     let mount_path = request.mount_path.as_deref();
+    mountpoints::check(&user, &targets.members, mount_path)?;
     let volumes = Volumes::of(&configs, mount_path.is_some(), !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();

@@ -12,6 +12,7 @@
 mod facts;
 mod gate;
 mod inject;
+mod mountpoints;
 mod patch;
 mod preflight;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::injection::facts::Features;
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
-use crate::injection::request::paths::{is_within, normalized};
+use crate::injection::request::paths::{is_within, real};
 use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, VARIABLES, certificate_file, token_file};
 
 /// Variables and mounts of one container.
@@ -82,9 +82,10 @@ impl ContainerPatch {
         annotation: Option<&str>,
     ) -> Result<(), Refusal> {
         let mut mounts = member.container.volume_mounts.iter().flatten();
+        let at = real(path);
         let hides = |mount: &VolumeMount| {
-            let taken = normalized(&mount.mount_path);
-            is_within(&taken, path) || (is_within(path, &taken) && user.has_token(&mount.name))
+            let taken = real(&mount.mount_path);
+            is_within(&taken, &at) || (is_within(&at, &taken) && user.has_token(&mount.name))
         };
         if let Some(taken) = mounts.find(|mount| hides(mount)) {
             let (name, taken) = (shown(member.name()), shown(&taken.mount_path));

@@ -73,6 +73,15 @@ pub(in crate::injection) fn normalized(path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
+/// The normalized path behind the link that most images have: `/var/run` to `/run`.
+pub(in crate::injection) fn real(path: &str) -> String {
+    let path = normalized(path);
+    match path.strip_prefix("/var/run") {
+        Some(below) if is_within(&path, "/var/run") => format!("/run{below}"),
+        _ => path,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

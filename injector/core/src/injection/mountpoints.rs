@@ -1,0 +1,83 @@
+//! Whether the folders can be made at which Nudge's volumes are mounted.
+//!
+//! The runtime makes a missing folder in what is mounted above it. In a read-only mount it can't, and the container never starts. For volumes of
+//! ConfigMaps, Secrets and the like, which are always read-only, the kubelet makes the folders before (`MakeNestedMountpoints` in
+//! kubernetes/pkg/volume/util), in the root of the volume.
+
+use k8s_openapi::api::core::v1::{Volume, VolumeMount};
+use nudge_protocol::pod;
+use serde_json::Value;
+
+use super::refusal::{Refusal, shown};
+use super::request::annotations::{CONTAINERS, MOUNT_PATH};
+use super::request::paths::{is_within, real};
+use super::user_pod::{Member, UserPod};
+
+/// Refuses a pod with a container in which a folder for Nudge's mounts can't be made. `members` get these mounts.
+pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<(), Refusal> {
+    let places = [(pod::CONTAINER_PATH, None)].into_iter().chain(files.map(|path| (path, Some(MOUNT_PATH))));
+    for (path, annotation) in places {
+        for (at, member) in members.iter().enumerate() {
+            let Some(mount) = above(member, path) else { continue };
+            // The containers start in this order, and the folder stays in the volume.
+            let mut before = members[..at].iter().filter_map(|member| above(member, path));
+            if can_hold(user, mount) || before.any(|earlier| is_same(earlier, mount) && can_hold(user, earlier)) {
+                continue;
+            }
+            let remedy = match annotation {
+                Some(annotation) => format!("choose another path with annotation {annotation}"),
+                None => "mount it elsewhere".to_owned(),
+            };
+            return Err(Refusal::Pod(format!(
+                "container {} mounts volume {} at {}, in which the folder {path} can't be made for Nudge's files, so the container would not \
+                 start: the mount is read-only, or of a part of a ConfigMap or the like; {remedy}, or exclude the container with annotation \
+                 {CONTAINERS}",
+                shown(member.name()),
+                shown(&mount.name),
+                shown(&mount.mount_path)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The mount that a folder at `path` is made in; of two at the same place the later one is on top.
+fn above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
+    let path = real(path);
+    let mounts = member.container.volume_mounts.iter().flatten();
+    let mounts =
+        mounts.map(|mount| (real(&mount.mount_path), mount)).filter(|(at, _)| *at != path && is_within(&path, at));
+    mounts.max_by_key(|(at, _)| at.len()).map(|(_, mount)| mount)
+}
+
+/// Whether both mount the same folder of a volume at the same place.
+fn is_same(one: &VolumeMount, other: &VolumeMount) -> bool {
+    let of = |mount: &VolumeMount| {
+        (mount.name.clone(), real(&mount.mount_path), mount.sub_path.clone(), mount.sub_path_expr.clone())
+    };
+    of(one) == of(other)
+}
+
+/// Whether a missing folder can be made in the mount.
+fn can_hold(user: &UserPod, mount: &VolumeMount) -> bool {
+    let mut volumes = user.spec.volumes.iter().flatten();
+    let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return true };
+    if is_written_by_the_kubelet(volume) {
+        let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+        return !part(&mount.sub_path) && !part(&mount.sub_path_expr);
+    }
+    mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
+}
+
+fn is_written_by_the_kubelet(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some()
+}
+
+/// Whether the volume itself is read-only, of whatever kind it is.
+fn is_read_only(volume: &Volume) -> bool {
+    let kinds = serde_json::to_value(volume).unwrap_or_default();
+    kinds.as_object().is_some_and(|kinds| kinds.values().any(|source: &Value| source["readOnly"] == true))
+}
