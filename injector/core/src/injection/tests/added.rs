@@ -171,6 +171,26 @@ fn with_the_nodes_network_the_port_is_declared_and_dns_is_a_warning() {
 }
 
 #[test]
+fn a_deployment_on_the_nodes_network_learns_how_its_rolling_update_does_not_hang() {
+    let warnings = |owner: Value, host: bool| {
+        let spec = json!({"hostNetwork": host, "dnsPolicy": "ClusterFirstWithHostNet"});
+        let mut pod = with_spec(&json!({"agent-port": "9400"}), &spec);
+        pod["metadata"]["ownerReferences"] = owner;
+        pod["metadata"]["labels"] = json!({"pod-template-hash": "7d4b"});
+        warned(&pod)
+    };
+    let owner = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
+    let text = warnings(owner("ReplicaSet", "web-7d4b"), true);
+    let command = r#"kubectl patch deployment web -p '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'"#;
+    assert!(text.contains("port 9400") && text.ends_with(command) && text.len() < 256, "{text}");
+    for other in [warnings(owner("DaemonSet", "web"), true), warnings(owner("StatefulSet", "web"), true)] {
+        assert_eq!(other, "", "these replace a pod on its node");
+    }
+    assert_eq!(warnings(json!([]), true), "");
+    assert_eq!(warnings(owner("ReplicaSet", "web-7d4b"), false), "");
+}
+
+#[test]
 fn the_labels_at_creation_are_noted_where_a_step_of_a_config_of_the_pod_has_a_selector() {
     let mut pod = pod(&json!({}));
     pod["metadata"]["labels"] = json!({"zone": "a"});
