@@ -15,7 +15,8 @@ use nudge_api::{
 };
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
-use nudge_core::pods::{container_restarts, workload as workload_of};
+use nudge_core::owners::workload as workload_of;
+use nudge_core::pods::container_restarts;
 use nudge_core::restart::{
     Behind, DIGEST, Holds, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, Report, RestartReport, Restarted,
     UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,

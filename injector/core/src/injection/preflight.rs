@@ -55,14 +55,23 @@ pub(super) fn check(
         ));
     }
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
-    Ok(match policy {
-        "ClusterFirstWithHostNet" => Vec::new(),
-        "ClusterFirst" if !host_network => Vec::new(),
-        "ClusterFirst" => vec![
+    let dns = match policy {
+        "ClusterFirstWithHostNet" => None,
+        "ClusterFirst" if !host_network => None,
+        "ClusterFirst" => Some(
             "this pod uses its node's network and DNS, so the agent may not find the hub; set dnsPolicy: ClusterFirstWithHostNet".to_owned(),
-        ],
-        other => vec![format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")],
-    })
+        ),
+        other => Some(format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")),
+    };
+    let surge = user.workload.strip_prefix("Deployment/").filter(|_| host_network);
+    let surge = surge.map(|deployment| {
+        let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
+        format!(
+            "a new pod with port {port} of the node fits on none that has an old one: without maxSurge 0 a rolling update may hang; run \
+             kubectl patch deployment {deployment} -p '{strategy}'"
+        )
+    });
+    Ok(dns.into_iter().chain(surge).collect())
 }
 
 /// Refuses a restart of all containers in place where it can't be, or would not leave the pod as it is.

@@ -7,6 +7,7 @@ use nudge_protocol::{env, labels, pod as names};
 use serde_json::Value;
 
 use super::refusal::{Refusal, shown};
+use crate::owners::workload;
 
 /// The volume with the agent's keys and last good contents.
 pub(super) const STATE: &str = "nudge-state";
@@ -57,6 +58,8 @@ pub(super) struct UserPod {
     pub(super) labels: BTreeMap<String, String>,
     /// Kinds of its owners.
     pub(super) owners: Vec<String>,
+    /// The workload that it belongs to, such as `Deployment/web`.
+    pub(super) workload: String,
 }
 
 impl UserPod {
@@ -75,6 +78,7 @@ impl UserPod {
         let meta = typed.metadata;
         Ok(Self {
             members,
+            workload: workload(&meta),
             annotations: meta.annotations.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),
             owners: meta.owner_references.into_iter().flatten().map(|owner| owner.kind).collect(),
@@ -95,14 +99,14 @@ impl UserPod {
         })
     }
 
-    /// The service account of the pod.
-    pub(super) fn service_account(&self) -> &str {
-        // The second is the older name of the field.
-        let names = [&self.spec.service_account_name, &self.spec.service_account];
     pub(super) fn restart_policy(&self) -> &str {
         self.spec.restart_policy.as_deref().unwrap_or("Always")
     }
 
+    /// The service account of the pod.
+    pub(super) fn service_account(&self) -> &str {
+        // The second is the older name of the field.
+        let names = [&self.spec.service_account_name, &self.spec.service_account];
         let mut names = names.into_iter().flatten().map(String::as_str);
         names.find(|name| !name.is_empty()).unwrap_or("default")
     }

@@ -6,7 +6,7 @@ mod probe;
 mod references;
 mod report;
 
-pub use observed::{ObjectVersion, PodState, by_restart, condition, container_restarts, pod_state, workload};
+pub use observed::{ObjectVersion, PodState, by_restart, condition, container_restarts, pod_state};
 pub use probe::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 pub use references::references;
 pub use report::{Report, ReportState};

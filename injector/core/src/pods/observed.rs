@@ -19,7 +19,7 @@ use super::references::references;
 use super::report::{Report, ReportState};
 use crate::injection::by_rollout;
 use crate::keys::{PodKey, PodUid};
-use crate::owners::controlling_owner;
+use crate::owners::workload;
 
 /// Longest text of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
@@ -48,6 +48,8 @@ pub struct PodState {
     pub containers_hash: String,
     /// The node, once it has one.
     pub node: String,
+    /// It has none, because on those that it could have, a port that it declares is taken.
+    pub lacks_port: bool,
     /// It is Ready.
     pub ready: bool,
     /// The containers that get the configuration are ready.
@@ -183,6 +185,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         ending: containers.iter().any(|container| container.ended),
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
+        lacks_port: condition("PodScheduled").is_some_and(lacks_port),
         ready: condition("Ready").is_some_and(|ready| ready.status == "True"),
         containers_ready: subscribed.iter().all(|container| status_of(container).is_some_and(|status| status.ready)),
         unready_since: condition("Ready")
@@ -212,6 +215,13 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         references: references(spec),
         version: ObjectVersion(meta.resource_version.clone().map(String::into_boxed_str)),
     })
+}
+
+/// What the scheduler says of a node (`pkg/scheduler/framework/plugins/nodeports`).
+const NO_FREE_PORTS: &str = "didn't have free ports";
+
+fn lacks_port(scheduled: &PodCondition) -> bool {
+    scheduled.status == "False" && scheduled.message.as_deref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
 /// Everybody who may write pods may write this, and it is shown on terminals.
@@ -245,20 +255,6 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
         }
     }
     configs
-}
-
-/// Kind and name of the workload; all Jobs count as one. A ReplicaSet of a Deployment stands for it: its name is the Deployment's and the template's
-/// hash, which the pod has as a label.
-pub fn workload(meta: &ObjectMeta) -> String {
-    let Some(owner) = controlling_owner(meta) else { return String::new() };
-    let hash = meta.labels.as_ref().and_then(|map| map.get("pod-template-hash"));
-    let deployment = hash.and_then(|hash| owner.name.strip_suffix(hash.as_str())?.strip_suffix('-'));
-    match deployment {
-        Some(name) if owner.kind == "ReplicaSet" => format!("Deployment/{name}"),
-        // Each of a CronJob's would be a workload that nobody has seen before, and of which a rollout could never be done.
-        _ if owner.kind == "Job" => "Job".to_owned(),
-        _ => format!("{}/{}", owner.kind, owner.name),
-    }
 }
 
 /// What distinguishes the pods of one template of a workload from those of another.
@@ -457,6 +453,25 @@ mod tests {
         let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
         assert_eq!(state.restarts, 3, "of the one that is started again");
+    }
+
+    #[test]
+    fn a_pod_that_no_node_has_a_port_for_differs_from_others_that_wait() {
+        for (status, message, lacks) in [
+            (
+                "False",
+                "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't have free ports for the requested pod ports.",
+                true,
+            ),
+            ("False", "0/1 nodes are available: 1 Insufficient cpu.", false),
+            ("True", "1 node(s) didn't have free ports for the requested pod ports.", false),
+        ] {
+            let mut waiting = sample();
+            waiting["status"]["conditions"] =
+                json!([{"type": "PodScheduled", "status": status, "reason": "Unschedulable", "message": message}]);
+            assert_eq!(pod_state(&pod(waiting)).unwrap().lacks_port, lacks, "{message}");
+        }
+        assert!(!pod_state(&pod(sample())).unwrap().lacks_port);
     }
 
     #[test]

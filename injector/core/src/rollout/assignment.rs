@@ -12,7 +12,8 @@ use nudge_api::{RolloutStage, VersionedConfigStatus};
 use super::subject::pod_number;
 use super::thresholds::{ALL, Place, is_below};
 use crate::identity::Identity;
-use crate::pods::{PodState, by_restart, workload};
+use crate::owners::workload;
+use crate::pods::{PodState, by_restart};
 
 /// The version that the pod is to run.
 pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &PodState) -> Option<&'a str> {

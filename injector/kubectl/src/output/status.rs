@@ -202,6 +202,9 @@ pub(crate) fn why_not(pod: &PodState, assigned: Option<&str>, version: Option<&s
     (!is_current).then(|| {
         if pod.finished {
             "the pod has ended".to_owned()
+        } else if pod.lacks_port {
+            "no node has the pod's port free: for its Deployment set maxSurge 0 and maxUnavailable 1, or free the port"
+                .to_owned()
         } else if assigned.is_none() {
             "the config has no current version yet".to_owned()
         } else {
@@ -506,6 +509,11 @@ mod tests {
         );
         assert_eq!(message(Some(("True", "Applied", "shop=1")), current()), "Applied");
         assert_eq!(message(None, json!({})), "the config has no current version yet");
+        let waits = PodState { lacks_port: true, ready: false, ..pod(None) };
+        for status in [current(), json!({})] {
+            let message = report(&config(&status), std::slice::from_ref(&waits)).pods.remove(0).message.unwrap();
+            assert!(message.contains("port free") && message.contains("maxSurge 0"), "{message}");
+        }
     }
 
     #[test]
