@@ -9,6 +9,7 @@ mod kept;
 mod mountpoints;
 mod pod_request;
 mod runtimes;
+mod stale;
 
 use k8s_openapi::api::core::v1::Pod;
 use nudge_api::PartKind;

@@ -1,0 +1,64 @@
+//! Containers that are notified of a version while what they read of it is still that of the version before.
+
+use super::*;
+
+/// The warnings of a pod with this container, which opts in with these annotations.
+fn warnings(annotations: &Value, container: &Value, volumes: &Value) -> String {
+    let mut app = json!({"name": "app", "image": "app"});
+    app.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    let mut pod = with_spec(annotations, &json!({"containers": [app], "volumes": volumes}));
+    pod["spec"]["securityContext"] = json!({"runAsUser": 5});
+    warned(&pod)
+}
+
+#[test]
+fn a_container_that_is_notified_before_its_files_or_variables_change_is_warned_of() {
+    let volumes = json!([
+        {"name": "shop", "configMap": {"name": "shop"}},
+        {"name": "both", "projected": {"sources": [{"secret": {"name": "x"}}, {"configMap": {"name": "shop"}}]}},
+        {"name": "other", "configMap": {"name": "other"}},
+    ]);
+    let mounts = |volume: &str| json!({"volumeMounts": [{"name": volume, "mountPath": "/etc/shop"}]});
+    let sub = json!({"volumeMounts": [{"name": "shop", "mountPath": "/etc/shop.conf", "subPath": "shop.conf"}]});
+    let from = json!({"envFrom": [{"configMapRef": {"name": "shop"}}]});
+    let key = json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "shop", "key": "a"}}}]});
+    let minute = "at /etc/shop, whose files the kubelet changes up to a minute after";
+    let never = "at /etc/shop.conf by subPath, where the file never changes while the container runs";
+    let variables = "by variables, which never change while the container runs";
+    for (annotations, container, expected) in [
+        (json!({"notify": "SIGHUP"}), mounts("shop"), Some(minute)),
+        (json!({"notify": "webhook"}), mounts("shop"), Some(minute)),
+        (json!({"notify.app": "SIGUSR1"}), mounts("both"), Some(minute)),
+        (json!({"notify": "SIGHUP"}), sub.clone(), Some(never)),
+        (json!({"notify": "SIGHUP"}), from.clone(), Some(variables)),
+        (json!({"notify": "SIGHUP"}), key.clone(), Some(variables)),
+        (json!({"notify": "SIGHUP"}), mounts("other"), None),
+        (json!({"notify": "SIGHUP"}), json!({}), None),
+        (json!({"notify": "SIGHUP", "mount-path": "/etc/live"}), mounts("shop"), None),
+        (json!({"notify": "SIGHUP", "ack": "fetched"}), mounts("shop"), None),
+        (json!({}), mounts("shop"), None),
+        (json!({"notify": "rollout"}), mounts("shop"), None),
+        (json!({"notify": "none"}), key, None),
+    ] {
+        let text = warnings(&annotations, &container, &volumes);
+        match expected {
+            Some(expected) => {
+                assert!(text.contains("container app") && text.contains(expected), "{annotations} {container}: {text}");
+                assert!(text.contains("MY_CONFIG_ENDPOINT") && text.contains("nudge.dev/mount-path"), "{text}");
+                assert!(text.lines().all(|line| line.len() < 256), "the API server cuts longer ones: {text}");
+            }
+            None => assert_eq!(text, "", "{annotations} {container}"),
+        }
+    }
+}
+
+#[test]
+fn a_restart_in_place_comes_before_the_published_config_map_changes() {
+    let mut facts = facts();
+    facts.features.restart_in_place = true;
+    let volumes = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
+    let app = json!([{"name": "app", "image": "app", "volumeMounts": [{"name": "shop", "mountPath": "/etc/shop"}]}]);
+    let pod = with_spec(&json!({"notify": "in-place"}), &json!({"containers": app, "volumes": volumes}));
+    let warnings = try_with(&pod, &facts).unwrap().1.join("\n");
+    assert!(warnings.contains("at /etc/shop, whose files the kubelet changes up to a minute after"), "{warnings}");
+}
