@@ -15,6 +15,7 @@ use super::refusal::Refusal;
 use super::request::{PodRequest, judged, resolve};
 use super::resources::agent_resources;
 use super::settings::InjectionSettings;
+use super::stale;
 use super::targets::{RunAsUser, Targets};
 use super::user_pod::UserPod;
 
@@ -59,6 +60,7 @@ pub fn inject(
     warnings.extend(run_as_user.warnings.iter().cloned());
     let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, &facts.limits)?;
     warnings.extend(more);
+    warnings.extend(stale::warnings(&user, request, &targets, &configs));
     let mount_path = request.mount_path.as_deref();
     mountpoints::check(&user, &targets.members, mount_path)?;
     let volumes = Volumes::of(&configs, mount_path.is_some(), !request.variables.is_empty(), facts);

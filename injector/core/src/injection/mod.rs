@@ -22,6 +22,7 @@ mod refusal;
 mod request;
 mod resources;
 mod settings;
+mod stale;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,68 @@
+//! Containers that are notified of a version while what they read of it is still that of the version before.
+
+use k8s_openapi::api::core::v1::{Container, Volume};
+use nudge_protocol::{Ack, ConfigName, env};
+
+use super::refusal::shown;
+use super::request::PodRequest;
+use super::request::annotations::MOUNT_PATH;
+use super::targets::Targets;
+use super::user_pod::UserPod;
+
+/// A warning for each container that is notified of a config and reads its published ConfigMap: that one changes when the version is proven,
+/// and what a container sees of it later still. Not where the pod shows that the container reads the config in another way too.
+pub(super) fn warnings(
+    user: &UserPod,
+    request: &PodRequest,
+    targets: &Targets<'_>,
+    configs: &[ConfigName],
+) -> Vec<String> {
+    if request.mount_path.is_some() || request.ack == Some(Ack::Fetched) {
+        return Vec::new();
+    }
+    let warning = |container: &Container, config: &ConfigName| {
+        let reads = published(user, container, config.as_str())?;
+        Some(format!(
+            "container {} is notified of config {}, and reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
+            container.name,
+            shown(config.as_str()),
+            env::ENDPOINT
+        ))
+    };
+    let notified = targets.members.iter().filter(|member| targets.notified.contains_key(member.name()));
+    notified.filter_map(|member| configs.iter().find_map(|config| warning(&member.container, config))).collect()
+}
+
+/// How a container reads the ConfigMap of this name, and when that changes.
+fn published(user: &UserPod, container: &Container, name: &str) -> Option<String> {
+    if has_variables(container, name) {
+        return Some("by variables, which never change while the container runs".to_owned());
+    }
+    let mut mounts = container.volume_mounts.iter().flatten();
+    let is_of_it = |volume: &str| user.spec.volumes.iter().flatten().any(|one| one.name == volume && holds(one, name));
+    let mount = mounts.find(|mount| is_of_it(&mount.name))?;
+    let path = shown(&mount.mount_path);
+    let mut parts = [&mount.sub_path, &mount.sub_path_expr].into_iter().flatten();
+    Some(if parts.any(|part| !part.is_empty()) {
+        format!("at {path} by subPath, where the file never changes while the container runs")
+    } else {
+        format!("at {path}, whose files the kubelet changes up to a minute after the rollout")
+    })
+}
+
+fn has_variables(container: &Container, name: &str) -> bool {
+    let mut whole = container.env_from.iter().flatten().filter_map(|from| from.config_map_ref.as_ref());
+    let mut keys = container.env.iter().flatten();
+    whole.any(|map| map.name == name)
+        || keys.any(|one| {
+            let key = one.value_from.as_ref().and_then(|from| from.config_map_key_ref.as_ref());
+            key.is_some_and(|key| key.name == name)
+        })
+}
+
+/// Whether a volume has the ConfigMap of this name.
+fn holds(volume: &Volume, name: &str) -> bool {
+    let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    volume.config_map.as_ref().is_some_and(|map| map.name == name)
+        || projected.into_iter().any(|source| source.config_map.as_ref().is_some_and(|map| map.name == name))
+}
