@@ -188,7 +188,8 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
     let none = ResolvedConfig { selects, ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return none };
     let Some(version) = newborn(status, Identity::of(config), pod) else { return none };
-    let parts = status.version(version).map(|version| version.parts.as_slice()).unwrap_or_default();
+    let sealed = status.version(version);
+    let parts = sealed.map(|sealed| sealed.parts.as_slice()).unwrap_or_default();
     let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
     let parts = if withheld { &[] } else { parts };
     ResolvedConfig {
@@ -203,6 +204,8 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
 }
 
 #[cfg(test)]
+        keys: sealed.map_or(0, |sealed| sealed.keys),
+        bytes: sealed.map_or(0, |sealed| sealed.bytes),
 mod tests {
     use nudge_api::VersionedConfigStatus;
     use serde_json::json;

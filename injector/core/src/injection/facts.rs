@@ -65,6 +65,10 @@ pub struct ResolvedConfig {
     /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin
     /// allows them): the agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
+    /// The number of keys of the version.
+    pub keys: u32,
+    /// The size of its values together, in bytes.
+    pub bytes: u64,
     /// The pod's service account is not among the config's allowed service accounts.
     pub closed: bool,
     /// A step of its rollout has a selector.

@@ -13,7 +13,7 @@ use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_containe
 use super::preflight;
 use super::refusal::Refusal;
 use super::request::{PodRequest, judged, resolve};
-use super::resources::agent_resources;
+use super::resources::{agent_resources, files_room};
 use super::settings::InjectionSettings;
 use super::stale;
 use super::targets::{RunAsUser, Targets};
@@ -58,12 +58,13 @@ pub fn inject(
     warnings.extend(targets.warnings());
     let run_as_user = RunAsUser::of(&user, request, &targets);
     warnings.extend(run_as_user.warnings.iter().cloned());
-    let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, &facts.limits)?;
+    let files = files_room(request, &configs, facts);
+    let (resources, more) = agent_resources(&user, request, &settings.agent_defaults, files, &facts.limits)?;
     warnings.extend(more);
     warnings.extend(stale::warnings(&user, request, &targets, &configs));
     let mount_path = request.mount_path.as_deref();
     mountpoints::check(&user, &targets.members, mount_path)?;
-    let volumes = Volumes::of(&configs, mount_path.is_some(), !request.variables.is_empty(), facts);
+    let volumes = Volumes::of(&configs, files, !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();
     for member in &targets.members {

@@ -5,6 +5,7 @@ use nudge_protocol::{ConfigName, VersionName, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Facts;
+use crate::injection::quantity::Quantity;
 use crate::injection::user_pod::{BOOTSTRAP, FILES, HUB, SHARE, STATE, VARIABLES};
 
 /// The agent's own folders.
@@ -32,12 +33,17 @@ pub(in crate::injection) struct Volumes {
 }
 
 impl Volumes {
-    pub(in crate::injection) fn of(configs: &[ConfigName], files: bool, variables: bool, facts: &Facts) -> Self {
+    pub(in crate::injection) fn of(
+        configs: &[ConfigName],
+        files: Option<Quantity>,
+        variables: bool,
+        facts: &Facts,
+    ) -> Self {
         let mut all = Self::default();
         all.memory(STATE, "16Mi", STATE_DIR);
         all.memory(SHARE, "1Mi", SHARE_DIR);
-        if files {
-            all.memory(FILES, "16Mi", FILES_DIR);
+        if let Some(room) = files {
+            all.memory(FILES, &room.memory(), FILES_DIR);
         }
         if variables {
             // Each file twice, while one replaces another.

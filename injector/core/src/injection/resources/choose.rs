@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::LimitRangeItem;
 
 use super::agent_resources::{AgentResources, CPU_LIMIT};
+use super::files_room::LEAST_ROOM;
 use super::limit_range;
 use super::qos::{QosClass, has_pod_resources, limit};
 use crate::injection::quantity::Quantity;
@@ -16,7 +17,7 @@ const DEFAULT_CPU: Quantity = Quantity::millis(5);
 /// In a Guaranteed pod the request is also the limit, and with 5m the agent would stop in the middle of a handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// With the values as files too: they are in memory, twice during an update.
+/// With the values as files too: they are in memory, twice during an update. More where these have more room.
 const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
 /// With a dictionary that containers are asked about while another one may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
@@ -26,6 +27,7 @@ pub(in crate::injection) fn agent_resources(
     user: &UserPod,
     request: &PodRequest,
     defaults: &AgentDefaults,
+    files: Option<Quantity>,
     ranges: &[LimitRangeItem],
 ) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
     // The pod's own resources include the agent.
@@ -56,7 +58,12 @@ pub(in crate::injection) fn agent_resources(
         _ => None,
     };
     let memory = defaults.memory.unwrap_or(DEFAULT_MEMORY);
-    let memory = if request.mount_path.is_some() { memory.plus(MEMORY_FOR_FILES) } else { memory };
+    let memory = match files {
+        // The least room is seldom filled.
+        Some(room) if room <= LEAST_ROOM => memory.plus(MEMORY_FOR_FILES),
+        Some(room) => memory.plus(room),
+        None => memory,
+    };
     // Both judge a version while another is served.
     let judges = !request.checks.is_empty() || !request.variables.is_empty();
     let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };

@@ -165,7 +165,7 @@ mod tests {
         }
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), &ranges);
+        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), None, &ranges);
         fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())
     }
 

@@ -3,6 +3,7 @@
 mod added;
 mod configs;
 mod defaults;
+mod files;
 mod gate;
 mod in_place;
 mod kept;
