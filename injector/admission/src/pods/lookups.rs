@@ -37,7 +37,7 @@ const AT_ONCE: usize = 32;
 const READING: Rate = Rate { per_second: 200, burst: 500 };
 /// Most addresses that are counted apart.
 const COUNTED: usize = 4096;
-/// How the LimitRanges of a namespace are remembered.
+/// How the LimitRanges of a namespace are remembered, where it has any: the first may be created the next moment.
 const LIMITS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
 /// Most LimitRanges of one namespace; usually there are one or two.
@@ -156,8 +156,7 @@ impl PodLookups for KubePodLookups {
                 // Limited here too, because a look-up that no request waits for any more must also end.
                 let params = ListParams::default().limit(LIMIT_RANGES);
                 let listed = LookupError::within(LOOKUP_TIMEOUT, what, api.list(&params)).await?;
-                let specs = listed.items.into_iter().filter_map(|range| range.spec);
-                Ok::<_, LookupError>(Some(specs.flat_map(|spec| spec.limits).collect()))
+                Ok::<_, LookupError>(limits(listed.items))
             }
         };
         let error = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
@@ -169,6 +168,12 @@ impl PodLookups for KubePodLookups {
         tracing::warn!(error, "LimitRanges not read; pod injected without regard to them");
         Vec::new()
     }
+}
+
+/// What the ranges limit; `None` where there are none.
+fn limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
+    let limits: Arc<[_]> = ranges.into_iter().filter_map(|range| range.spec).flat_map(|spec| spec.limits).collect();
+    (!limits.is_empty()).then_some(limits)
 }
 
 fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
@@ -199,6 +204,8 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
             .zip(1_u32..)
             .map(|(part, number)| MountedPart { kind: part.kind, name: part.name.clone(), part: number })
             .collect(),
+        keys: sealed.map_or(0, |sealed| sealed.keys),
+        bytes: sealed.map_or(0, |sealed| sealed.bytes),
         ..none
     }
 }

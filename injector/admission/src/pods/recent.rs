@@ -1,10 +1,11 @@
 //! A cache of answers of the API server for a few seconds: many pods of one workload cause the same look-ups.
 //!
 //! A stale answer is still used while one task renews it, so that requests do not wait; an old one is not. That something does not exist is
-//! never cached: it may be created the next moment.
+//! never cached: it may be created the next moment. But requests that wait for their turn share an answer that was asked for after they came.
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,24 +30,46 @@ pub(super) struct Recent<K, V> {
 }
 
 struct Entry<V> {
-    answer: Mutex<Option<(Instant, V)>>,
+    answer: Mutex<Option<Answer<V>>>,
+    /// How many questions were asked.
+    asked: AtomicU64,
     /// Held by the task that asks.
     turn: Arc<Turn<()>>,
     made: Instant,
 }
 
+#[derive(Clone)]
+struct Answer<V> {
+    at: Instant,
+    /// The number of the question.
+    number: u64,
+    /// `None`: there is no such thing.
+    value: Option<V>,
+}
+
 impl<V: Clone> Entry<V> {
     /// A poisoned lock is harmless: its holder makes single assignments.
-    fn answer(&self) -> Option<(Instant, V)> {
+    fn answer(&self) -> Option<Answer<V>> {
         self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn answered(&self) -> Option<Instant> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(at, _)| *at)
+    /// The answer that exists, and its age.
+    fn cached(&self) -> Option<(Duration, V)> {
+        self.answer().and_then(|answer| Some((answer.at.elapsed(), answer.value?)))
     }
 
-    fn put(&self, answer: Option<V>) {
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.map(|answer| (Instant::now(), answer));
+    fn answered(&self) -> Option<Instant> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|answer| answer.at)
+    }
+
+    /// Begins a question.
+    fn begin(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    fn put(&self, number: u64, value: Option<V>) {
+        let answer = Answer { at: Instant::now(), number, value };
+        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
     }
 }
 
@@ -65,8 +88,8 @@ where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
         let entry = self.entry(key);
-        if let Some((at, answer)) = entry.answer() {
-            let age = at.elapsed();
+        let before = entry.asked.load(Ordering::Relaxed);
+        if let Some((age, answer)) = entry.cached() {
             if age < self.settings.fresh {
                 return Ok(Some(answer));
             }
@@ -77,13 +100,16 @@ where
         }
         let _turn = entry.turn.lock().await;
         // Another task may just have asked.
-        if let Some((at, answer)) = entry.answer()
-            && at.elapsed() < self.settings.fresh
-        {
-            return Ok(Some(answer));
+        match entry.answer() {
+            Some(answer) if answer.number > before => return Ok(answer.value),
+            Some(Answer { at, value: Some(value), .. }) if at.elapsed() < self.settings.fresh => {
+                return Ok(Some(value));
+            }
+            _ => {}
         }
+        let number = entry.begin();
         let answer = ask().await?;
-        entry.put(answer.clone());
+        entry.put(number, answer.clone());
         Ok(answer)
     }
 
@@ -93,12 +119,12 @@ where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
         let Ok(turn) = Arc::clone(&entry.turn).try_lock_owned() else { return };
-        let (asking, entry) = (ask(), Arc::clone(entry));
+        let (number, asking, entry) = (entry.begin(), ask(), Arc::clone(entry));
         tokio::spawn(async move {
             let _turn = turn;
             // After a failure the old answer stays until it is too old; then a request gets the error.
             if let Ok(answer) = asking.await {
-                entry.put(answer);
+                entry.put(number, answer);
             }
         });
     }
@@ -117,7 +143,12 @@ where
                 oldest.and_then(|oldest| entries.remove(&oldest));
             }
         }
-        let entry = Arc::new(Entry { answer: Mutex::new(None), turn: Arc::default(), made: Instant::now() });
+        let entry = Arc::new(Entry {
+            answer: Mutex::new(None),
+            asked: AtomicU64::new(0),
+            turn: Arc::default(),
+            made: Instant::now(),
+        });
         entries.insert(key.clone(), Arc::clone(&entry));
         entry
     }
@@ -125,7 +156,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
@@ -173,6 +204,21 @@ mod tests {
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(Some(5)));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_wait_share_that_something_does_not_exist() {
+        let (recent, source) = (Recent::<u32, u32>::new(SETTINGS), Source::default());
+        let absent = async || {
+            let source = source.clone();
+            recent.get(&7, || async { source.ask().await.map(|_| None) }).await.unwrap()
+        };
+        let all = futures::future::join_all((0..50).map(|_| absent())).await;
+        assert!(all.iter().all(Option::is_none));
+        // The first asked before the others came; the next one asked for them all.
+        assert_eq!(source.0.load(Ordering::Relaxed), 2);
+        absent().await;
+        assert_eq!(source.0.load(Ordering::Relaxed), 3, "a request that comes later asks anew");
     }
 
     #[tokio::test(start_paused = true)]
