@@ -17,12 +17,12 @@ use nudge_core::versions::wants_baseline;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use nudge_server::rates::{Rate, Rates};
-use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::recent::{Recent, RecentSettings};
+use super::room::Room;
 use crate::caller::Caller;
 use crate::kube_lookups::LOOKUP_TIMEOUT;
 use crate::lookups::LookupError;
@@ -30,7 +30,7 @@ use crate::lookups::LookupError;
 /// How ConfigMaps are remembered, four flags of each.
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
-/// Most ConfigMaps that are read at the same time, of which one address has no more than a quarter.
+/// Most ConfigMaps that are read at the same time.
 const AT_ONCE: usize = 32;
 /// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share
 /// an answer, unless there is no such ConfigMap.
@@ -80,7 +80,7 @@ pub struct KubePodLookups {
     known: Known,
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
-    room: Arc<Shares>,
+    room: Arc<Room>,
     reading: Arc<Rates<(Peer, String)>>,
 }
 
@@ -92,7 +92,7 @@ impl KubePodLookups {
             known,
             config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
-            room: Arc::new(Shares::new(AT_ONCE, 1)),
+            room: Arc::new(Room::new(AT_ONCE)),
             reading: Arc::new(Rates::new(READING, COUNTED, Instant::now())),
         }
     }
@@ -126,16 +126,16 @@ impl PodLookups for KubePodLookups {
         let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
         let ask = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-            let (name, what) = (name.to_owned(), format!("read {key}"));
+            let (name, what, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (room, reading) = (Arc::clone(&self.room), Arc::clone(&self.reading));
-            let taker = (caller.peer(), namespace.to_owned());
+            let taker = (caller.peer(), namespace.clone());
             async move {
                 if !reading.take(taker, Instant::now()) {
                     let per_second = reading.rate().per_second;
                     return Err(LookupError::TooMany { what, address: caller.address, per_second });
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
-                let _room = room.take(caller.peer(), 1).await;
+                let _room = room.take(caller.peer(), &namespace).await;
                 let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
                 Ok(found.as_ref().map(referenced_config_map))
             }
@@ -211,8 +211,6 @@ fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> Resolv
 }
 
 #[cfg(test)]
-        keys: sealed.map_or(0, |sealed| sealed.keys),
-        bytes: sealed.map_or(0, |sealed| sealed.bytes),
 mod tests {
     use nudge_api::VersionedConfigStatus;
     use serde_json::json;
@@ -262,6 +260,21 @@ mod tests {
             config.spec.rollout.steps.push(serde_json::from_value(step.clone()).unwrap());
             assert!(selects(&config));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_without_limits_is_asked_about_for_each_pod() {
+        let range = |limits| serde_json::from_value::<LimitRange>(json!({"spec": {"limits": limits}})).unwrap();
+        let recent = Recent::new(LIMITS);
+        let seen = async |ranges: Vec<LimitRange>| {
+            let answer = recent.get(&"team".to_owned(), || async { Ok::<_, ()>(limits(ranges)) }).await.unwrap();
+            answer.map_or(0, |limits: Arc<[LimitRangeItem]>| limits.len())
+        };
+        assert_eq!(seen(vec![]).await, 0);
+        assert_eq!(seen(vec![range(json!([])), LimitRange::default()]).await, 0);
+        let one = range(json!([{"type": "Container", "min": {"memory": "64Mi"}}]));
+        assert_eq!(seen(vec![one]).await, 1, "one that was created just now");
+        assert_eq!(seen(vec![]).await, 1, "and is remembered");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod lookups;
 mod recent;
+mod room;
 mod webhook;
 
 pub use lookups::{Known, KubePodLookups, PodLookups};
