@@ -366,3 +366,7 @@ impl ConfigReport {
         Self { current: current_version(root, &config), config, versions, ignored }
     }
 }
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;
