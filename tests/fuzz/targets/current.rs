@@ -1,4 +1,4 @@
-//! What a `current` file holds, and where a `current` link points, names a version beside it or nothing.
+//! What a `current` file holds, and where a `current` link points, names a version beside it, or in a checkout of git-sync's there, or nothing.
 //! The input is the file's content; for the link it is the folder's path, a newline, and the target.
 #![cfg_attr(fuzzing, no_main)]
 
@@ -7,8 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use nudge_agent::source::dir::{parse_current_file, parse_current_link};
-use nudge_protocol::VersionName;
+use nudge_agent::source::dir::{CurrentVersion, parse_current_file, parse_current_link};
 
 fuzz_target!(|bytes: &[u8]| {
     file(bytes);
@@ -19,9 +18,10 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn file(content: &[u8]) {
     match parse_current_file(content) {
-        Ok(version) => {
-            assert_safe(&version);
-            assert_eq!(std::str::from_utf8(content).unwrap().trim(), version.as_str());
+        Ok(current) => {
+            assert_safe(&current);
+            assert_eq!(std::str::from_utf8(content).unwrap().trim(), current.version.as_str());
+            assert_eq!(current.folder.as_os_str(), current.version.as_str());
         }
         Err(error) => assert!(error.to_string().len() < 1000, "a refusal stays short"),
     }
@@ -34,12 +34,12 @@ fn link(folder: &[u8], target: &[u8]) {
     if !folder.starts_with(b"/") {
         return;
     }
-    if let Ok(version) = parsed {
-        assert_safe(&version);
+    if let Ok(current) = parsed {
+        assert_safe(&current);
         let whole = if target.starts_with(b"/") { target.to_vec() } else { [folder, target].join(&b'/') };
         let mut expected = parts(folder);
-        expected.push(version.as_str().as_bytes());
-        assert_eq!(parts(&whole), expected, "the link leads to a folder beside it");
+        expected.extend(parts(current.folder.as_os_str().as_bytes()));
+        assert_eq!(parts(&whole), expected, "the link leads to a folder beside it, or to a checkout there");
     }
 }
 
@@ -48,8 +48,10 @@ fn parts(path: &[u8]) -> Vec<&[u8]> {
     path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect()
 }
 
-fn assert_safe(version: &VersionName) {
-    let name = version.as_str();
+fn assert_safe(current: &CurrentVersion) {
+    let name = current.version.as_str();
+    let folder = current.folder.as_path();
+    assert!(folder == Path::new(name) || folder == Path::new(".worktrees").join(name));
     assert!(!name.is_empty() && name != "current" && !name.starts_with('.') && name.len() <= 63);
     assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)));
 }

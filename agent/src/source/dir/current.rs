@@ -1,11 +1,35 @@
 //! Reads which version is current from the link or the file `current` of a config's folder.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use nudge_protocol::{NameError, VersionName};
 
 /// Longest content of a `current` file, in bytes. A version's name has at most 63 characters.
 pub(super) const MAX_CURRENT_BYTES: u64 = 256;
+
+/// Where git-sync keeps its checkouts, beside the link that it makes to the newest.
+const CHECKOUTS: &str = ".worktrees";
+
+/// The version that is current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CurrentVersion {
+    /// Its name, which is that of its folder.
+    pub version: VersionName,
+    /// Its folder within the config's.
+    pub folder: PathBuf,
+}
+
+impl CurrentVersion {
+    /// The version whose folder lies beside `current`.
+    fn beside(version: VersionName) -> Self {
+        Self { folder: PathBuf::from(version.as_str()), version }
+    }
+}
+
+/// Whether the folder of a version is a checkout of git-sync's.
+pub(super) fn is_checkout(folder: &Path) -> bool {
+    folder.parent().is_some_and(|parent| parent.ends_with(CHECKOUTS))
+}
 
 /// Why `current` can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,8 +37,10 @@ pub enum CurrentError {
     /// It names no valid version.
     #[error("{0}")]
     Name(#[from] NameError),
-    /// The link does not lead to a folder beside it.
-    #[error("the link points to {target:?}; it must point to a version's folder beside it")]
+    /// The link does not lead to a folder beside it, nor to a checkout of git-sync's.
+    #[error(
+        "the link points to {target:?}; it must point to a version's folder beside it, or to one in {CHECKOUTS} there"
+    )]
     Link {
         /// Where it points.
         target: String,
@@ -28,23 +54,27 @@ pub enum CurrentError {
 }
 
 /// Reads the version's name from the content of a `current` file; white space around it does not count.
-pub fn parse_current_file(content: &[u8]) -> Result<VersionName, CurrentError> {
+pub fn parse_current_file(content: &[u8]) -> Result<CurrentVersion, CurrentError> {
     if content.len() as u64 > MAX_CURRENT_BYTES {
         return Err(CurrentError::File);
     }
     let text = std::str::from_utf8(content).map_err(|_| CurrentError::File)?;
-    Ok(VersionName::new(text.trim())?)
+    Ok(CurrentVersion::beside(VersionName::new(text.trim())?))
 }
 
-/// Reads the version's name from where a `current` link in `folder` points: `1.0.1`, `./1.0.1`, or the same absolute.
-pub fn parse_current_link(target: &Path, folder: &Path) -> Result<VersionName, CurrentError> {
+/// Reads the version's name from where a `current` link in `folder` points: `1.0.1`, `./1.0.1`, `.worktrees/9a3f0c`, or the same absolute.
+pub fn parse_current_link(target: &Path, folder: &Path) -> Result<CurrentVersion, CurrentError> {
     let refused = || CurrentError::Link { target: target.to_string_lossy().into_owned() };
     let relative = if target.is_absolute() { target.strip_prefix(folder).map_err(|_| refused())? } else { target };
-    let mut parts = relative.components().filter(|part| *part != Component::CurDir);
-    let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else {
-        return Err(refused());
-    };
-    Ok(VersionName::new(&name.to_string_lossy())?)
+    let parts: Vec<Component<'_>> = relative.components().filter(|part| *part != Component::CurDir).take(3).collect();
+    match parts[..] {
+        [Component::Normal(name)] => Ok(CurrentVersion::beside(VersionName::new(&name.to_string_lossy())?)),
+        [Component::Normal(checkouts), Component::Normal(name)] if checkouts == CHECKOUTS => {
+            let version = VersionName::new(&name.to_string_lossy())?;
+            Ok(CurrentVersion { folder: Path::new(CHECKOUTS).join(version.as_str()), version })
+        }
+        _ => Err(refused()),
+    }
 }
 
 #[cfg(test)]
@@ -53,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_file_holds_one_name() {
-        assert_eq!(parse_current_file(b"1.0.1\n").unwrap().as_str(), "1.0.1");
-        assert_eq!(parse_current_file(b" blue ").unwrap().as_str(), "blue");
+        assert_eq!(parse_current_file(b"1.0.1\n").unwrap().version.as_str(), "1.0.1");
+        assert_eq!(parse_current_file(b" blue ").unwrap().version.as_str(), "blue");
         for bad in [&b""[..], b"..", b"current", b"a/b", b"1.0 1.1", b"\xff", &[b'a'; 257]] {
             assert!(parse_current_file(bad).is_err(), "{bad:?}");
         }
@@ -64,9 +94,17 @@ mod tests {
     fn a_link_points_to_a_folder_beside_it() {
         let folder = Path::new("/etc/nudge/shop");
         for good in ["1.0.1", "./1.0.1", "1.0.1/", "/etc/nudge/shop/1.0.1"] {
-            assert_eq!(parse_current_link(Path::new(good), folder).unwrap().as_str(), "1.0.1", "{good}");
+            let current = parse_current_link(Path::new(good), folder).unwrap();
+            assert_eq!((current.version.as_str(), &*current.folder), ("1.0.1", Path::new("1.0.1")), "{good}");
+        }
+        for good in [".worktrees/9a3f0c", "./.worktrees/9a3f0c/", "/etc/nudge/shop/.worktrees/9a3f0c"] {
+            let current = parse_current_link(Path::new(good), folder).unwrap();
+            assert_eq!(current.version.as_str(), "9a3f0c", "{good}");
+            assert!(current.folder == Path::new(".worktrees/9a3f0c") && is_checkout(&current.folder), "{good}");
         }
         for bad in ["", ".", "..", "../other/1.0.1", "a/b", "/etc/other/1.0.1", "/etc/nudge/shop", "current", "\u{e9}"]
+            .into_iter()
+            .chain([".worktrees", ".worktrees/..", ".worktrees/a/b", "../.worktrees/a", ".git/a"])
         {
             assert!(parse_current_link(Path::new(bad), folder).is_err(), "{bad}");
         }

@@ -10,7 +10,9 @@ use nudge_protocol::limits::{MAX_CONFIGS, MAX_DICTIONARY_BYTES};
 use nudge_protocol::status::ProblemReason;
 use nudge_protocol::{ConfigName, VersionName, names};
 
-use super::current::{CurrentError, MAX_CURRENT_BYTES, parse_current_file, parse_current_link};
+use super::current::{
+    CurrentError, CurrentVersion, MAX_CURRENT_BYTES, is_checkout, parse_current_file, parse_current_link,
+};
 use super::root::{OpenError, Root, shown};
 use super::version::{Fingerprint, KeyFault, fingerprint, read_version};
 use crate::content::VersionContent;
@@ -224,8 +226,8 @@ impl DirSource {
     ) -> Result<Arc<VersionContent>, ReadError> {
         let folder = PathBuf::from(config.as_str());
         folders.insert(folder.clone());
-        let version = current_version(root, config)?;
-        let folder = folder.join(version.as_str());
+        let CurrentVersion { version, folder: within } = current_version(root, config)?;
+        let folder = folder.join(within);
         folders.insert(folder.clone());
         if let Some(seen) = self.seen.get(config)
             && *seen.content.version() == version
@@ -234,7 +236,7 @@ impl DirSource {
         {
             return Ok(Arc::clone(&seen.content));
         }
-        let (content, fingerprint) = read_one(root, config, &version)?;
+        let (content, fingerprint) = read_one(root, config, &version, &folder)?;
         let age = fingerprint.age(SystemTime::now());
         if self.settles && age < SETTLE {
             let (config, faults) = (config.clone(), vec![KeyFault::Changing]);
@@ -266,7 +268,7 @@ fn list_configs(root: &Root, ignored: &mut Vec<String>) -> BTreeSet<ConfigName> 
 }
 
 /// The version that `current` names.
-pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<VersionName, ReadError> {
+pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<CurrentVersion, ReadError> {
     let folder = Path::new(config.as_str());
     let path = folder.join(names::CURRENT);
     let shown = || root.path().join(&path);
@@ -297,17 +299,17 @@ pub(super) fn current_version(root: &Root, config: &ConfigName) -> Result<Versio
     }
 }
 
-/// Reads one version of a config.
+/// Reads one version of a config from its folder.
 pub(super) fn read_one(
     root: &Root,
     config: &ConfigName,
     version: &VersionName,
+    folder: &Path,
 ) -> Result<(VersionContent, Fingerprint), ReadError> {
-    let folder = Path::new(config.as_str()).join(version.as_str());
-    let (values, fingerprint) = read_version(root, &folder).map_err(|faults| {
+    let (values, fingerprint) = read_version(root, folder).map_err(|faults| {
         let (config, version) = (config.clone(), version.clone());
         match faults[..] {
-            [KeyFault::NoFolder] => ReadError::VersionMissing { config, version, path: root.path().join(&folder) },
+            [KeyFault::NoFolder] => ReadError::VersionMissing { config, version, path: root.path().join(folder) },
             _ => ReadError::Version { config, version, faults },
         }
     })?;
@@ -356,14 +358,21 @@ impl ConfigReport {
             }
             Err(source) => ignored.push(ReadError::Unreadable { path: root.path().join(folder), source }.to_string()),
         }
+        let current = current_version(root, &config);
+        // Of what git-sync keeps, only the newest is a version.
+        names.extend(
+            current.iter().filter(|current| is_checkout(&current.folder)).map(|current| current.version.clone()),
+        );
         let versions = names
             .into_iter()
             .map(|version| {
-                let content = read_one(root, &config, &version).map(|(content, _)| content);
+                let here = current.as_ref().ok().filter(|current| current.version == version);
+                let within = here.map_or(Path::new(version.as_str()), |current| &current.folder);
+                let content = read_one(root, &config, &version, &folder.join(within)).map(|(content, _)| content);
                 (version, content)
             })
             .collect();
-        Self { current: current_version(root, &config), config, versions, ignored }
+        Self { current: current.map(|current| current.version), config, versions, ignored }
     }
 }
 

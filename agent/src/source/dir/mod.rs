@@ -1,7 +1,7 @@
 //! The `dir` source: a folder with configs and their versions, for local work, Compose and tests.
 //!
 //! `<dir>/<config>/<version>/<key>` is a file for each value. `<dir>/<config>/current` names the current version: a symbolic link to
-//! the version's folder, or a file that holds its name.
+//! the version's folder, or a file that holds its name. The link may also point to a checkout of git-sync's, `.worktrees/<version>` there.
 
 mod current;
 mod layout;
@@ -10,7 +10,7 @@ mod switch;
 mod version;
 mod watch;
 
-pub use current::{CurrentError, parse_current_file, parse_current_link};
+pub use current::{CurrentError, CurrentVersion, parse_current_file, parse_current_link};
 pub use layout::{ConfigReport, DirSource, ReadError, SETTLE, Scan};
 pub use root::{OpenError, Root};
 pub use switch::{SwitchError, switch_current};

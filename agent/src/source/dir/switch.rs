@@ -36,11 +36,11 @@ pub fn switch_current(
     let opened = Root::open(path);
     let root = opened.map_err(|source| ReadError::Folder { path: path.to_owned(), source })?;
     let before = match current_version(&root, config) {
-        Ok(before) => Some(before),
+        Ok(before) => Some(before.version),
         Err(error @ (ReadError::ConfigMissing { .. } | ReadError::Folder { .. })) => return Err(error.into()),
         Err(_) => None,
     };
-    read_one(&root, config, version)?;
+    read_one(&root, config, version, &Path::new(config.as_str()).join(version.as_str()))?;
 
     let folder = path.join(config.as_str());
     let target = folder.join(names::CURRENT);

@@ -13,6 +13,7 @@ use nudge_protocol::{Key, NameError};
 use rustix::fs::{FileType, Stat, fstat};
 use zeroize::Zeroizing;
 
+use super::current::is_checkout;
 use super::root::{OpenError, Root, shown};
 use crate::content::Value;
 
@@ -125,7 +126,9 @@ pub fn is_ignored(name: &OsStr) -> bool {
 /// The names of a version's files, sorted.
 pub(super) fn list_keys(root: &Root, folder: &Path) -> Result<Vec<OsString>, OpenError> {
     let mut names = root.list(folder)?;
-    names.retain(|name| !is_ignored(name));
+    // The file by which git knows a worktree.
+    let is_git = |name: &OsString| is_checkout(folder) && name == ".git";
+    names.retain(|name| !is_ignored(name) && !is_git(name));
     names.sort_unstable();
     Ok(names)
 }
