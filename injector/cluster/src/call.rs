@@ -57,3 +57,40 @@ pub async fn call<T>(
         Err(_) => Err(CallError::Timeout { what: what() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_told_from_what_is_tried_again() {
+        let webhook = r#"admission webhook "w.example.com" denied the request: no"#;
+        let policy = "versionedconfigs.nudge.dev \"shop\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
+        for (code, message, refused) in [
+            (400, "no", true),
+            (403, "no", true),
+            (413, "Request entity too large: limit is 3145728", true),
+            (422, "no", true),
+            (500, "etcdserver: request is too large", true),
+            (500, "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)", true),
+            // A webhook may answer with any code.
+            (401, webhook, true),
+            (404, webhook, true),
+            (409, webhook, true),
+            (418, webhook, true),
+            (429, webhook, true),
+            (500, webhook, true),
+            (401, policy, true),
+            (401, "Unauthorized", false),
+            (404, "not found", false),
+            (409, "the object has been modified; please apply your changes to the latest version and try again", false),
+            (429, "too many requests", false),
+            (500, r#"Internal error occurred: failed calling webhook "w.example.com": no route"#, false),
+            (503, "the server is currently unable to handle the request", false),
+        ] {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
+            let error = CallError::Api { what: String::new(), source: Arc::new(kube::Error::Api(Box::new(status))) };
+            assert_eq!(error.refusal().is_some(), refused, "{code} {message}");
+        }
+    }
+}

@@ -295,6 +295,15 @@ mod tests {
         })
     }
 
+    fn shared(client: Client, index: &Arc<Index>) -> Shared {
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (silence, metrics) = (Duration::from_mins(1), RolloutMetrics::default());
+        let controller = Arc::new(Controller::new(client, Arc::clone(index), key, "a", silence, metrics));
+        let queue = Arc::clone(&controller.queue);
+        let (gone, metrics) = (Deleted::default(), ControllerMetrics::default());
+        Shared { controller, index: Arc::clone(index), queue, gone, metrics }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_must_go_back_is_served_next_while_a_thousand_configs_wait() {
         let (sent, mut writes) = mpsc::unbounded_channel();
@@ -334,20 +343,10 @@ mod tests {
                 },
             );
         }
-        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
-        let metrics = RolloutMetrics::default();
-        let controller = Arc::new(Controller::new(client, Arc::clone(&index), key, "a", silence, metrics));
-        let queue = Arc::clone(&controller.queue);
+        let shared = shared(Client::new(service, "ns"), &index);
+        let queue = Arc::clone(&shared.queue);
         index.configs().into_iter().for_each(|key| queue.add(key, Duration::ZERO));
         let (_lead, mut leads) = watch::channel(true);
-        let shared = Shared {
-            controller,
-            index: Arc::clone(&index),
-            queue: Arc::clone(&queue),
-            gone: Deleted::default(),
-            metrics: ControllerMetrics::default(),
-        };
         let working = tokio::spawn(async move { shared.work(&mut leads).await });
         let began = Instant::now();
         for _ in 0..WORKERS {
@@ -361,6 +360,47 @@ mod tests {
             "/apis/nudge.dev/v1alpha1/namespaces/ns-99/versionedconfigs/c999/status"
         );
         assert_eq!(began.elapsed(), Duration::ZERO, "it waits for no other config");
+        working.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_else_wrote_first_is_decided_about_at_once() {
+        const ANSWER: Duration = Duration::from_secs(1);
+        let (sent, mut writes) = mpsc::unbounded_channel();
+        let service = service_fn(move |request: Request<Body>| {
+            let is_write = request.uri().path().ends_with("/status");
+            is_write.then(|| sent.send(()).unwrap());
+            async move {
+                tokio::time::sleep(ANSWER).await;
+                let code = if is_write { 409 } else { 404 };
+                let failed = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+                Response::builder().status(code).body(Body::from(failed.to_string().into_bytes()))
+            }
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns-0".to_owned()].into());
+        let key = ConfigKey::parse("ns-0", "c0").unwrap();
+        let put = |version: &str| {
+            let mut config = config(0, "1");
+            config["metadata"]["resourceVersion"] = version.into();
+            index.put_config(serde_json::from_value(config).unwrap());
+        };
+        put("2");
+        let shared = shared(Client::new(service, "ns"), &index);
+        let queue = Arc::clone(&shared.queue);
+        queue.add(key.clone(), Duration::ZERO);
+        let (_lead, mut leads) = watch::channel(true);
+        let working = tokio::spawn(async move { shared.work(&mut leads).await });
+        for version in ["3", "4", "5"] {
+            writes.recv().await.unwrap();
+            let began = Instant::now();
+            // The watch shows what the other one wrote before the answer is there.
+            put(version);
+            queue.add(key.clone(), Duration::ZERO);
+            tokio::time::sleep(ANSWER).await;
+            writes.recv().await.unwrap();
+            assert_eq!(began.elapsed(), ANSWER, "nothing is waited for but the answer");
+        }
         working.abort();
     }
 }

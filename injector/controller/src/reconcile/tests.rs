@@ -43,33 +43,52 @@ async fn nothing_is_remembered_of_a_config_that_is_gone() {
     }
 }
 
-/// Refuses every status that says what `refuses` finds in it, and keeps what it takes.
-fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Vec<Value>>>) {
-    let stored = Arc::<Mutex<Vec<Value>>>::default();
-    let taken = Arc::clone(&stored);
+/// What an API server was asked to write.
+#[derive(Clone, Default)]
+struct Writes {
+    /// Statuses that it was asked to take.
+    tried: usize,
+    taken: Vec<Value>,
+    events: Vec<Value>,
+}
+
+/// Refuses every status in which `refuses` finds something.
+fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
+    let writes = Arc::<Mutex<Writes>>::default();
+    let shared = Arc::clone(&writes);
     let service = service_fn(move |request: http::Request<Body>| {
-        let taken = Arc::clone(&taken);
+        let shared = Arc::clone(&shared);
         async move {
-            let is_write = request.method() == http::Method::PUT;
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let body = request.into_body().collect_bytes().await.unwrap();
             let mut written: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let refusal = |code: u16, message: &str| {
-                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code});
-                http::Response::builder().status(code).body(Body::from(status.to_string().into_bytes()))
+            let answer = |object: &Value| {
+                let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(200);
+                http::Response::builder().status(code).body(Body::from(object.to_string().into_bytes()))
             };
-            if !is_write {
+            let refusal = |code: u16, message: &str| {
+                answer(
+                    &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}),
+                )
+            };
+            let mut writes = shared.lock().unwrap();
+            if method == http::Method::POST && path.ends_with("/events") {
+                writes.events.push(written.clone());
+                return answer(&written);
+            }
+            if method != http::Method::PUT {
                 return refusal(404, "not found");
             }
+            writes.tried += 1;
             if refuses(&written["status"]) {
-                return refusal(422, "policy example denied request: no such releases");
+                return refusal(422, "policy example denied request: nothing with \"planted\"");
             }
-            let mut taken = taken.lock().unwrap();
-            written["metadata"]["resourceVersion"] = json!((taken.len() + 2).to_string());
-            taken.push(written.clone());
-            Ok(http::Response::new(Body::from(written.to_string().into_bytes())))
+            written["metadata"]["resourceVersion"] = json!((writes.taken.len() + 2).to_string());
+            writes.taken.push(written.clone());
+            answer(&written)
         }
     });
-    (Client::new(service, "ns"), stored)
+    (Client::new(service, "ns"), writes)
 }
 
 /// A config whose pods are to return from version 2, and one of them.
@@ -107,14 +126,17 @@ fn returning() -> (VersionedConfig, PodState) {
     (serde_json::from_value(config).unwrap(), pod)
 }
 
-async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Vec<Value> {
-    let (client, stored) = picky(refuses);
+/// An object of version 2, or one that only has its labels, with a name that somebody chose.
+const PARTS: [(&str, &str); 3] = [("1", "shop-1"), ("2", "shop-2"), ("2", "planted")];
+
+async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
+    let (client, writes) = picky(refuses);
     let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
     index.set_enabled(["ns".to_owned()].into());
     let (config, pod) = returning();
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    for version in ["1", "2"] {
-        let (name, uid) = (format!("shop-{version}"), format!("u{version}"));
+    for (version, name) in PARTS {
+        let (name, uid) = (name.to_owned(), name.replace("shop-", "u"));
         let (version, resource_version) = (version.to_owned(), "1".to_owned());
         index.put_part(
             key.clone(),
@@ -142,22 +164,43 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Vec<Value> {
         // Errors of other calls are none of the status.
         let _ = Box::pin(controller.reconcile(&key)).await;
     }
-    let stored = stored.lock().unwrap();
-    stored.clone()
+    let writes = writes.lock().unwrap();
+    writes.clone()
 }
 
-#[tokio::test]
-async fn where_the_status_is_refused_the_smallest_one_takes_pods_back() {
-    let whole = reconciled(|_| false, 1).await;
-    assert!(whole[0]["status"]["releases"].is_array(), "{whole:?}");
-    let written = reconciled(|status| status["releases"].is_array(), 5).await;
-    let status = &written.last().unwrap()["status"];
+/// What the last status says about itself, after it has taken pods back.
+fn back(writes: &Writes) -> String {
+    let Some(written) = writes.taken.last() else { panic!("none of {} statuses is taken", writes.tried) };
+    let status = &written["status"];
     assert_eq!(
         (&status["rollout"]["stage"], &status["internal"]["threshold"]),
         (&json!("Leaving"), &Value::Null),
-        "{written:?}"
+        "{written}"
     );
-    let said = status["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == "StatusComplete");
-    let said = &said.unwrap()["message"];
-    assert!(said.as_str().unwrap().ends_with("policy example denied request: no such releases"), "{said}");
+    let conditions = status["conditions"].as_array().unwrap();
+    let said = conditions.iter().find(|condition| condition["type"] == "StatusComplete");
+    said.unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn where_the_status_is_refused_a_smaller_one_takes_pods_back() {
+    let whole = reconciled(|_| false, 1).await;
+    assert!(whole.taken[0]["status"]["releases"].is_array() && whole.tried == 1, "{:?}", whole.taken);
+    let said = back(&reconciled(|status| status["releases"].is_array(), 5).await);
+    assert!(said.contains("policy example denied request"), "{said}");
+}
+
+#[tokio::test]
+async fn a_text_that_a_policy_refuses_keeps_no_pod_from_its_way_back() {
+    let writes = reconciled(|status| status.to_string().contains("planted"), 5).await;
+    let said = back(&writes);
+    assert!(said.contains("policy example denied request"), "{said}");
+}
+
+#[tokio::test]
+async fn where_no_status_is_taken_an_event_says_so_and_little_is_tried() {
+    let writes = reconciled(|_| true, 5).await;
+    let notes: Vec<_> = writes.events.iter().map(|event| event["note"].as_str().unwrap_or_default()).collect();
+    assert!(matches!(notes[..], [note] if note.contains("policy example denied request")), "{notes:?}");
+    assert!(writes.tried <= 5 + 2, "{}", writes.tried);
 }

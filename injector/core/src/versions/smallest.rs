@@ -46,7 +46,7 @@ pub fn smallest(
 
 #[cfg(test)]
 mod tests {
-    use nudge_api::{Release, VersionState, VersionStatus};
+    use nudge_api::{Release, RetiredVersion, VersionState, VersionStatus};
 
     use super::*;
 
@@ -91,6 +91,31 @@ mod tests {
         let said = find_condition(&written.conditions, ConditionType::StatusComplete).unwrap();
         assert!(said.status == "False" && said.message.ends_with("refused them: a policy"), "{}", said.message);
         // The same decision once more changes nothing.
+        assert_eq!(smallest(&written, &decided, "a policy", &at(9)), written);
+    }
+
+    fn retired(name: &str) -> RetiredVersion {
+        RetiredVersion { version: name.to_owned(), digests: vec!["sha256:x".to_owned()] }
+    }
+
+    #[test]
+    fn no_version_is_forgotten() {
+        let mut stored =
+            VersionedConfigStatus { versions: vec![version("1"), version("gone")], ..VersionedConfigStatus::default() };
+        stored.internal.retired = vec![retired("back"), retired("old")];
+        let mut decided = VersionedConfigStatus {
+            current_version: Some("1".to_owned()),
+            desired_version: Some("asked".to_owned()),
+            versions: vec![version("1"), version("back"), version("asked")],
+            ..VersionedConfigStatus::default()
+        };
+        decided.internal.retired = vec![retired("old"), retired("gone")];
+        let written = smallest(&stored, &decided, "a policy", &at(3));
+        let names: Vec<_> = written.versions.iter().map(|version| &*version.version).collect();
+        assert_eq!(names, ["1", "asked"], "approvals are about what is asked for");
+        let mut names: Vec<_> = written.internal.retired.iter().map(|version| &*version.version).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["back", "gone", "old"], "they come back with the same content only");
         assert_eq!(smallest(&written, &decided, "a policy", &at(9)), written);
     }
 }
