@@ -9,6 +9,7 @@ mod holding;
 mod judgement;
 mod leader;
 mod plain;
+mod refused;
 mod rollout_under_test;
 mod stages;
 mod walking;

@@ -73,10 +73,8 @@ impl RolloutUnderTest {
         pods: usize,
         steps: &[&str],
     ) -> Result<Self> {
-        let settings =
-            json!({"steps": steps_of(steps), "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60});
         let space = installation.enabled("rollouts").await?;
-        Self::of(space, hub, pods, ("shop", &settings, &json!({}))).await
+        Self::of(space, hub, pods, ("shop", &settings(steps), &json!({}))).await
     }
 
     /// Everything at its default, and a readiness probe that names no time of its own.
@@ -110,7 +108,12 @@ impl RolloutUnderTest {
         pods: usize,
         check: &str,
     ) -> Result<Self> {
-        let mut rollout = Self::new(installation, hub, 0, &["1", "50%"]).await?;
+        Self::asking_in(installation.enabled("rollouts").await?, hub, pods, check).await
+    }
+
+    /// The same in a namespace that is there.
+    pub(super) async fn asking_in(space: Space, hub: SocketAddr, pods: usize, check: &str) -> Result<Self> {
+        let mut rollout = Self::of(space, hub, 0, ("shop", &settings(&["1", "50%"]), &json!({}))).await?;
         rollout.check = Some(check.to_owned());
         rollout.populate(pods).await?;
         Ok(rollout)
@@ -300,6 +303,11 @@ impl RolloutUnderTest {
         })
         .await
     }
+}
+
+/// `spec.rollout` with these steps, which are watched for a second.
+fn settings(steps: &[&str]) -> Value {
+    json!({"steps": steps_of(steps), "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60})
 }
 
 /// `spec.rollout.steps` of these numbers and shares.
