@@ -97,7 +97,7 @@ reasons! {
     Sealed Controller false "A version is complete."
     Pruned Controller false "The history limit has deleted a version."
     Baseline Controller false "An existing ConfigMap became the first version of a config."
-    StatusRefused Controller true "The API server refuses the whole status; what pods run is written all the same."
+    StatusRefused Controller true "The API server refuses the status, or parts of it."
     Importing Controller true "The config is being restored from an export; nothing acts on it until that is done."
     // The rollout.
     Current Controller false "The version is proven, and pods run it."

@@ -42,8 +42,16 @@ impl CallError {
     pub fn refusal(&self) -> Option<&str> {
         let Self::Api { source, .. } = self else { return None };
         let kube::Error::Api(status) = &**source else { return None };
-        let too_large = status.code == 500 && status.message.contains("request is too large");
-        (matches!(status.code, 400 | 403 | 413 | 422) || too_large).then_some(status.message.as_str())
+        let says = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));
+        let too_large = status.code == 500 && says(["request is too large", "larger than max"]);
+        // Webhooks and policies answer with any code.
+        let denied = says(["denied the request", "denied request"]);
+        (matches!(status.code, 400 | 403 | 413 | 422) || too_large || denied).then_some(status.message.as_str())
+    }
+
+    /// Whether the object has changed since it was read.
+    pub fn is_conflict(&self) -> bool {
+        self.code() == 409 && self.refusal().is_none()
     }
 }
 
@@ -63,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_refused_is_told_from_what_is_tried_again() {
+    fn what_is_refused_is_not_what_is_tried_again() {
         let webhook = r#"admission webhook "w.example.com" denied the request: no"#;
         let policy = "versionedconfigs.nudge.dev \"shop\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no";
         for (code, message, refused) in [

@@ -27,6 +27,7 @@ use super::gate::Gate;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;
+use super::refused::Refused;
 use super::restarting::Restarting;
 use super::secret_look::SecretLook;
 use super::turns::{goes_first, moves_now};
@@ -48,8 +49,8 @@ pub struct Controller {
     pub(super) silence: Duration,
     /// Since when this replica leads and sees.
     sees: Mutex<Option<Instant>>,
-    /// When and why the API server has last refused the whole status of a config.
-    pub(super) refused: Mutex<HashMap<ConfigKey, (Instant, String)>>,
+    /// The configs whose whole status the API server has refused.
+    pub(super) refused: Mutex<HashMap<ConfigKey, Refused>>,
     /// What is known of objects whose version is not sealed yet.
     pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
     /// By what its versions are judged.

@@ -24,6 +24,7 @@ mod pruning;
 mod publishing;
 mod publishing_secret;
 mod reconcile;
+mod refused;
 mod removal;
 mod repair;
 mod restart;
@@ -32,6 +33,7 @@ mod restarting;
 mod rollout;
 mod run;
 mod secret_look;
+mod status_write;
 mod turns;
 mod warnings;
 

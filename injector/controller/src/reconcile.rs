@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use nudge_api::{Explanation, PartKind, RolloutAnalysisStatus, VersionedConfig, VersionedConfigStatus};
+use nudge_api::{ConditionType, Explanation, PartKind, RolloutAnalysisStatus, VersionedConfig, find_condition};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::governance::Approvals;
@@ -16,15 +16,15 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart;
 use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
-use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing, smallest};
-use nudge_protocol::bounded_text::one_line;
+use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing};
 
 use super::audit;
-use super::controller::{Begins, Controller, written_by_us};
+use super::controller::{Begins, Controller};
 use super::counting::is_more_than_numbers;
 use super::gate::Gate;
 use super::locked::locked;
 use super::publishing::Outcome;
+use super::refused::Refused;
 use super::restart::restarts;
 use super::restarting::Restarting;
 use super::turns::{is_brake, is_moved, may_begin, yields};
@@ -33,10 +33,6 @@ use super::turns::{is_brake, is_moved, may_begin, yields};
 const READS: usize = 3;
 /// When to look again at a config that is not moved because changes may have been missed.
 const BLIND: Duration = Duration::from_secs(1);
-/// When the whole status is tried again after the API server has refused it.
-const REFUSED: Duration = Duration::from_mins(1);
-/// How much of the API server's answer the condition has.
-const CAUSE_BYTES: usize = 320;
 /// Objects that are read at once.
 const READ_AT_ONCE: usize = 32;
 
@@ -145,8 +141,7 @@ impl Controller {
         self.forget_config(key);
         let before = config.status.clone().unwrap_or_default();
         let status = importing(before, config.metadata.generation, &Time(Timestamp::now()));
-        if config.status.as_ref() != Some(&status) {
-            self.write(key, &VersionedConfig { status: Some(status), ..config.clone() }).await?;
+        if config.status.as_ref() != Some(&status) && Box::pin(self.write(key, config, &status)).await?.is_some() {
             tracing::info!("the config is being imported; left alone");
         }
         Ok(Again::Never)
@@ -160,13 +155,9 @@ impl Controller {
         outcome: Option<Outcome>,
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let Some((next, events)) = outcome else { return Ok(config) };
-        let written = self.write(key, &next).await;
+        let written = Box::pin(self.write(key, &config, &next.status.unwrap_or_default())).await;
         // What is not written is not known to others: it is looked at again.
-        let written = written.inspect_err(|_| self.forget_published(key))?;
-        if written.status == config.status {
-            // The API server refuses the rest.
-            return Ok(config);
-        }
+        let Some(written) = written.inspect_err(|_| self.forget_published(key))? else { return Ok(config) };
         self.events.record(&written, &events).await;
         Ok(Arc::new(written))
     }
@@ -252,9 +243,12 @@ impl Controller {
             None => Again::Never,
         };
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
-        self.prune_gate(key, &decision.status);
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
-        self.keep(key, &config, facts, &decision.status);
+        // What is decided may not be written, so what is needed to decide it anew is kept until it is.
+        if let Some(stored) = &config.status {
+            self.prune_gate(key, stored);
+        }
+        self.keep(key, &config, facts);
         self.keep_subjects(key, seen.pods);
         let (config, later) = self.put(key, config, &decision, (evidence, looked), one).await?;
         if let Some(other) = &seen.waiting_for {
@@ -314,34 +308,39 @@ impl Controller {
             return Ok((config, None));
         }
         let before = config.status.clone().unwrap_or_default();
-        if decision.events.is_empty()
-            && !is_more_than_numbers(&before, &decision.status)
+        let less = self.reduced(key, &before, &decision.status);
+        if less.as_ref() == Some(&before) {
+            self.keep_evidence(key, evidence);
+            return Ok((config, Some(Refused::AGAIN)));
+        }
+        // What is left out is decided at each look, with its Events.
+        if (less.is_some() || decision.events.is_empty())
+            && !is_more_than_numbers(&before, less.as_ref().unwrap_or(&decision.status))
             && let Err(wait) = locked(&self.counting).turn(key, Instant::now())
         {
             self.keep_evidence(key, evidence);
             return Ok((config, Some(wait)));
         }
-        let mut next = (*config).clone();
-        next.status = Some(decision.status.clone());
         // What is not written is decided anew, by the same evidence.
-        let written = self.write(key, &next).await?;
-        drop(one);
-        if written.status == config.status {
-            // The API server refuses the rest.
+        let Some(written) = Box::pin(self.write(key, &config, &decision.status)).await? else {
             self.keep_evidence(key, evidence);
-            return Ok((config, Some(REFUSED)));
-        }
+            return Ok((config, Some(Refused::AGAIN)));
+        };
+        drop(one);
         locked(&self.counting).written(key, Instant::now());
         self.keep_evidence(key, evidence);
         let after = written.status.as_ref().unwrap_or(&before);
         self.metrics.changed(&before, after);
         audit::changed(key, &before, after);
-        for event in &decision.events {
-            let Explanation { reason, message } = &event.explanation;
-            tracing::info!(config = %key, %reason, message, "status written");
+        let is_less = find_condition(&after.conditions, ConditionType::StatusComplete).is_some();
+        if !is_less || is_more_than_numbers(&before, after) {
+            for event in &decision.events {
+                let Explanation { reason, message } = &event.explanation;
+                tracing::info!(config = %key, %reason, message, "status written");
+            }
+            self.events.record(&written, &decision.events).await;
         }
-        self.events.record(&written, &decision.events).await;
-        Ok((Arc::new(written), None))
+        Ok((Arc::new(written), is_less.then_some(Refused::AGAIN)))
     }
 
     /// Reports the workloads that take a version by a restart, and looks at them again while they are being restarted.
@@ -365,8 +364,8 @@ impl Controller {
     }
 
     /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
-    fn keep(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts, status: &VersionedConfigStatus) {
-        if !facts.is_empty() {
+    fn keep(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts) {
+        if let Some(status) = config.status.as_ref().filter(|_| !facts.is_empty()) {
             let wish = config.spec.version.as_ref().or(status.desired_version.as_ref());
             let awaited = wish.filter(|_| self.needs_approval(key, config));
             let awaited = awaited.filter(|version| status.current_version.as_ref() != Some(version));
@@ -384,46 +383,6 @@ impl Controller {
         } else {
             all.insert(key.clone(), facts);
         }
-    }
-
-    /// Writes the status, unless the object has changed since: all of it, or where the API server refuses that, the smallest one that assigns the same.
-    async fn write(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
-        let refused = locked(&self.refused).get(key).filter(|(at, _)| at.elapsed() < REFUSED).cloned();
-        let cause = match refused {
-            Some((_, cause)) => cause,
-            None => match Box::pin(self.replace_status(key, next)).await {
-                Ok(written) => {
-                    locked(&self.refused).remove(key);
-                    return Ok(written);
-                }
-                Err(error) => {
-                    let Some(cause) = error.refusal().map(|text| one_line(text, CAUSE_BYTES)) else {
-                        return Err(error);
-                    };
-                    tracing::error!(config = %key, cause, "status refused; writing the smallest one");
-                    locked(&self.refused).insert(key.clone(), (Instant::now(), cause.clone()));
-                    cause
-                }
-            },
-        };
-        let Some(stored) = self.index.config(key) else { return Ok(next.clone()) };
-        let (before, decided) = (stored.status.clone().unwrap_or_default(), next.status.clone().unwrap_or_default());
-        let status = smallest(&before, &decided, &cause, &Time(Timestamp::now()));
-        if stored.status.as_ref() == Some(&status) {
-            return Ok((*stored).clone());
-        }
-        let next = VersionedConfig { status: Some(status), ..next.clone() };
-        Box::pin(self.replace_status(key, &next)).await
-    }
-
-    /// Writes the status. The index has it at once.
-    async fn replace_status(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
-        let api: Api<Lenient<VersionedConfig>> = Api::namespaced(self.client.clone(), &key.namespace);
-        let writing = || format!("writing the status of VersionedConfig {key}");
-        let Lenient(written) =
-            call(writing, api.replace_status(key.name.as_str(), &written_by_us(), &Lenient(next.clone()))).await?;
-        self.index.put_written_config(written.clone());
-        Ok(written)
     }
 
     async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {

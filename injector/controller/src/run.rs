@@ -58,6 +58,18 @@ impl ControllerMetrics {
 const GRACE: Duration = Duration::from_secs(5);
 /// When a config is reconciled again that is not done.
 const SOON: Duration = Duration::from_millis(50);
+/// When a config is reconciled again that somebody else wrote first, if the watch does not bring that before.
+const CONFLICT: Duration = Duration::from_secs(1);
+
+/// After which time a config is reconciled again without any event: at the latest when all are, however far away the end of an override is, or
+/// the next window. `random` is between 0 and 1, so that not all have their turn at once.
+fn resync(again: Again, random: f64) -> Duration {
+    match again {
+        Again::Soon => SOON,
+        Again::At(wait) => wait.min(RESYNC),
+        Again::Never => RESYNC.mul_f64(1.0 + random / 5.0),
+    }
+}
 
 type Deleted = Arc<Mutex<VecDeque<(Instant, ConfigKey, Arc<VersionedConfig>)>>>;
 
@@ -191,14 +203,13 @@ impl Shared {
         turn.success = outcome.is_ok();
         controller.note_approvals(key);
         match outcome {
-            Ok(Again::Soon) => queue.add(key.clone(), SOON),
-            Ok(Again::At(wait)) => queue.add(key.clone(), wait.min(RESYNC)),
-            Ok(Again::Never) if index.config(key).is_some() => {
-                queue.add(key.clone(), RESYNC.mul_f64(1.0 + rand::random::<f64>() / 5.0));
+            Ok(Again::Never) if index.config(key).is_none() => {}
+            Ok(again) => queue.add(key.clone(), resync(again, rand::random())),
+            // Somebody else wrote first; the watch brings what they wrote, and that is decided about at once.
+            Err(error) if error.is_conflict() => {
+                turn.success = true;
+                queue.add(key.clone(), CONFLICT);
             }
-            Ok(Again::Never) => {}
-            // Somebody else wrote first; the watch brings what they wrote.
-            Err(error) if error.code() == 409 => {}
             Err(error) => {
                 metrics.failures.inc();
                 tracing::warn!(error = chain(&error), "reconcile failed; retrying");
@@ -293,6 +304,22 @@ mod tests {
                        "conditions": [{"type": "Ready", "status": "True", "reason": "Current", "message": "",
                                        "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         })
+    }
+
+    #[test]
+    fn a_config_has_its_turn_however_far_away_what_it_waits_for_is() {
+        let day = Duration::from_hours(24);
+        for (again, random, wait) in [
+            (Again::Soon, 0.5, SOON),
+            (Again::At(Duration::from_millis(20)), 0.5, Duration::from_millis(20)),
+            (Again::At(RESYNC), 0.5, RESYNC),
+            (Again::At(day), 0.5, RESYNC),
+            (Again::At(Duration::MAX), 0.5, RESYNC),
+            (Again::Never, 0.0, RESYNC),
+            (Again::Never, 1.0, RESYNC * 6 / 5),
+        ] {
+            assert_eq!(resync(again, random), wait, "{again:?}");
+        }
     }
 
     fn shared(client: Client, index: &Arc<Index>) -> Shared {

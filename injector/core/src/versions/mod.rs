@@ -27,13 +27,13 @@ mod part_labels;
 mod prune;
 mod publish;
 mod publish_secret;
+mod reduced;
 mod requested;
 #[cfg(test)]
 mod schema_tests;
 mod seal;
 mod seal_check;
 mod secret_type;
-mod smallest;
 mod source_name;
 
 pub use approval_status::{ApprovalScene, approval_status};
@@ -51,8 +51,8 @@ pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
 pub use prune::{is_beyond_limit, to_prune};
 pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
 pub use publish_secret::{SecretData, SecretPublication, SecretWanted, published_secret, secret_publication};
+pub use reduced::{Extent, reduced};
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};
 pub use secret_type::is_configuration;
-pub use smallest::smallest;
 pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};

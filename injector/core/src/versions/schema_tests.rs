@@ -1,11 +1,12 @@
 //! Whatever users write: each status that is decided is valid by the schema of the CRD, or the API server would refuse it for ever.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use jsonschema::Validator;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{OnFailure, Override, Reason, Step, StepSelector, VersionedConfigStatus, crd};
+use nudge_api::{OnFailure, Override, PartStatus, Reason, Step, StepSelector, VersionedConfigStatus, crd};
 use nudge_protocol::{ConfigName, VersionName};
 use proptest::collection::vec;
 use proptest::option;
@@ -13,7 +14,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::decide_tests::Fixture;
-use super::smallest;
+use super::{Extent, reduced};
 use crate::keys::PodUid;
 use crate::pods::{PodState, Report, ReportState};
 use crate::requester::Requester;
@@ -54,6 +55,14 @@ fn check(status: &VersionedConfigStatus) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The sealed and the deleted versions, with the digests of their parts.
+fn known(status: &VersionedConfigStatus) -> BTreeMap<String, Vec<String>> {
+    let digests = |parts: &[PartStatus]| parts.iter().map(|part| part.digest.clone()).collect();
+    let sealed = status.versions.iter().map(|sealed| (sealed.version.clone(), digests(&sealed.parts)));
+    let retired = status.internal.retired.iter().map(|retired| (retired.version.clone(), retired.digests.clone()));
+    sealed.chain(retired).collect()
+}
+
 /// What a user may write into an annotation, a reason or a name.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -69,6 +78,11 @@ fn text() -> impl Strategy<Value = String> {
 enum Act {
     /// A version is created.
     Create,
+    /// Its object is deleted, or put back.
+    Delete(usize),
+    PutBack(usize),
+    /// The API server takes this much of each status.
+    Take(Extent),
     /// A version is asked for, by this user.
     Use(usize, String),
     /// And for all pods at once.
@@ -86,6 +100,9 @@ fn act() -> impl Strategy<Value = Act> {
         &[Reason::CheckRefused, Reason::CantApply, Reason::NoHandler, Reason::NotFound, Reason::Pending];
     prop_oneof![
         3 => Just(Act::Create),
+        1 => (0_usize..4).prop_map(Act::Delete),
+        1 => (0_usize..4).prop_map(Act::PutBack),
+        2 => proptest::sample::select(&[Extent::Whole, Extent::Short, Extent::Plain][..]).prop_map(Act::Take),
         3 => (0_usize..4, text()).prop_map(|(version, user)| Act::Use(version, user)),
         1 => (0_usize..4, text()).prop_map(|(version, reason)| Act::Override(version, reason)),
         1 => "[a-z]{1,63}".prop_map(Act::Select),
@@ -127,6 +144,13 @@ fn done(fixture: &mut Fixture, act: &Act, created: &mut usize) {
             *created += 1;
             fixture.add(&name(*created));
         }
+        Act::Delete(number) => fixture.parts.retain(|part| part.version != name(*number)),
+        Act::PutBack(number) => {
+            if (0..=*created).contains(number) && !fixture.parts.iter().any(|part| part.version == name(*number)) {
+                fixture.add(&name(*number));
+            }
+        }
+        Act::Take(_) => {}
         Act::Use(number, user) => {
             fixture.config.spec.version = Some(name(*number));
             let requester = Requester::new(user, Timestamp::from_second(1_790_000_000).unwrap());
@@ -156,13 +180,21 @@ proptest! {
     fn every_status_is_valid_by_the_schema(acts in vec(act(), 1..25)) {
         let mut fixture = Fixture::new(None).with("v0");
         report(&mut fixture, None, "");
-        let mut created = 0;
+        let (mut created, mut extent) = (0, Extent::Whole);
+        let mut sealed = BTreeMap::new();
         for act in &acts {
+            if let Act::Take(taken) = act {
+                extent = *taken;
+            }
             done(&mut fixture, act, &mut created);
             let stored = fixture.config.status.clone().unwrap_or_default();
             let decided = fixture.step().status;
             check(&decided)?;
-            check(&smallest(&stored, &decided, "refused", &decided.rollout.start_time.clone().unwrap_or_else(|| super::decide_tests::at(1))))?;
+            let written = reduced(extent, &stored, &decided, "refused", &super::decide_tests::at(fixture.now));
+            check(&written)?;
+            sealed.extend(known(&written));
+            prop_assert_eq!(&known(&written), &sealed, "no version is forgotten, nor comes back with other content");
+            fixture.config.status = Some(written);
         }
     }
 }
