@@ -268,6 +268,62 @@ mod tests {
         assert!(refused.starts_with("ConfigMap team/shop-1 does not have the labels"), "{refused}");
     }
 
+    /// Another object of the namespace, as somebody may add it to the file.
+    fn added(kind: &str, name: &str, labels: &Value) -> Value {
+        let metadata = json!({"name": name, "namespace": "team", "labels": labels});
+        json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "immutable": true, "data": {}})
+    }
+
+    #[test]
+    fn what_no_config_of_the_export_names_is_refused_by_name() {
+        let (labels, good) =
+            (json!({"nudge.dev/config": "shop"}), [config("ConfigMap", &digest("1")), part("ConfigMap", "1")]);
+        let with = |more: Value| parsed(&[&[head()][..], &good, &[more]].concat());
+        let mut elsewhere = added("ConfigMap", "aws-auth", &json!({}));
+        elsewhere["metadata"]["namespace"] = "kube-system".into();
+        // Its config was never published, so nothing under its name is an object of it.
+        for odd in [elsewhere, added("ConfigMap", "other", &labels), added("ConfigMap", "shop", &labels)] {
+            let named = format!(
+                "ConfigMap {}/{}",
+                odd["metadata"]["namespace"].as_str().unwrap(),
+                odd["metadata"]["name"].as_str().unwrap()
+            );
+            let refused = with(odd).err().unwrap_or_else(|| panic!("{named} is taken"));
+            assert!(refused.contains(&named) && refused.ends_with("nothing was imported"), "{refused}");
+        }
+        let mut published = good[0].clone();
+        published["status"]["publishedVersion"] = "1".into();
+        let all = [head(), published, good[1].clone(), added("ConfigMap", "shop", &json!({}))];
+        assert_eq!(parsed(&all).unwrap().objects.len(), 3, "what Nudge publishes");
+
+        let mut export = parsed(&[head(), config("Secret", "seal:1")]).unwrap();
+        let mut writer = Writer::default();
+        writer.add("it", &added("Secret", "cloud-admin", &labels)).unwrap();
+        let refused = export.add_secrets(&writer.text()).expect_err("a Secret that no config names is taken").message;
+        assert!(refused.contains("Secret team/cloud-admin"), "{refused}");
+    }
+
+    #[test]
+    fn a_part_has_nothing_that_makes_it_more_than_content() {
+        let refused = |change: &dyn Fn(&mut Value), what: &str| {
+            let mut odd = part("ConfigMap", "1");
+            change(&mut odd);
+            let said = parsed(&[head(), config("ConfigMap", &digest("1")), odd]).err();
+            let said = said.unwrap_or_else(|| panic!("taken: {what}"));
+            assert!(said.contains("ConfigMap team/shop-1") && said.contains(what), "{said}");
+        };
+        refused(&|odd| odd["immutable"] = false.into(), "immutable");
+        refused(&|odd| odd["metadata"]["finalizers"] = json!(["a/b"]), "metadata.finalizers");
+        refused(&|odd| odd["metadata"]["ownerReferences"] = json!([]), "metadata.ownerReferences");
+        // A token of any service account of the namespace.
+        let mut export = parsed(&[head(), config("Secret", "seal:1")]).unwrap();
+        let (mut writer, mut token) = (Writer::default(), part("Secret", "MQ=="));
+        token["type"] = "kubernetes.io/service-account-token".into();
+        writer.add("it", &token).unwrap();
+        let refused = export.add_secrets(&writer.text()).expect_err("a token is taken").message;
+        assert!(refused.contains("Secret team/shop-1 has a type"), "{refused}");
+    }
+
     #[test]
     fn secrets_are_checked_where_the_key_is_there() {
         let (key, shop) = ([7; 32], ConfigKey::parse("team", "shop").unwrap());
