@@ -18,7 +18,7 @@ use nudge_tests::cluster::installation::{NAMESPACE, deploy};
 use nudge_tests::{Cluster, Finished, python, tools};
 use serde_json::{Value, json};
 
-use crate::deploy::manifests::{by_title, difference, documents, render};
+use crate::deploy::manifests::{EVERYWHERE, by_title, difference, documents, everywhere, installed};
 
 /// The program helm, or else its library, which Python has.
 struct Helm(Vec<PathBuf>);
@@ -74,41 +74,36 @@ fn plain(value: &mut Value) {
     }
 }
 
-/// The values of an overlay, or of a component over `current`.
-fn cases() -> Vec<(&'static str, Value)> {
-    vec![
-        ("base", json!({"admissionPolicies": false, "disruptionBudget": false})),
-        ("overlays/current", json!({})),
-        ("overlays/all-namespaces", json!({"allNamespaces": true})),
-        ("overlays/cert-manager", json!({"certManager": true})),
+/// An overlay and its components, and the values that are the same.
+fn cases() -> [(&'static str, &'static [&'static str], Value); 10] {
+    [
+        ("base", &[], json!({"admissionPolicies": false, "disruptionBudget": false})),
+        ("overlays/current", &[], json!({})),
+        ("overlays/all-namespaces", &[], json!({"allNamespaces": true})),
+        ("overlays/cert-manager", &[], json!({"certManager": true})),
         (
             "overlays/single-replica",
+            &[],
             json!({"singleReplica": true, "admissionPolicies": false, "disruptionBudget": false}),
         ),
-        ("components/cluster-reads", json!({"clusterReads": true})),
-        ("components/sources", json!({"sources": true})),
-        ("components/analysis", json!({"analysis": true})),
-        ("components/monitoring", json!({"monitoring": true})),
+        ("overlays/current", &["cluster-reads"], json!({"clusterReads": true})),
+        ("overlays/current", &["sources"], json!({"sources": true})),
+        ("overlays/current", &["analysis"], json!({"analysis": true})),
+        ("overlays/current", &["monitoring"], json!({"monitoring": true})),
+        (
+            "overlays/current",
+            &["sources", "analysis", "all-namespaces"],
+            json!({"allNamespaces": true, "sources": true, "analysis": true}),
+        ),
     ]
 }
 
 #[test]
 fn the_chart_has_the_objects_of_the_overlays() -> Result<()> {
     let Some(helm) = Helm::find()? else { return Ok(()) };
-    for (name, mut values) in cases() {
-        let home = tempfile::tempdir()?;
-        std::os::unix::fs::symlink(deploy().canonicalize()?, home.path().join("deploy"))?;
-        let folder = home.path().join("site");
-        fs::create_dir(&folder)?;
-        let what = if name.starts_with("components/") {
-            format!("resources: [../deploy/overlays/current]\ncomponents: [../deploy/{name}]\n")
-        } else {
-            format!("resources: [../deploy/{name}]\n")
-        };
-        let head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
-        fs::write(folder.join("kustomization.yaml"), format!("{head}{what}"))?;
-        let Some(rendered) = render(&folder)? else { return Ok(()) };
-        let mut kustomized = by_title(documents(&rendered)?)?;
+    for (resource, components, mut values) in cases() {
+        let name = format!("{resource} {components:?}");
+        let Some(mut kustomized) = installed(resource, components)? else { return Ok(()) };
         kustomized.values_mut().for_each(plain);
         // `helm install --create-namespace` makes it.
         ensure!(kustomized.remove(&format!("Namespace/{NAMESPACE}")).is_some());
@@ -119,6 +114,7 @@ fn the_chart_has_the_objects_of_the_overlays() -> Result<()> {
         let test = charted.remove("Pod/nudge-test").context("no test")?;
         assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
         assert_eq!(difference(&charted, &kustomized), Vec::<&String>::new(), "{name}");
+        assert_eq!(everywhere(&charted)?, EVERYWHERE, "{values}");
         ensure!(charted.len() > 30, "{name}: {}", charted.len());
     }
     Ok(())

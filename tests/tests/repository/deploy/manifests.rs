@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use nudge_tests::cluster::installation::deploy;
 use nudge_tests::{Finished, tools};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The oldest kubectl that README asks for: with an older one `-k` does not know all that is used.
 const OLDEST_KUBECTL: u64 = 27;
@@ -60,6 +60,22 @@ pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
     Ok(all)
 }
 
+/// The webhooks that the API server calls about every namespace: an object there may be older than the label of its namespace.
+pub(crate) const EVERYWHERE: [&str; 3] = ["analyses.nudge.dev", "policies.nudge.dev", "sources.nudge.dev"];
+
+/// The webhooks of an installation whose selector takes every namespace.
+pub(crate) fn everywhere(objects: &BTreeMap<String, Value>) -> Result<Vec<&str>> {
+    let configurations = objects.iter().filter(|(title, _)| title.ends_with("WebhookConfiguration/nudge-injector"));
+    let mut names = Vec::new();
+    for webhook in configurations.flat_map(|(_, object)| object["webhooks"].as_array().into_iter().flatten()) {
+        if webhook["namespaceSelector"] == json!({}) {
+            names.push(webhook["name"].as_str().context("a webhook without a name")?);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
 /// The files of the base, in the order in which they are applied, as one text. With kubectl of Kubernetes 1.20 there is no other way.
 pub(crate) fn base() -> Result<String> {
     let kustomization = documents(&read(&deploy().join("base/kustomization.yaml"))?)?.remove(0);
@@ -75,6 +91,21 @@ pub(crate) fn render(folder: &Path) -> Result<Option<String>> {
     ensure!(finished.code == Some(0), "{} can't be rendered: {}", folder.display(), finished.stderr);
     ensure!(finished.stderr.is_empty(), "{}: {}", folder.display(), finished.stderr);
     Ok(Some(finished.stdout))
+}
+
+/// What `kubectl kustomize` makes of these folders of `deploy/`, as a platform team names them in a kustomization of its own.
+pub(crate) fn installed(resource: &str, components: &[&str]) -> Result<Option<BTreeMap<String, Value>>> {
+    let home = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(deploy().canonicalize()?, home.path().join("deploy"))?;
+    let folder = home.path().join("site");
+    fs::create_dir(&folder)?;
+    let components: Vec<String> = components.iter().map(|name| format!("../deploy/components/{name}")).collect();
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": [format!("../deploy/{resource}")], "components": components,
+    });
+    fs::write(folder.join("kustomization.yaml"), kustomization.to_string())?;
+    render(&folder)?.map(|text| by_title(documents(&text)?)).transpose()
 }
 
 /// A kubectl that is new enough: that of the tests' cluster, or else any.

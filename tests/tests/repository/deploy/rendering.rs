@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use nudge_tests::cluster::installation::{NAMESPACE, deploy};
 use serde_json::{Value, json};
 
-use crate::deploy::manifests::{base, by_title, difference, documents, read, render};
+use crate::deploy::manifests::{
+    EVERYWHERE, base, by_title, difference, documents, everywhere, installed, read, render,
+};
 
 fn overlay(name: &str) -> PathBuf {
     deploy().join("overlays").join(name)
@@ -206,6 +208,45 @@ fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
     Ok(())
 }
 
+/// The overlays with each set of components that can be had together with it.
+const INSTALLATIONS: [(&str, &[&str]); 12] = [
+    ("base", &[]),
+    ("base", &["sources", "analysis"]),
+    ("overlays/single-replica", &[]),
+    ("overlays/cert-manager", &["sources", "analysis"]),
+    ("overlays/current", &[]),
+    ("overlays/current", &["sources", "analysis", "cluster-reads"]),
+    ("overlays/current", &["all-namespaces"]),
+    ("overlays/current", &["sources", "all-namespaces"]),
+    ("overlays/current", &["analysis", "all-namespaces"]),
+    ("overlays/current", &["sources", "analysis", "all-namespaces"]),
+    ("overlays/all-namespaces", &[]),
+    ("overlays/all-namespaces", &["sources", "analysis"]),
+];
+
+#[test]
+fn what_is_asked_about_every_namespace_is_so_in_every_installation() -> Result<()> {
+    for (resource, components) in INSTALLATIONS {
+        let Some(objects) = installed(resource, components)? else { return Ok(()) };
+        assert_eq!(everywhere(&objects)?, EVERYWHERE, "{resource} {components:?}");
+    }
+    Ok(())
+}
+
+/// A role that looks for namespaces by their label finds none of those that are enabled without it.
+#[test]
+fn with_all_namespaces_every_role_that_asks_knows_it() -> Result<()> {
+    let Some(objects) = installed("overlays/current", &["sources", "analysis", "all-namespaces"])? else {
+        return Ok(());
+    };
+    for name in ["nudge-injector", "nudge-hub", "nudge-sources"] {
+        let variables = &objects[&format!("Deployment/{name}")]["spec"]["template"]["spec"]["containers"][0]["env"];
+        let expected = json!({"name": "NUDGE_ALL_NAMESPACES", "value": "true"});
+        ensure!(variables.as_array().is_some_and(|all| all.contains(&expected)), "{name}: {variables}");
+    }
+    Ok(())
+}
+
 #[test]
 fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<()> {
     let Some(rendered) = render(&overlay("all-namespaces"))? else { return Ok(()) };
@@ -224,7 +265,9 @@ fn the_selectors_for_all_namespaces_are_those_of_the_control_plane() -> Result<(
         match object["kind"].as_str().context("no kind")? {
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
                 let webhooks = object["webhooks"].as_array().context("no webhooks")?;
-                selectors.extend(webhooks.iter().map(|webhook| &webhook["namespaceSelector"]));
+                let of_enabled =
+                    webhooks.iter().filter(|webhook| !EVERYWHERE.iter().any(|name| webhook["name"] == *name));
+                selectors.extend(of_enabled.map(|webhook| &webhook["namespaceSelector"]));
             }
             "ValidatingAdmissionPolicy" => selectors.push(&object["spec"]["matchConstraints"]["namespaceSelector"]),
             _ => {}
