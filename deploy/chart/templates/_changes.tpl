@@ -13,7 +13,8 @@
 {{- else if hasSuffix "WebhookConfiguration" $object.kind -}}
 {{- include "nudge.webhooks" . -}}
 {{- else if and (eq $object.kind "ValidatingAdmissionPolicy") $values.allNamespaces -}}
-{{- if not (has $name (list "nudge-versions-marked" "nudge-pods-status")) -}}
+{{- /* Without one it is about every namespace anyway. */ -}}
+{{- if $object.spec.matchConstraints.namespaceSelector -}}
 {{- $selector := .top.Files.Get "components/all-namespaces/selector.yaml" | fromYaml -}}
 {{- $_ := set $object.spec.matchConstraints "namespaceSelector" $selector.namespaceSelector -}}
 {{- end -}}
@@ -39,7 +40,8 @@
 {{- define "nudge.webhooks" -}}
 {{- $values := .top.Values -}}
 {{- range $webhook := .object.webhooks -}}
-{{- if $values.allNamespaces -}}
+{{- /* An empty one is about every namespace anyway. */ -}}
+{{- if and $values.allNamespaces $webhook.namespaceSelector -}}
 {{- $selector := $.top.Files.Get "components/all-namespaces/selector.yaml" | fromYaml -}}
 {{- $_ := set $webhook "namespaceSelector" $selector.namespaceSelector -}}
 {{- end -}}

@@ -14,8 +14,10 @@
 {{- $_ := set $env "NUDGE_IMAGE_PULL_SECRETS" (join "," $values.images.agentPullSecrets) -}}
 {{- if ne $values.unknownKeys "refuse" }}{{ $_ := set $env "NUDGE_UNKNOWN_KEYS" $values.unknownKeys }}{{ end -}}
 {{- end -}}
+{{- if and $values.allNamespaces (has .object.metadata.name (list "nudge-injector" "nudge-hub" "nudge-sources")) -}}
+{{- $_ := set $env "NUDGE_ALL_NAMESPACES" "true" -}}
+{{- end -}}
 {{- if has .object.metadata.name (list "nudge-injector" "nudge-hub") -}}
-{{- if $values.allNamespaces }}{{ $_ := set $env "NUDGE_ALL_NAMESPACES" "true" }}{{ end -}}
 {{- if or $values.allNamespaces $values.clusterReads }}{{ $_ := set $env "NUDGE_READS" "cluster" }}{{ end -}}
 {{- end -}}
 {{- $without := list -}}
