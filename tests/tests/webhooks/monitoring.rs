@@ -169,6 +169,11 @@ fn the_dashboard_is_complete_and_every_rule_says_what_to_do() -> Result<()> {
             ensure!(text.len() > 20, "{name} has no {field}");
         }
         ensure!(rule["labels"]["severity"].is_string(), "{name} has no severity");
+        // A config that stays failed would hide that another one fails.
+        if name == "NudgeRolloutFailed" {
+            let expression = rule["expr"].as_str().unwrap_or_default();
+            ensure!(expression.contains("increase(nudge_rollouts_total{outcome=\"failed\"}["), "{expression}");
+        }
     }
     Ok(())
 }
