@@ -98,6 +98,30 @@ fn a_failed_version_is_not_tried_again() {
 }
 
 #[test]
+fn a_sync_tries_the_version_that_failed_again_and_once() {
+    let mut scene = running();
+    scene.changes("bad");
+    scene.passes(2000);
+    scene.rollout_ends(false);
+    scene.is(false, "Failed");
+    // The config names it still, so only another attempt is asked for.
+    scene.sync();
+    assert_eq!(scene.activated(), ["src-a", "src-bad", "src-bad"]);
+    scene.is(true, "Activated");
+    scene.rollout_ends(false);
+    scene.passes(1_000_000);
+    scene.is(false, "Failed");
+    // Or somebody has named another one since, and given the field back.
+    scene.config().spec.version = Some("src-a".to_owned());
+    scene.settle();
+    scene.is(false, "Failed");
+    scene.sync();
+    assert_eq!(scene.activated(), ["src-a", "src-bad", "src-bad", "src-bad"]);
+    scene.rollout_ends(true);
+    scene.is(true, "Activated");
+}
+
+#[test]
 fn failed_versions_are_remembered_up_to_a_bound() {
     let mut scene = running();
     for number in 0..12 {

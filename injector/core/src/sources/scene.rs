@@ -141,6 +141,10 @@ impl Scene {
                 took(status, version);
                 self.config().spec.version = Some(version.clone());
                 let status = self.status();
+                // What failed stays failed, until somebody asks for another attempt.
+                if status.rollout.failure.as_ref().is_some_and(|failure| failure.version == *version) {
+                    return;
+                }
                 status.rollout.failure = None;
                 if status.current_version.is_some() {
                     status.target_version = Some(version.clone());
