@@ -109,6 +109,12 @@ impl Requesters {
     }
 }
 
+/// When somebody asked last for another attempt, as the webhook has noted it. Nobody has checked that.
+pub fn noted_retry(config: &VersionedConfig) -> Option<Time> {
+    let note = config.metadata.annotations.as_ref()?.get(labels::RETRY)?;
+    Some(Time(note.split(' ').next()?.parse().ok()?))
+}
+
 impl<'a> From<&'a Override> for Asked<'a> {
     fn from(Override { version, reason, until_time }: &'a Override) -> Self {
         Self::Override { version, reason, until: until_time.0 }

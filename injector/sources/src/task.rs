@@ -377,6 +377,15 @@ impl Task {
                     self.took(version);
                 }
             }
+            Act::Retry(version) => {
+                self.config = Some(self.writes.retry(&name).await?);
+                tracing::info!(
+                    namespace = self.namespace,
+                    source = self.source.name_any(),
+                    version,
+                    "another attempt asked for"
+                );
+            }
             Act::KeepOnly(last) => {
                 let Some((config, seals)) = self.config.as_ref().zip(self.seals().ok()) else { return Ok(()) };
                 let notice = last.as_ref().map(|last| seals.let_go(config, last));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
@@ -151,10 +152,19 @@ impl Writes {
         }
     }
 
+    /// Asks for another attempt with the version that `spec.version` names.
+    pub(crate) async fn retry(&self, name: &str) -> Result<VersionedConfig, WriteError> {
+        self.annotate(name, labels::RETRY, Some(Timestamp::now().to_string())).await
+    }
+
     /// Says that older Secret versions of sources than this one may go, or no longer says so.
     pub(crate) async fn keep_only(&self, name: &str, notice: Option<String>) -> Result<VersionedConfig, WriteError> {
+        self.annotate(name, labels::SOURCE_GONE, notice).await
+    }
+
+    async fn annotate(&self, name: &str, label: &str, value: Option<String>) -> Result<VersionedConfig, WriteError> {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
-        let patch = json!({"metadata": {"annotations": {labels::SOURCE_GONE: notice}}});
+        let patch = json!({"metadata": {"annotations": {label: value}}});
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let what = || format!("setting an annotation of config {}/{name}", self.namespace);
         match self.write(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {

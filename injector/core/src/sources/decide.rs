@@ -15,6 +15,7 @@ use super::newest::{Newest, after};
 use super::observed::{Act, Decision, Observed, Upstream};
 use super::period::{debounce, min_period};
 use super::retention::{note_gone, retained};
+use crate::requester::noted_retry;
 use crate::versions::{is_nearly_full, is_of_source};
 
 /// Most failed versions that a source remembers.
@@ -105,9 +106,13 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let automatic = source.spec.activate == Activate::Automatic;
     // What was asked for by hand is not put off.
     let asked = sync_asked(source).is_some_and(|asked| status.synced.as_deref() != Some(asked));
-    if wanted && known.and_then(|known| known.rollout.failure.as_ref()).is_some_and(|failed| failed.version == version)
-    {
-        return Outcome::Blocked(failed(source, version));
+    let failure = known.and_then(|known| known.rollout.failure.as_ref()).filter(|failure| failure.version == version);
+    // Until the rollout begins again, the failure stays.
+    if wanted && failure.is_some_and(|failure| noted_retry(config) == failure.retry_time) {
+        return match asked && is_sealed {
+            true => Outcome::Acts(Act::Retry(version.to_owned())),
+            false => Outcome::Blocked(failed(source, version)),
+        };
     }
     if wanted && is_sealed {
         return Outcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));

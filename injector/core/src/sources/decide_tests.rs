@@ -106,17 +106,19 @@ fn a_sync_tries_the_version_that_failed_again_and_once() {
     scene.is(false, "Failed");
     // The config names it still, so only another attempt is asked for.
     scene.sync();
-    assert_eq!(scene.activated(), ["src-a", "src-bad", "src-bad"]);
+    assert_eq!((scene.activated().len(), scene.retried()), (2, 1));
     scene.is(true, "Activated");
+    assert_eq!(scene.status().target_version.as_deref(), Some("src-bad"), "it moves");
     scene.rollout_ends(false);
     scene.passes(1_000_000);
     scene.is(false, "Failed");
+    assert_eq!(scene.retried(), 1, "once");
     // Or somebody has named another one since, and given the field back.
     scene.config().spec.version = Some("src-a".to_owned());
     scene.settle();
     scene.is(false, "Failed");
     scene.sync();
-    assert_eq!(scene.activated(), ["src-a", "src-bad", "src-bad", "src-bad"]);
+    assert_eq!((scene.activated().last(), scene.retried()), (Some(&"src-bad"), 2));
     scene.rollout_ends(true);
     scene.is(true, "Activated");
 }
@@ -367,6 +369,7 @@ proptest! {
                         prop_assert!(!failed.contains_key(version), "{} failed", version);
                         prop_assert!(!was_moving || ended);
                     }
+                    Act::Retry(_) => prop_assert!(false, "nobody has asked"),
                     Act::KeepOnly(_) => prop_assert!(false, "no Secret"),
                 }
             }

@@ -46,6 +46,8 @@ pub enum Act {
     Make,
     /// Ask for this version.
     Activate(String),
+    /// Ask for another attempt with this version, which is asked for and failed.
+    Retry(String),
     /// Say that older Secret versions of sources than this one may go, or no longer say so.
     KeepOnly(Option<String>),
 }

@@ -13,6 +13,7 @@ use super::newest::Newest;
 use super::object::missing;
 use super::period::debounce;
 use super::{Act, Observed, Upstream, decide};
+use crate::requester::{Requester, noted_retry};
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap()
@@ -108,7 +109,13 @@ impl Scene {
             let decision = decide(&observed);
             assert!(decision.again.is_none_or(|again| again > at(self.now)), "{decision:?}");
             self.source.status = Some(decision.status);
-            let Some(act) = decision.act else { return };
+            let Some(act) = decision.act else {
+                // The controller comes after what the source has seen of its own write.
+                if self.tries_again() {
+                    continue;
+                }
+                return;
+            };
             self.act(&act);
             self.acts.push((self.now, act));
         }
@@ -137,6 +144,10 @@ impl Scene {
                 self.status().versions.retain(|sealed| sealed.version != newest);
                 self.status().versions.push(sealed(&newest));
             }
+            Act::Retry(_) => {
+                let note = Requester::new("sources", at(now)).at.0.to_string();
+                self.config().metadata.annotations = Some([(labels::RETRY.to_owned(), note)].into());
+            }
             Act::Activate(version) => {
                 took(status, version);
                 self.config().spec.version = Some(version.clone());
@@ -159,12 +170,27 @@ impl Scene {
         }
     }
 
+    /// Whether the rollout of a version that failed begins again, because somebody has asked for that.
+    fn tries_again(&mut self) -> bool {
+        let Some(config) = self.config.as_mut() else { return false };
+        let (retry, named) = (noted_retry(config), config.spec.version.clone());
+        let Some(status) = config.status.as_mut() else { return false };
+        let failure = status.rollout.failure.as_ref();
+        if failure.is_none_or(|failure| retry == failure.retry_time || named.as_ref() != Some(&failure.version)) {
+            return false;
+        }
+        status.rollout.failure = None;
+        (status.target_version, status.rollout.stage) = (named, Some(RolloutStage::Moving));
+        true
+    }
+
     pub(super) fn passes(&mut self, millis: i64) {
         self.now += millis;
         self.settle();
     }
 
     pub(super) fn rollout_ends(&mut self, good: bool) {
+        let retry_time = noted_retry(self.config());
         let status = self.status();
         let Some(target) = status.target_version.take() else { return };
         status.rollout.stage = None;
@@ -174,7 +200,7 @@ impl Scene {
             status.rollout.failure = Some(RolloutFailure {
                 version: target,
                 digest: String::new(),
-                retry_time: None,
+                retry_time,
                 reason: Reason::PodNotReady,
                 message: String::new(),
                 overridden: None,
@@ -210,6 +236,11 @@ impl Scene {
         let activated = |(_, act): &'_ (i64, Act)| matches!(act, Act::Activate(_));
         let of = self.acts.iter().filter(|act| activated(act));
         of.map(|(_, act)| if let Act::Activate(version) = act { version.as_str() } else { "" }).collect()
+    }
+
+    /// How often another attempt was asked for.
+    pub(super) fn retried(&self) -> usize {
+        self.acts.iter().filter(|(_, act)| matches!(act, Act::Retry(_))).count()
     }
 
     pub(super) fn sync(&mut self) {
