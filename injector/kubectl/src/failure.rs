@@ -57,7 +57,7 @@ impl Failure {
             kube::Error::Api(status) => Self { status: status.code, ..Self::new(refusal(what, status)) },
             // Libraries wrap the cause in names of their own.
             kube::Error::Service(_) | kube::Error::HyperError(_) => Self::new(format!(
-                "{what}: the API server does not answer: {}; check --context, --kubeconfig and the network",
+                "{what}: the API server does not answer: {}; check --context, --kubeconfig, proxies and the network",
                 root(error)
             )),
             other => Self::new(format!("{what}: {}", message(other))),

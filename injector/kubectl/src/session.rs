@@ -8,14 +8,14 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, PatchParams, PostParams};
 use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Status;
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Resource};
 use nudge_api::VersionedConfig;
-use nudge_cluster::kubeconfig::{no_client, none_found, unusable};
+use nudge_cluster::kubeconfig::no_client;
 use tokio::time::timeout;
 use tower::util::MapResponseLayer;
 
+use crate::cluster;
 use crate::dry_run::DryRun;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -50,24 +50,8 @@ pub(crate) struct Session {
 
 impl Session {
     /// Reads the kubeconfig. Sends no request yet.
-    pub(crate) async fn connect(connection: &Connection, out: Output) -> Result<Self, Failure> {
-        let options = KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &connection.kubeconfig {
-            Some(file) => {
-                let fault = |error: &KubeconfigError| {
-                    Failure::new(format!("--kubeconfig {}: {}", file.display(), unusable(error)))
-                };
-                let read = Kubeconfig::read_from(file).map_err(|error| fault(&error))?;
-                Config::from_custom_kubeconfig(read, &options).await.map_err(|error| fault(&error))?
-            }
-            None if connection.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
-                Failure::new(format!("--context: {}; see kubectl config get-contexts", unusable(&error)))
-            })?,
-            None => Config::infer().await.map_err(|error| {
-                let why = none_found(&error);
-                Failure::new(format!("{why}; name a kubeconfig file with --kubeconfig or $KUBECONFIG"))
-            })?,
-        };
+    pub(crate) fn connect(connection: &Connection, out: Output) -> Result<Self, Failure> {
+        let config = cluster::config(connection.kubeconfig.as_deref(), connection.context.as_deref())?;
         let namespace = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let warned = out.clone();
         let client = ClientBuilder::try_from(config)

@@ -214,7 +214,7 @@ async fn ask(position: &Position, out: Output) -> Result<Vec<(String, String)>, 
         context: position.context.clone(),
         kubeconfig: position.kubeconfig.as_ref().map(Into::into),
     };
-    let session = Session::connect(&connection, out).await?;
+    let session = Session::connect(&connection, out)?;
     let names = match &position.candidates {
         Candidates::Configs => names(session.api::<nudge_api::VersionedConfig>(), None).await,
         Candidates::Namespaces => names(Api::<Namespace>::all(session.client.clone()), None).await,

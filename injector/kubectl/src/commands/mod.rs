@@ -43,7 +43,7 @@ pub(crate) async fn run(output: Output, arguments: Arguments) -> Result<(), Fail
         Command::Validate(command) if command.is_offline() => return validate::run_offline(&output, command),
         _ => {}
     }
-    let session = Session::connect(connection, output).await?;
+    let session = Session::connect(connection, output)?;
     let in_namespace = match &arguments.command {
         Command::Enable(_) | Command::Disable(_) | Command::Import(_) => false,
         Command::Export(command) => !command.all_namespaces,
