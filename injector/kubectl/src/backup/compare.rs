@@ -5,7 +5,7 @@ use nudge_core::versions::is_importing;
 use nudge_protocol::labels;
 use serde_json::Value;
 
-use super::export::content;
+use super::part::content;
 
 /// What is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,6 +35,9 @@ const DROPPED: [&str; 9] = [
     "kubectl.kubernetes.io/last-applied-configuration",
 ];
 
+/// The fields of `metadata` that the objects of an export have.
+pub(crate) const METADATA: [&str; 5] = ["name", "namespace", "labels", "annotations", "generation"];
+
 /// The first document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -58,8 +61,12 @@ pub(crate) struct Header {
     pub(crate) encrypted: bool,
     /// Whether the content key is among them.
     pub(crate) content_key: bool,
-    /// What is not in it.
+    /// What no such export has in it.
     pub(crate) left_out: Vec<String>,
+    /// What is not in it although it was to be, with the reason: the first 1000.
+    pub(crate) missing: Vec<String>,
+    /// How many there are of these.
+    pub(crate) missing_count: usize,
 }
 
 /// The kinds of objects in an export.

@@ -3,22 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use k8s_openapi::ByteString;
-use nudge_api::{PartKind, PartStatus, VersionedConfig};
-use nudge_core::identity::Identity;
-use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, part_digest};
-use nudge_protocol::labels;
+use nudge_api::VersionedConfig;
 use ring::hmac;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, Place, label};
+use super::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, METADATA, Place};
+use super::part::{is_name, is_published, parts, seals};
 use super::stream;
 use crate::failure::Failure;
 
 /// Bytes of the content key.
 const KEY_BYTES: usize = 32;
+/// Most objects that a refusal names.
+const MOST_NAMED: usize = 20;
 
 /// An export.
 pub(crate) struct Export {
@@ -76,14 +74,6 @@ impl Export {
         self.check()
     }
 
-    /// The parts of the config's versions, each once with its version and its number.
-    pub(crate) fn parts(config: &VersionedConfig) -> impl Iterator<Item = (&str, usize, &PartStatus)> {
-        let versions = config.status.iter().flat_map(|status| &status.versions);
-        versions.flat_map(|version| {
-            version.parts.iter().zip(1..).map(|(part, number)| (version.version.as_str(), number, part))
-        })
-    }
-
     fn add(&mut self, at: &str, document: Value) -> Result<(), Failure> {
         let Some(kind) = Kind::of(&document) else {
             return Err(Failure::new(format!("{at}: an export has no objects of this apiVersion and kind")));
@@ -95,6 +85,11 @@ impl Export {
             && if kind == Kind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
         if !named {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
+        }
+        // What an owner or a finalizer does is nothing that an export asks for.
+        let fields = document["metadata"].as_object().into_iter().flatten();
+        if let Some((odd, _)) = fields.into_iter().find(|(field, _)| !METADATA.contains(&field.as_str())) {
+            return Err(Failure::new(format!("{at}: {place} has metadata.{odd}, which no object of an export has")));
         }
         if kind == Kind::Config {
             let config: VersionedConfig = serde_json::from_value(document.clone())
@@ -108,76 +103,48 @@ impl Export {
         Ok(())
     }
 
-    /// Whether every version that is there is the one that was sealed. Seals of Secrets can be checked with the content key only.
+    /// Whether every object is one that a config names, and every version the one that was sealed. Seals of Secrets can be checked with the
+    /// content key only.
     fn check(&self) -> Result<(), Failure> {
+        let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
+        let mut named: BTreeSet<Place> = BTreeSet::new();
         for (place, config) in &self.configs {
-            let key = ConfigKey::parse(&place.namespace, &place.name)
-                .map_err(|error| Failure::new(format!("{place}: {error}")))?;
-            let identity =
-                config.status.as_ref().and_then(|status| status.internal.identity.as_deref()).map(Identity::parse);
-            if identity == Some(None) {
-                return Err(Failure::new(format!("{place}: status.internal.identity is not 32 hex digits")));
-            }
-            let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
-            let seals = content_key.map(|content_key| Seals::new(&content_key, &key, Identity::of(config)));
-            for (version, number, part) in Self::parts(config) {
-                let object = Place::new(kind(part.kind), &place.namespace, &part.name);
-                if !is_name(&part.name, 253) {
+            let unusable = |why| Failure::new(format!("{place}: {why}"));
+            let seals = seals(place, config, content_key.as_ref()).map_err(unusable)?;
+            for sealed in parts(place, config) {
+                let object = sealed.place();
+                if let Some(document) = self.objects.get(&object)
+                    && let Some(what) = sealed.fault(document, seals.as_ref())
+                {
                     return Err(Failure::new(format!(
-                        "{place}: its version {version} has a part whose name is not allowed"
+                        "{object} {what} of version {} of config {}/{}: the export was changed; nothing was imported",
+                        sealed.version, place.namespace, place.name
                     )));
                 }
-                let Some(document) = self.objects.get(&object) else { continue };
-                let wrong = |what: &str| {
-                    Failure::new(format!(
-                        "{object} {what} of version {version} of config {}/{}: the export was changed; nothing was imported",
-                        place.namespace, place.name
-                    ))
-                };
-                let labelled = label(document, labels::CONFIG) == Some(&place.name)
-                    && label(document, labels::VERSION) == Some(version);
-                if !labelled {
-                    return Err(wrong("does not have the labels"));
-                }
-                let content = content(document).ok_or_else(|| wrong("can't be read as a part"))?;
-                let same = match (&seals, part.kind) {
-                    (_, PartKind::ConfigMap) => part.digest == part_digest(&content, None),
-                    (Some(seals), PartKind::Secret) => {
-                        !part.digest.starts_with(PLAIN) && seals.is_sealed(&part.digest, version, number, &content)
-                    }
-                    (None, PartKind::Secret) => true,
-                };
-                if !same {
-                    return Err(wrong("does not have the content that was sealed as part"));
-                }
+                named.insert(object);
+            }
+            if is_published(config) {
+                named.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
             }
         }
-        Ok(())
+        let parts = self.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret));
+        let strays: Vec<&Place> = parts.filter(|place| !named.contains(place)).collect();
+        if strays.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = strays.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+        let more =
+            if strays.len() > MOST_NAMED { format!(" and {} more", strays.len() - MOST_NAMED) } else { String::new() };
+        Err(Failure::new(format!(
+            "no config of the export has {}{more}: somebody has added that to the file, so nothing was imported",
+            names.join(", ")
+        )))
     }
 
     /// The namespaces of its objects.
     pub(crate) fn namespaces(&self) -> BTreeSet<&str> {
         self.objects.keys().map(|place| place.namespace.as_str()).filter(|namespace| !namespace.is_empty()).collect()
     }
-}
-
-/// The kind of a part.
-pub(crate) fn kind(part: PartKind) -> Kind {
-    match part {
-        PartKind::ConfigMap => Kind::ConfigMap,
-        PartKind::Secret => Kind::Secret,
-    }
-}
-
-/// Keys and values of a ConfigMap or Secret.
-pub(crate) fn content(document: &Value) -> Option<Contents> {
-    let bytes =
-        |field: &str| serde_json::from_value::<Option<BTreeMap<String, ByteString>>>(document[field].clone()).ok();
-    if Kind::of(document)? == Kind::Secret {
-        return Some(contents_of(None, bytes("data")?));
-    }
-    let text = serde_json::from_value::<Option<BTreeMap<String, String>>>(document["data"].clone()).ok()?;
-    Some(contents_of(text, bytes("binaryData")?))
 }
 
 fn header(document: Option<Value>) -> Result<Header, Failure> {
@@ -195,19 +162,11 @@ fn header(document: Option<Value>) -> Result<Header, Failure> {
         .map_err(|error| Failure::new(format!("the head of the export can't be read: {error}")))
 }
 
-fn is_name(name: &str, most: usize) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = name.as_bytes();
-    name.len() <= most
-        && ends(bytes.first())
-        && ends(bytes.last())
-        && bytes.iter().all(|&byte| inner(byte))
-        && !name.contains("..")
-}
-
 #[cfg(test)]
 mod tests {
+    use nudge_core::identity::Identity;
+    use nudge_core::keys::ConfigKey;
+    use nudge_core::versions::{Seals, part_digest};
     use serde_json::json;
 
     use super::super::stream::Writer;
@@ -218,7 +177,7 @@ mod tests {
     fn head() -> Value {
         json!({
             "apiVersion": API, "kind": HEADER, "format": FORMAT, "exportedAt": "2026-01-01T00:00:00Z", "program": "0.1.0",
-            "namespaces": ["team"], "secrets": [], "encrypted": false, "contentKey": false, "leftOut": [],
+            "namespaces": ["team"], "secrets": [], "encrypted": false, "contentKey": false, "leftOut": [], "missing": [], "missingCount": 0,
         })
     }
 

@@ -5,11 +5,14 @@
 //! - `export`: an export that was read and checked
 //! - `status`: what an export keeps of a status, and how a new object takes it over
 //! - `compare`: what is there already, and what differs
-//! - `age`: the program that encrypts Secrets
+//! - `part`: whether an object is the part of a version that was sealed
+//! - `select`: what goes into an export, and what is left out
 
 pub(crate) mod age;
 pub(crate) mod compare;
 pub(crate) mod document;
 pub(crate) mod export;
+pub(crate) mod part;
+pub(crate) mod select;
 pub(crate) mod status;
 pub(crate) mod stream;

@@ -26,15 +26,12 @@ pub(crate) struct Writer {
 impl Writer {
     /// Adds a document. `what` names it.
     pub(crate) fn add(&mut self, what: &str, value: &Value) -> Result<(), Failure> {
-        let yaml = Zeroizing::new(document(value, Format::Yaml)?);
-        // What YAML can't say so that it is read as it was is said as JSON, which is YAML too.
-        let text = match parse(&yaml) {
-            Ok(read) if read == *value && !has_separator(&yaml) => yaml,
-            _ => Zeroizing::new(document(value, Format::Json)?),
-        };
-        if parse(&text).ok().as_ref() != Some(value) {
-            return Err(Failure::new(format!("{what} can't be written so that it can be read again")));
-        }
+        let text = encode(value).map_err(|why| Failure::new(format!("{what}: {why}")))?;
+        self.push(what, &text)
+    }
+
+    /// Adds a document that is encoded already.
+    pub(crate) fn push(&mut self, what: &str, text: &str) -> Result<(), Failure> {
         let more = SEPARATOR.len() + text.len() + 1;
         if self.text.len() + more > MAX_BYTES {
             return Err(Failure::new(format!(
@@ -42,7 +39,7 @@ impl Writer {
             )));
         }
         self.text.push_str(SEPARATOR);
-        self.text.push_str(&text);
+        self.text.push_str(text);
         if !text.ends_with('\n') {
             self.text.push('\n');
         }
@@ -53,6 +50,21 @@ impl Writer {
     pub(crate) fn text(self) -> Zeroizing<String> {
         self.text
     }
+}
+
+/// The text of a document, or why it has none that can be read again.
+pub(crate) fn encode(value: &Value) -> Result<Zeroizing<String>, String> {
+    let as_text = |format| document(value, format).map(Zeroizing::new).map_err(|failure| failure.message);
+    let yaml = as_text(Format::Yaml)?;
+    // What YAML can't say so that it is read as it was is said as JSON, which is YAML too.
+    let text = match parse(&yaml) {
+        Ok(read) if read == *value && !has_separator(&yaml) => yaml,
+        _ => as_text(Format::Json)?,
+    };
+    if parse(&text).ok().as_ref() != Some(value) {
+        return Err("it can't be written so that it can be read again".to_owned());
+    }
+    Ok(text)
 }
 
 fn has_separator(text: &str) -> bool {

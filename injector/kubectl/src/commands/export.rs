@@ -1,6 +1,6 @@
 //! `kubectl nudge export`: configs with their versions and what their status must keep, in one file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -8,21 +8,23 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
-use kube::api::ListParams;
-use kube::core::DynamicObject;
+use kube::api::{ListParams, ObjectList, PartialObjectMeta};
+use kube::core::{DynamicObject, Request};
+use kube::{Api, Resource as _};
 use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::sources::holder;
 use nudge_protocol::labels;
+use ring::hmac;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::backup::age;
-use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, HELD_BY, Header, Kind, document, label};
+use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, Place, document};
 use crate::backup::export::Export as Parsed;
-use crate::backup::status::kept;
-use crate::backup::stream::Writer;
+use crate::backup::part::{parts, seals};
+use crate::backup::select::{Cluster, Selected, place, select};
+use crate::backup::stream::{Writer, encode};
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
@@ -34,11 +36,15 @@ pub(super) const KEY: &str = "key";
 const PAGE: u32 = 250;
 /// Most objects of a kind.
 const MOST: usize = 100_000;
+/// Most names of what is missing.
+const MOST_NAMED: usize = 1000;
 
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "An export has the configs, their versions, sources and, with -A, policies. Values of Secrets are in it only with
 --secrets-to, encrypted by the program age; otherwise it has their names. Approvals are not in it.
+
+What is broken or not sealed is left out, so that the rest can be restored. It is named, and the exit code is 1.
 
 Examples:
   kubectl nudge export -A -f nudge.yaml
@@ -62,69 +68,18 @@ pub(crate) struct Export {
     pub(crate) system_namespace: String,
 }
 
-/// What was read.
-#[derive(Default)]
-struct Collected {
-    /// In the order of the file.
-    documents: Vec<Value>,
-    namespaces: BTreeSet<String>,
-    /// Secrets of versions, by namespace and name.
-    secrets: BTreeSet<(String, String)>,
-    left_out: Vec<String>,
-}
-
 pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failure> {
-    let collected = collect(session, command.all_namespaces).await?;
-    let mut hidden = Writer::default();
-    let mut left_out = collected.left_out;
-    if command.secrets_to.is_empty() {
-        if !collected.secrets.is_empty() {
-            left_out.push("the values of Secrets: there is no recipient (--secrets-to)".to_owned());
-        }
-    } else {
-        for (namespace, name) in &collected.secrets {
-            if let Some(secret) = secret(session, namespace, name).await? {
-                hidden.add(&format!("Secret {namespace}/{name}"), &secret)?;
-            } else {
-                left_out.push(format!("Secret {namespace}/{name}: it does not exist"));
-            }
-        }
-    }
-    if command.content_key {
-        hidden.add("the content key", &content_key(session, &command.system_namespace).await?)?;
-    } else {
-        left_out.push("the content key: it was not asked for (--content-key)".to_owned());
-    }
-    left_out.push("VersionApprovals: users approve again".to_owned());
-    let header = Header {
-        api_version: API.to_owned(),
-        kind: HEADER.to_owned(),
-        format: FORMAT,
-        exported_at: Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
-        cluster: cluster(session).await,
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        namespaces: collected.namespaces.iter().cloned().collect(),
-        secrets: collected.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect(),
-        encrypted: !command.secrets_to.is_empty(),
-        content_key: command.content_key,
-        left_out,
-    };
-    let mut file = Writer::default();
-    file.add("the header", &json!(header))?;
-    for document in &collected.documents {
-        file.add(document["metadata"]["name"].as_str().unwrap_or_default(), document)?;
-    }
-    if !command.secrets_to.is_empty() {
-        let armored = age::encrypt(&command.secrets_to, &hidden.text())?;
-        file.add("the encrypted Secrets", &json!({"apiVersion": API, "kind": ENCRYPTED, "armored": armored}))?;
-    }
-    let file = file.text();
+    let file = command.filename.as_deref().filter(|path| path.as_os_str() != "-");
+    let mut left_out = Vec::new();
+    let cluster = read(session, command.all_namespaces, &mut left_out).await?;
+    let mut selected = select(cluster);
+    let (text, header) = written(session, command, &mut selected, left_out).await?;
     // What can't be imported is no backup.
-    let read = Parsed::parse(&file)
+    let read = Parsed::parse(&text)
         .map_err(|failure| Failure::new(format!("the export can't be used: {}", failure.message)))?;
-    match command.filename.as_deref().filter(|path| path.as_os_str() != "-") {
-        Some(path) => write(path, &file)?,
-        None => session.out.print(&file)?,
+    match file {
+        Some(path) => write(path, &text)?,
+        None => session.out.print(&text)?,
     }
     let (configs, objects) = (read.configs.len(), read.objects.len() - read.configs.len());
     session.out.note(&format!(
@@ -136,97 +91,199 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     for what in &header.left_out {
         session.out.note(&format!("left out: {what}"));
     }
+    if header.missing_count == 0 {
+        return Ok(());
+    }
+    for what in &header.missing {
+        session.out.warn(&format!("left out: {what}"));
+    }
+    Err(Failure::new(format!(
+        "the export is written, and is not complete: {} left out, as the warnings say",
+        if header.missing_count == 1 { "1 was".to_owned() } else { format!("{} were", header.missing_count) }
+    )))
+}
+
+/// The text of the export, with its head.
+async fn written(
+    session: &Session,
+    command: &Export,
+    selected: &mut Selected,
+    mut left_out: Vec<String>,
+) -> Result<(Zeroizing<String>, Header), Failure> {
+    let with_secrets = !command.secrets_to.is_empty();
+    let names = selected.configs.iter().flat_map(|(place, config)| parts(place, config));
+    let names = names.filter(|sealed| sealed.part.kind == PartKind::Secret).map(|sealed| sealed.place());
+    let names: BTreeSet<String> = names.map(|secret| format!("{}/{}", secret.namespace, secret.name)).collect();
+    let mut hidden = Writer::default();
+    let mut content_key = None;
+    if command.content_key {
+        let key = read_content_key(session, &command.system_namespace).await?;
+        let document = json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(&*key)});
+        hidden.add("the content key", &document)?;
+        content_key = Some(hmac::Key::new(hmac::HMAC_SHA256, &key));
+    } else {
+        left_out.push("the content key: it was not asked for (--content-key)".to_owned());
+    }
+    if with_secrets {
+        secrets(session, selected, content_key.as_ref(), &mut hidden).await?;
+    } else if !names.is_empty() {
+        left_out.push("the values of Secrets: there is no recipient (--secrets-to)".to_owned());
+    }
+    left_out.push("VersionApprovals: users approve again".to_owned());
+    let namespaces = selected.documents.keys().map(|(namespace, ..)| namespace).filter(|name| !name.is_empty());
+    let header = Header {
+        api_version: API.to_owned(),
+        kind: HEADER.to_owned(),
+        format: FORMAT,
+        exported_at: Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default().to_string(),
+        cluster: cluster(session).await,
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        namespaces: namespaces.cloned().collect::<BTreeSet<_>>().into_iter().collect(),
+        secrets: names.into_iter().collect(),
+        encrypted: with_secrets,
+        content_key: command.content_key,
+        left_out,
+        missing: selected.missing.first(MOST_NAMED).cloned().collect(),
+        missing_count: selected.missing.count(),
+    };
+    let mut file = Writer::default();
+    file.add("the header", &json!(header))?;
+    for ((_, _, name), text) in &selected.documents {
+        file.push(name, text)?;
+    }
+    if with_secrets {
+        let armored = age::encrypt(&command.secrets_to, &hidden.text())?;
+        file.add("the encrypted Secrets", &json!({"apiVersion": API, "kind": ENCRYPTED, "armored": armored}))?;
+    }
+    Ok((file.text(), header))
+}
+
+/// Adds the Secrets of versions to what will be encrypted.
+async fn secrets(
+    session: &Session,
+    selected: &mut Selected,
+    content_key: Option<&hmac::Key>,
+    hidden: &mut Writer,
+) -> Result<(), Failure> {
+    for (place, config) in &selected.configs {
+        let seals = seals(place, config, content_key).map_err(Failure::new)?;
+        for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
+            let object = sealed.place();
+            let found = get(session, Kind::Secret, &object.namespace, &object.name).await?;
+            let of = format!("version {} of config {}/{}", sealed.version, place.namespace, place.name);
+            let Some(found) = found.map(|found| document(Kind::Secret, found)) else {
+                selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist"));
+                continue;
+            };
+            match (sealed.fault(&found, seals.as_ref()), encode(&found)) {
+                (Some(what), _) => selected.missing.add(&object, format_args!("it {what} of {of}")),
+                (None, Err(why)) => selected.missing.add(&object, why),
+                (None, Ok(text)) => hidden.push(&object.to_string(), &text)?,
+            }
+        }
+    }
     Ok(())
 }
 
-async fn collect(session: &Session, all: bool) -> Result<Collected, Failure> {
-    let mut collected = Collected::default();
+/// Reads what an export is selected from.
+async fn read(session: &Session, all: bool, left_out: &mut Vec<String>) -> Result<Cluster, Failure> {
     let namespace = (!all).then_some(session.namespace.as_str());
+    let mut cluster = Cluster::default();
     if all {
         let policies = list(session, Kind::Policy, None, "").await?.unwrap_or_default();
-        collected.documents.extend(policies.into_iter().map(|object| document(Kind::Policy, object)));
+        cluster.objects.extend(policies.into_iter().map(|object| (Kind::Policy, object)));
     } else {
-        collected.left_out.push("RolloutPolicies: they belong to the cluster (-A)".to_owned());
+        left_out.push("RolloutPolicies: they belong to the cluster (-A)".to_owned());
     }
     let configs = list(session, Kind::Config, namespace, "")
         .await?
         .ok_or_else(|| Failure::new("this cluster does not know VersionedConfigs; install Nudge first"))?;
-    let (mut documents, mut published) = (Vec::new(), Vec::new());
-    for object in configs {
-        let status = object.data["status"].clone();
-        let (namespace, name) = place(&object);
-        let mut exported = document(Kind::Config, object);
-        if !status.is_null() {
-            let read = |error: serde_json::Error| {
-                Failure::new(format!("config {namespace}/{name}: its status can't be read: {error}"))
-            };
-            let status = kept(serde_json::from_value(status).map_err(read)?);
-            if status.published_version.is_some() {
-                published.push((namespace.clone(), name.clone()));
-            }
-            exported["status"] = serde_json::to_value(status).map_err(read)?;
-        }
-        let config: VersionedConfig = serde_json::from_value(exported.clone())
-            .map_err(|error| Failure::new(format!("config {namespace}/{name} can't be read: {error}")))?;
-        let parts = Parsed::parts(&config).filter(|(_, _, part)| part.kind == PartKind::Secret);
-        collected.secrets.extend(parts.map(|(_, _, part)| (namespace.clone(), part.name.clone())));
-        collected.namespaces.insert(namespace);
-        documents.push(exported);
-    }
     let maps = list(session, Kind::ConfigMap, namespace, labels::CONFIG).await?.unwrap_or_default();
-    documents.extend(maps.into_iter().map(|object| document(Kind::ConfigMap, object)));
-    for (namespace, name) in published {
-        if let Some(map) = get(session, Kind::ConfigMap, &namespace, &name).await? {
-            let map = document(Kind::ConfigMap, map);
-            // One with these labels is in the list.
-            if label(&map, labels::CONFIG).is_none() {
-                documents.push(map);
-            }
+    let maps = maps.into_iter().map(|object| (place(Kind::ConfigMap, &object), document(Kind::ConfigMap, object)));
+    cluster.maps.extend(maps);
+    for object in &configs {
+        let Place { namespace, name, .. } = place(Kind::Config, object);
+        let published = Place::new(Kind::ConfigMap, &namespace, &name);
+        // One with the labels of a part is in the list.
+        if !object.data["status"]["publishedVersion"].is_string() || cluster.maps.contains_key(&published) {
+            continue;
         }
+        if let Some(map) = get(session, Kind::ConfigMap, &namespace, &name).await? {
+            cluster.maps.insert(published, document(Kind::ConfigMap, map));
+        }
+    }
+    match labelled_secrets(session, namespace).await? {
+        Some(secrets) => cluster.secrets = secrets,
+        None => left_out.push("Secrets of versions that are not sealed: you may not list Secrets".to_owned()),
     }
     match list(session, Kind::Source, namespace, "").await? {
-        Some(sources) => documents.extend(sources.into_iter().map(|object| document(Kind::Source, object))),
-        None => collected.left_out.push("ConfigSources: this cluster has none".to_owned()),
+        Some(sources) => {
+            cluster.holders = holders(session, &sources).await?;
+            cluster.objects.extend(sources.into_iter().map(|object| (Kind::Source, object)));
+        }
+        None => left_out.push("ConfigSources: this cluster has none".to_owned()),
     }
-    note_holders(session, &mut documents).await?;
-    let meta = |document: &Value, field: &str| document["metadata"][field].as_str().unwrap_or_default().to_owned();
-    // Configs before their versions, sources last, so that two exports can be compared.
-    documents.sort_by_cached_key(|document| (meta(document, "namespace"), Kind::of(document), meta(document, "name")));
-    collected.namespaces.extend(documents.iter().map(|document| meta(document, "namespace")));
-    collected.documents.extend(documents);
-    Ok(collected)
+    cluster.objects.extend(configs.into_iter().map(|object| (Kind::Config, object)));
+    Ok(cluster)
 }
 
-/// Notes who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or none.
-async fn note_holders(session: &Session, documents: &mut [Value]) -> Result<(), Failure> {
-    let sources = documents.iter().filter(|document| Kind::of(document) == Some(Kind::Source));
-    let read = sources.filter_map(|document| serde_json::from_value::<ConfigSource>(document.clone()).ok());
-    let sourced: BTreeSet<(String, String)> = read
-        .map(|source| (source.metadata.namespace.clone().unwrap_or_default(), source.config().to_owned()))
+/// The labels of the Secrets that are labelled as parts. `None` where the user may not list Secrets.
+async fn labelled_secrets(
+    session: &Session,
+    namespace: Option<&str>,
+) -> Result<Option<BTreeMap<Place, Value>>, Failure> {
+    let request = Request::new(Secret::url_path(&(), namespace));
+    let mut params = ListParams::default().limit(PAGE).labels(labels::CONFIG);
+    let mut all = BTreeMap::new();
+    loop {
+        let failed = |error: &dyn std::error::Error| Failure::new(format!("listing secrets: {error}"));
+        let asked = request.list_metadata(&params).map_err(|error| failed(&error))?;
+        let page = session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(asked).await;
+        let page = match page {
+            Ok(page) => page,
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+            Err(error) => return Err(Failure::of("listing secrets", &error)),
+        };
+        for Lenient(PartialObjectMeta { metadata, .. }) in page.items {
+            let (namespace, name) = (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+            let labels = json!({"metadata": {"labels": metadata.labels}});
+            all.insert(Place::new(Kind::Secret, &namespace, &name), labels);
+        }
+        if all.len() > MOST {
+            return Err(too_many("secrets"));
+        }
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(Some(all));
+        }
+    }
+}
+
+fn too_many(plural: &str) -> Failure {
+    Failure::new(format!("there are more than {MOST} {plural}; export namespaces one by one with -n"))
+}
+
+/// Who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or none.
+async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
+    let read = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
+    let sourced: BTreeSet<Place> = read
+        .map(|source| {
+            Place::new(Kind::Config, source.metadata.namespace.as_deref().unwrap_or_default(), source.config())
+        })
         .collect();
-    for (namespace, name) in sourced {
-        let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &namespace);
-        let held = match configs.get_opt(&name).await {
+    let mut holders = BTreeMap::new();
+    for place in sourced {
+        let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
+        let held = match configs.get_opt(&place.name).await {
             Ok(Some(config)) => holder(&config).map(str::to_owned),
             Ok(None) => continue,
             // Users may write anything into managedFields.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
-            Err(error) => return Err(Failure::of(&format!("reading config {namespace}/{name}"), &error)),
+            Err(error) => return Err(Failure::of(&format!("reading {place}"), &error)),
         };
-        let is = |document: &&mut Value| {
-            let meta = &document["metadata"];
-            Kind::of(document) == Some(Kind::Config) && meta["namespace"] == namespace && meta["name"] == name
-        };
-        if let Some((document, holder)) = documents.iter_mut().find(is).zip(held) {
-            document[HELD_BY] = holder.into();
-        }
+        holders.extend(held.map(|held| (place, held)));
     }
-    Ok(())
-}
-
-fn place(object: &DynamicObject) -> (String, String) {
-    let meta = &object.metadata;
-    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+    Ok(holders)
 }
 
 /// The objects of a kind. Without a namespace, of all. `None` where the cluster does not know the kind.
@@ -256,9 +313,7 @@ async fn list(
         };
         all.extend(page.items.into_iter().map(|Lenient(object)| object));
         if all.len() > MOST {
-            return Err(Failure::new(format!(
-                "there are more than {MOST} {plural}; export namespaces one by one with -n"
-            )));
+            return Err(too_many(&plural));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
@@ -279,20 +334,13 @@ pub(super) async fn get(
     Ok(found.map(|Lenient(object)| object))
 }
 
-async fn secret(session: &Session, namespace: &str, name: &str) -> Result<Option<Value>, Failure> {
-    Ok(get(session, Kind::Secret, namespace, name).await?.map(|object| document(Kind::Secret, object)))
-}
-
-async fn content_key(session: &Session, namespace: &str) -> Result<Value, Failure> {
+async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
     let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);
     let secret = secrets.get(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {what}")))?;
     let key = secret.data.and_then(|mut data| data.remove(KEY)).map(|key| Zeroizing::new(key.0));
     let key = key.filter(|key| !key.is_empty());
-    let key = key.ok_or_else(|| {
-        Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace"))
-    })?;
-    Ok(json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(&*key)}))
+    key.ok_or_else(|| Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace")))
 }
 
 /// So many things.

@@ -3,7 +3,7 @@
 //! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are created, its status is written,
 //! and the annotation is taken away. Each step finds what an import before has done, so one that was interrupted can be repeated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PostParams};
 use kube::core::DynamicObject;
-use nudge_api::{ConfigSource, PartKind, VersionedConfig};
+use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
 use nudge_core::sources;
 use nudge_core::versions::is_importing;
@@ -27,7 +27,8 @@ use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
 use crate::backup::age;
 use crate::backup::compare::{self, Found};
 use crate::backup::document::{HELD_BY, Kind, Place, label};
-use crate::backup::export::{Export, kind};
+use crate::backup::export::Export;
+use crate::backup::part::parts;
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
 use crate::dry_run::DryRun;
@@ -73,10 +74,13 @@ struct Plan {
     found: BTreeMap<Place, (Found, Option<String>)>,
     /// Secrets that are neither in the export nor in the cluster, by config.
     missing: BTreeMap<Place, Vec<String>>,
+    /// Versions whose ConfigMaps are neither here nor there, by config.
+    broken: BTreeMap<Place, BTreeSet<String>>,
 }
 
 pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
-    let mut export = Export::parse(&read(command)?)?;
+    let text = read(command)?;
+    let mut export = Export::parse(&text)?;
     match (&command.identity, &export.encrypted) {
         (Some(identity), Some(armored)) => {
             let plain = age::decrypt(identity, armored)?;
@@ -100,16 +104,9 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         create(session, &export, &plan, place).await?;
     }
     let (count, mut waiting) = (export.configs.len(), 0);
-    let mut all = Known::new();
     for (at, (place, config)) in export.configs.iter().enumerate() {
         let progress = format!("config {}/{} ({} of {count})", place.namespace, place.name, at + 1);
-        waiting += usize::from(!import(session, &export, &plan, (place, config), command, &progress, &mut all).await?);
-    }
-    // What belongs to no config of the export.
-    for place in export.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret)) {
-        if !all.contains_key(place) {
-            create(session, &export, &plan, place).await?;
-        }
+        waiting += usize::from(!import(session, &export, &plan, (place, config), command, &progress).await?);
     }
     if waiting > 0 {
         return Err(Failure::new(format!(
@@ -125,14 +122,11 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         counted(count, "config"),
         export.header.exported_at
     ))?;
-    for what in &export.header.left_out {
+    for what in export.header.left_out.iter().chain(&export.header.missing) {
         session.out.note(&format!("not in the export: {what}"));
     }
     Ok(())
 }
-
-/// Uids of objects that were created or found.
-type Known = BTreeMap<Place, String>;
 
 fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
     let name = command.filename.display();
@@ -182,20 +176,21 @@ async fn plan(session: &Session, export: &Export) -> Result<Plan, Failure> {
         let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
         found.insert(place.clone(), (compared(export, place, exported, there)?, uid));
     }
+    let mut broken = BTreeMap::<_, BTreeSet<String>>::new();
     for (place, config) in &export.configs {
-        let secrets = Export::parts(config).filter(|(_, _, part)| part.kind == PartKind::Secret);
-        for (_, _, part) in secrets {
-            let secret = Place::new(Kind::Secret, &place.namespace, &part.name);
-            if found.contains_key(&secret) {
+        for sealed in parts(place, config) {
+            let object = sealed.place();
+            if found.contains_key(&object) {
                 continue;
             }
-            match get(session, Kind::Secret, &place.namespace, &part.name).await? {
-                Some(there) => drop(found.insert(secret, (Found::Same, there.metadata.uid))),
-                None => missing.entry(place.clone()).or_default().push(part.name.clone()),
+            match get(session, object.kind, &object.namespace, &object.name).await? {
+                Some(there) => drop(found.insert(object, (Found::Same, there.metadata.uid))),
+                None if object.kind == Kind::Secret => missing.entry(place.clone()).or_default().push(object.name),
+                None => drop(broken.entry(place.clone()).or_default().insert(sealed.version.to_owned())),
             }
         }
     }
-    Ok(Plan { found, missing })
+    Ok(Plan { found, missing, broken })
 }
 
 fn compared(export: &Export, place: &Place, exported: &Value, there: Option<DynamicObject>) -> Result<Found, Failure> {
@@ -254,6 +249,18 @@ fn show(session: &Session, export: &Export, plan: &Plan, command: &Import) -> Re
             secrets.join(", ")
         ));
     }
+    for (config, versions) in &plan.broken {
+        let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+        session.out.warn(&format!(
+            "config {}/{} comes back with versions that can't be used, because ConfigMaps of them are not in the export: {}",
+            config.namespace,
+            config.name,
+            versions.join(", ")
+        ));
+    }
+    for (config, _) in export.configs.iter().filter(|(_, config)| has_no_version(config)) {
+        session.out.warn(&format!("config {}/{} comes back without a version", config.namespace, config.name));
+    }
     if differing.is_empty() {
         return Ok(());
     }
@@ -262,6 +269,10 @@ fn show(session: &Session, export: &Export, plan: &Plan, command: &Import) -> Re
         "the cluster has other objects than the export, so nothing was changed; delete those that the export is to replace, or annotate \
          the configs with nudge.dev/importing= to have their spec and status overwritten",
     ))
+}
+
+fn has_no_version(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_none_or(|status| status.versions.is_empty())
 }
 
 /// Creates an object of the export, if it is not there. Returns its uid.
@@ -308,16 +319,14 @@ async fn import(
     (place, config): (&Place, &VersionedConfig),
     command: &Import,
     progress: &str,
-    all: &mut Known,
 ) -> Result<bool, Failure> {
-    let mut keep = |place: Place, uid: Option<String>| drop(uid.and_then(|uid| all.insert(place, uid)));
+    let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
     match plan.found.get(place).map(|(found, _)| found) {
         Some(Found::Same) => {
-            for (_, _, part) in Export::parts(config) {
-                let part = Place::new(kind(part.kind), &place.namespace, &part.name);
-                let uid = create(session, export, plan, &part).await?;
-                keep(part, uid);
+            for sealed in parts(place, config) {
+                create(session, export, plan, &sealed.place()).await?;
             }
+            create(session, export, plan, &published).await?;
             session.out.note(&format!("{progress}: is there already"));
             return Ok(true);
         }
@@ -325,18 +334,12 @@ async fn import(
         _ => drop(create(session, export, plan, place).await?),
     }
     let mut uids = Uids::new();
-    for (_, _, part) in Export::parts(config) {
-        let object = Place::new(kind(part.kind), &place.namespace, &part.name);
+    for sealed in parts(place, config) {
+        let object = sealed.place();
         let Some(uid) = create(session, export, plan, &object).await? else { continue };
-        uids.insert((part.kind, part.name.clone()), uid.clone());
-        keep(object, Some(uid));
+        uids.insert((sealed.part.kind, object.name), uid);
     }
-    // Objects of versions that were not sealed, and the published ConfigMap.
-    let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
-    if export.objects.contains_key(&published) {
-        let uid = create(session, export, plan, &published).await?;
-        keep(published, uid);
-    }
+    create(session, export, plan, &published).await?;
     let missing = plan.missing.get(place).map(Vec::as_slice).unwrap_or_default();
     if !missing.is_empty() && !command.without_secrets {
         session.out.note(&format!("{progress}: waits for {} Secrets", missing.len()));

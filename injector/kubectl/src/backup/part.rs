@@ -1,0 +1,123 @@
+//! Whether an object is the part of a version that was sealed.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, is_configuration, part_digest};
+use nudge_protocol::labels;
+use ring::hmac;
+use serde_json::Value;
+
+use super::document::{Kind, Place, label};
+
+/// A part as the status of its config names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealed<'a> {
+    /// The config.
+    pub(crate) config: &'a Place,
+    /// The version.
+    pub(crate) version: &'a str,
+    /// Its number among the parts of the version.
+    pub(crate) number: usize,
+    /// Its kind, its name, and the digest of its content.
+    pub(crate) part: &'a PartStatus,
+}
+
+impl Sealed<'_> {
+    /// Where the object belongs.
+    pub(crate) fn place(&self) -> Place {
+        Place::new(self.part.kind.into(), &self.config.namespace, &self.part.name)
+    }
+
+    /// Why the object is not what was sealed; `of version` follows. The content of a Secret can be checked with the content key only.
+    pub(crate) fn fault(&self, document: &Value, seals: Option<&Seals>) -> Option<&'static str> {
+        let Self { config, version, number, part } = *self;
+        let labelled =
+            label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version);
+        if !labelled {
+            return Some("does not have the labels");
+        }
+        if document["immutable"] != true {
+            return Some("is not immutable, unlike a part");
+        }
+        // A token of a service account, for one.
+        if !document["type"].as_str().is_none_or(is_configuration) {
+            return Some("has a type that is not allowed for a part");
+        }
+        let Some(content) = content(document) else { return Some("can't be read as a part") };
+        let same = match (seals, part.kind) {
+            (_, PartKind::ConfigMap) => part.digest == part_digest(&content, None),
+            (Some(seals), PartKind::Secret) => {
+                !part.digest.starts_with(PLAIN) && seals.is_sealed(&part.digest, version, number, &content)
+            }
+            (None, PartKind::Secret) => true,
+        };
+        (!same).then_some("does not have the content that was sealed as part")
+    }
+}
+
+impl From<PartKind> for Kind {
+    fn from(part: PartKind) -> Self {
+        match part {
+            PartKind::ConfigMap => Self::ConfigMap,
+            PartKind::Secret => Self::Secret,
+        }
+    }
+}
+
+/// The parts of the config's versions, each once.
+pub(crate) fn parts<'a>(place: &'a Place, config: &'a VersionedConfig) -> impl Iterator<Item = Sealed<'a>> {
+    let versions = config.status.iter().flat_map(|status| &status.versions);
+    versions.flat_map(move |version| {
+        let numbered = version.parts.iter().zip(1..);
+        numbered.map(move |(part, number)| Sealed { config: place, version: &version.version, number, part })
+    })
+}
+
+/// Whether the ConfigMap of the config's name is its published one.
+pub(crate) fn is_published(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.published_version.is_some())
+}
+
+/// What the Secrets of the config are sealed with, where the content key is there. Fails for a config that can't be used.
+pub(crate) fn seals(
+    place: &Place,
+    config: &VersionedConfig,
+    content_key: Option<&hmac::Key>,
+) -> Result<Option<Seals>, String> {
+    let key = ConfigKey::parse(&place.namespace, &place.name).map_err(|error| error.to_string())?;
+    let identity = config.status.as_ref().and_then(|status| status.internal.identity.as_deref());
+    if identity.map(Identity::parse) == Some(None) {
+        return Err("status.internal.identity is not 32 hex digits".to_owned());
+    }
+    if let Some(odd) = parts(place, config).find(|sealed| !is_name(&sealed.part.name, 253)) {
+        return Err(format!("its version {} has a part whose name is not allowed", odd.version));
+    }
+    Ok(content_key.map(|content_key| Seals::new(content_key, &key, Identity::of(config))))
+}
+
+/// Keys and values of a ConfigMap or Secret.
+pub(crate) fn content(document: &Value) -> Option<Contents> {
+    let bytes =
+        |field: &str| serde_json::from_value::<Option<BTreeMap<String, ByteString>>>(document[field].clone()).ok();
+    if Kind::of(document)? == Kind::Secret {
+        return Some(contents_of(None, bytes("data")?));
+    }
+    let text = serde_json::from_value::<Option<BTreeMap<String, String>>>(document["data"].clone()).ok()?;
+    Some(contents_of(text, bytes("binaryData")?))
+}
+
+/// Whether this can be the name of an object, and so a part of a URL.
+pub(crate) fn is_name(name: &str, most: usize) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = name.as_bytes();
+    name.len() <= most
+        && ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|&byte| inner(byte))
+        && !name.contains("..")
+}

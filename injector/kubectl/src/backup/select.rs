@@ -1,0 +1,305 @@
+//! What of a cluster goes into an export: configs, and their versions as they were sealed. Everything else of them is left out, and named with
+//! the reason, so that what one tenant has broken costs nobody else the export.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::core::DynamicObject;
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigStatus};
+use nudge_protocol::labels;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::document::{HELD_BY, Kind, Place, document, label};
+use super::part::{is_published, parts, seals};
+use super::status::kept;
+use super::stream::encode;
+
+/// What was read of the cluster.
+#[derive(Default)]
+pub(crate) struct Cluster {
+    /// Policies, configs and sources.
+    pub(crate) objects: Vec<(Kind, DynamicObject)>,
+    /// ConfigMaps that are labelled as parts, or have the name of a config, as documents.
+    pub(crate) maps: BTreeMap<Place, Value>,
+    /// The labels of Secrets that are labelled as parts, as documents without data.
+    pub(crate) secrets: BTreeMap<Place, Value>,
+    /// Who holds `spec.version` of configs that have a source.
+    pub(crate) holders: BTreeMap<Place, String>,
+}
+
+/// What goes into the export.
+#[derive(Default)]
+pub(crate) struct Selected {
+    /// The text of each object. Configs come before their versions, and sources last, so that two exports can be compared.
+    pub(crate) documents: BTreeMap<(String, Kind, String), Zeroizing<String>>,
+    /// The configs.
+    pub(crate) configs: BTreeMap<Place, VersionedConfig>,
+    /// What is not in it, although it was to be, with the reason.
+    pub(crate) missing: Missing,
+}
+
+/// What is not in an export, although it was to be.
+#[derive(Default)]
+pub(crate) struct Missing(BTreeSet<String>);
+
+impl Missing {
+    /// Notes what is missing, and why.
+    pub(crate) fn add(&mut self, what: impl std::fmt::Display, why: impl std::fmt::Display) {
+        self.0.insert(format!("{what}: {why}"));
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The first of them.
+    pub(crate) fn first(&self, most: usize) -> impl Iterator<Item = &String> {
+        self.0.iter().take(most)
+    }
+}
+
+impl Selected {
+    fn put(&mut self, place: &Place, document: &Value) -> bool {
+        match encode(document) {
+            Ok(text) => {
+                let key = (place.namespace.clone(), place.kind, place.name.clone());
+                self.documents.insert(key, text);
+                true
+            }
+            Err(why) => {
+                self.missing.add(place, why);
+                false
+            }
+        }
+    }
+}
+
+/// Selects.
+pub(crate) fn select(cluster: Cluster) -> Selected {
+    let Cluster { objects, mut maps, mut secrets, holders } = cluster;
+    let (mut selected, mut unusable) = (Selected::default(), BTreeSet::new());
+    for (kind, object) in objects {
+        let place = place(kind, &object);
+        if kind != Kind::Config {
+            selected.put(&place, &document(kind, object));
+            continue;
+        }
+        match config(&place, object, holders.get(&place)) {
+            Ok((exported, config)) if selected.put(&place, &exported) => {
+                selected.configs.insert(place, config);
+            }
+            Ok(_) => drop(unusable.insert(place)),
+            Err(why) => {
+                selected.missing.add(&place, why);
+                unusable.insert(place);
+            }
+        }
+    }
+    let configs = std::mem::take(&mut selected.configs);
+    for (place, config) in &configs {
+        for sealed in parts(place, config) {
+            let object = sealed.place();
+            if sealed.part.kind == PartKind::Secret {
+                secrets.remove(&object);
+                continue;
+            }
+            let of = format!("version {} of config {}/{}", sealed.version, place.namespace, place.name);
+            match maps.remove(&object) {
+                None => selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist")),
+                Some(map) => match sealed.fault(&map, None) {
+                    Some(what) => selected.missing.add(&object, format_args!("it {what} of {of}")),
+                    None => drop(selected.put(&object, &map)),
+                },
+            }
+        }
+        if is_published(config) {
+            let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
+            if let Some(map) = maps.remove(&published) {
+                selected.put(&published, &map);
+            }
+        }
+    }
+    for (place, object) in maps.into_iter().chain(secrets) {
+        let (Some(name), version) = (label(&object, labels::CONFIG), label(&object, labels::VERSION)) else { continue };
+        let config = Place::new(Kind::Config, &place.namespace, name);
+        let version = version.unwrap_or_default();
+        match configs.get(&config) {
+            // It is named already.
+            None if unusable.contains(&config) => {}
+            None => selected.missing.add(&place, format_args!("there is no config {name} in its namespace")),
+            Some(known) if is_sealed(known, version) => {
+                let why = format_args!(
+                    "it is not one of the objects that version {version} of config {name} was sealed with"
+                );
+                selected.missing.add(&place, why);
+            }
+            Some(_) => {
+                let what = format_args!("version {version:?} of config {}/{name}", place.namespace);
+                selected.missing.add(
+                    what,
+                    format_args!("it is not sealed; see kubectl nudge status {name} -n {}", place.namespace),
+                );
+            }
+        }
+    }
+    selected.configs = configs;
+    selected
+}
+
+fn is_sealed(config: &VersionedConfig, version: &str) -> bool {
+    config.status.as_ref().is_some_and(|status| status.version(version).is_some())
+}
+
+/// The config as a document and as it is read again, or why it can't be in an export.
+fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Result<(Value, VersionedConfig), String> {
+    let status = object.data["status"].clone();
+    let mut exported = document(Kind::Config, object);
+    if !status.is_null() {
+        let read = |error: serde_json::Error| format!("its status can't be read: {error}");
+        let status = kept(serde_json::from_value::<VersionedConfigStatus>(status).map_err(read)?);
+        exported["status"] = serde_json::to_value(status).map_err(read)?;
+    }
+    if let Some(holder) = holder {
+        exported[HELD_BY] = holder.as_str().into();
+    }
+    let config: VersionedConfig =
+        serde_json::from_value(exported.clone()).map_err(|error| format!("it can't be read: {error}"))?;
+    seals(place, &config, None)?;
+    Ok((exported, config))
+}
+
+/// Where the object is.
+pub(crate) fn place(kind: Kind, object: &DynamicObject) -> Place {
+    let meta = &object.metadata;
+    Place::new(kind, meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_core::versions::part_digest;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::document::{API, FORMAT, HEADER};
+    use super::super::export::Export;
+    use super::super::stream::Writer;
+    use super::*;
+
+    /// A ConfigMap as a part, with this content.
+    fn map(namespace: &str, config: &str, version: &str, value: &str) -> (Place, Value) {
+        let name = format!("{config}-{version}");
+        let labels = json!({"nudge.dev/config": config, "nudge.dev/version": version});
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": true, "data": {"a": value}});
+        (Place::new(Kind::ConfigMap, namespace, &name), map)
+    }
+
+    /// A config with these versions, each of one ConfigMap with this content.
+    fn config(namespace: &str, name: &str, versions: &[(&str, &str)]) -> (Kind, DynamicObject) {
+        let digest = |value: &str| part_digest(&BTreeMap::from([("a".to_owned(), value.as_bytes())]), None);
+        let sealed = |(version, value): &(&str, &str)| {
+            json!({
+                "version": version, "state": "Available", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "ConfigMap", "name": format!("{name}-{version}"), "uid": "u", "digest": digest(value)}],
+            })
+        };
+        let versions: Vec<Value> = versions.iter().map(sealed).collect();
+        let object = json!({
+            "apiVersion": API, "kind": "VersionedConfig", "metadata": {"name": name, "namespace": namespace, "generation": 1},
+            "spec": {}, "status": {"versions": versions},
+        });
+        (Kind::Config, serde_json::from_value(object).unwrap())
+    }
+
+    /// The titles of what was selected, as an import reads them, and what is missing.
+    fn exported(cluster: Cluster) -> (Vec<String>, Vec<String>) {
+        let Selected { documents, missing, .. } = select(cluster);
+        let head = json!({
+            "apiVersion": API, "kind": HEADER, "format": FORMAT, "exportedAt": "", "program": "", "namespaces": [], "secrets": [],
+            "encrypted": false, "contentKey": false, "leftOut": [], "missing": [], "missingCount": 0,
+        });
+        let mut file = Writer::default();
+        file.add("the head", &head).unwrap();
+        for text in documents.values() {
+            file.push("it", text).unwrap();
+        }
+        let read = Export::parse(&file.text()).map_err(|failure| failure.message).unwrap();
+        (read.objects.keys().map(ToString::to_string).collect(), missing.first(100).cloned().collect())
+    }
+
+    #[test]
+    fn what_one_tenant_has_broken_is_left_out_and_named_and_the_rest_is_there() {
+        let mut odd = config("b", "odd", &[]);
+        odd.1.data["status"]["versions"] = "none".into();
+        let mut id = config("b", "id", &[]);
+        id.1.data["status"]["internal"] = json!({"identity": "x"});
+        let gone = config("b", "gone", &[("1", "1")]);
+        let broken = config("b", "shop", &[("1", "1"), ("2", "2")]);
+        let maps = [
+            map("a", "shop", "1", "1"),
+            map("b", "shop", "1", "changed"),
+            map("b", "shop", "2", "2"),
+            map("b", "odd", "1", "1"),
+        ];
+        let objects = vec![config("a", "shop", &[("1", "1")]), odd, id, gone, broken];
+        let (there, missing) = exported(Cluster { objects, maps: maps.into(), ..Cluster::default() });
+        let configs = ["VersionedConfig a/shop", "VersionedConfig b/gone", "VersionedConfig b/shop"];
+        assert_eq!(there, [&configs[..], &["ConfigMap a/shop-1", "ConfigMap b/shop-2"]].concat());
+        let expected = [
+            "ConfigMap b/gone-1: it is a part of version 1 of config b/gone, and does not exist",
+            "ConfigMap b/shop-1: it does not have the content that was sealed as part of version 1 of config b/shop",
+            "VersionedConfig b/id: status.internal.identity is not 32 hex digits",
+            "VersionedConfig b/odd: its status can't be read: ",
+        ];
+        assert_eq!(missing.len(), expected.len(), "{missing:?}");
+        assert!(missing.iter().zip(expected).all(|(one, start)| one.starts_with(start)), "{missing:?}");
+    }
+
+    #[test]
+    fn a_version_that_is_not_sealed_is_named_once_with_its_secret_or_without() {
+        let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "2"}}});
+        let secret = |name: &str| (Place::new(Kind::Secret, "a", name), labels.clone());
+        let lone = map("a", "nobody", "1", "1");
+        let cluster = |maps: &[(Place, Value)], secrets: &[(Place, Value)]| Cluster {
+            objects: vec![config("a", "shop", &[("1", "1")])],
+            maps: maps.iter().cloned().chain([map("a", "shop", "1", "1")]).collect(),
+            secrets: secrets.iter().cloned().collect(),
+            ..Cluster::default()
+        };
+        let unsealed = "version \"2\" of config a/shop: it is not sealed; see kubectl nudge status shop -n a";
+        for (maps, secrets) in [
+            (vec![map("a", "shop", "2", "2")], vec![secret("shop-2-2")]),
+            (vec![], vec![secret("shop-2-1"), secret("shop-2-2")]),
+            (vec![map("a", "shop", "2", "2")], vec![]),
+        ] {
+            let (there, missing) = exported(cluster(&maps, &secrets));
+            assert_eq!(there, ["VersionedConfig a/shop", "ConfigMap a/shop-1"]);
+            assert_eq!(missing, [unsealed]);
+        }
+        let missing = exported(cluster(&[lone], &[])).1;
+        assert_eq!(missing, ["ConfigMap a/nobody-1: there is no config nobody in its namespace"]);
+        assert_eq!(exported(cluster(&[], &[])).1, Vec::<String>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_there_what_is_selected_can_be_imported(
+            maps in prop::collection::vec(("[ab]", "[ab]", "[1-3]", "[12]"), 0..8),
+            configs in prop::collection::vec(("[ab]", "[ab]", prop::collection::vec(("[1-3]", "[12]"), 0..3)), 0..5),
+            published: bool,
+        ) {
+            let maps = maps.iter().map(|(namespace, config, version, value)| map(namespace, config, version, value));
+            let mut objects = BTreeMap::new();
+            for (namespace, name, versions) in &configs {
+                let versions: BTreeMap<&str, &str> = versions.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+                let mut made = config(namespace, name, &versions.into_iter().collect::<Vec<_>>());
+                if published {
+                    made.1.data["status"]["publishedVersion"] = "1".into();
+                }
+                objects.insert((namespace, name), made);
+            }
+            exported(Cluster { objects: objects.into_values().collect(), maps: maps.collect(), ..Cluster::default() });
+        }
+    }
+}
