@@ -19,12 +19,12 @@ use ring::hmac;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::backup::age;
 use crate::backup::document::{API, CONTENT_KEY, ENCRYPTED, FORMAT, HEADER, Header, Kind, Place, document};
 use crate::backup::export::Export as Parsed;
 use crate::backup::part::{parts, seals};
 use crate::backup::select::{Cluster, Selected, place, select};
 use crate::backup::stream::{Writer, encode};
+use crate::backup::{age, signature};
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
@@ -63,6 +63,9 @@ pub(crate) struct Export {
     /// Also export the key that Secrets are sealed with: without it, versions with Secrets can't be used after a restore
     #[arg(long, requires = "secrets_to")]
     pub(crate) content_key: bool,
+    /// Sign the export with this key of SSH; the signature goes to FILE.sig, and import --verify checks it
+    #[arg(long, value_name = "KEY", requires = "filename")]
+    pub(crate) sign: Option<PathBuf>,
     /// The namespace of Nudge itself
     #[arg(long, default_value = "nudge-system", value_name = "NAMESPACE")]
     pub(crate) system_namespace: String,
@@ -70,6 +73,9 @@ pub(crate) struct Export {
 
 pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failure> {
     let file = command.filename.as_deref().filter(|path| path.as_os_str() != "-");
+    if command.sign.is_some() && file.is_none() {
+        return Err(Failure::usage("--sign needs a file (-f FILE): the signature goes to FILE.sig"));
+    }
     let mut left_out = Vec::new();
     let cluster = read(session, command.all_namespaces, &mut left_out).await?;
     let mut selected = select(cluster);
@@ -78,7 +84,7 @@ pub(crate) async fn run(session: &Session, command: &Export) -> Result<(), Failu
     let read = Parsed::parse(&text)
         .map_err(|failure| Failure::new(format!("the export can't be used: {}", failure.message)))?;
     match file {
-        Some(path) => write(path, &text)?,
+        Some(path) => write(path, &text, command.sign.as_deref())?,
         None => session.out.print(&text)?,
     }
     let (configs, objects) = (read.configs.len(), read.objects.len() - read.configs.len());
@@ -354,13 +360,20 @@ async fn cluster(session: &Session) -> Option<String> {
     namespaces.get_metadata_opt("kube-system").await.ok()??.metadata.uid
 }
 
-/// Replaces the file as a whole, readable by its owner alone.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+/// Replaces the file as a whole, readable by its owner alone, and the signature beside it.
+fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::new(format!("writing {}: {error}", path.display()));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    // In a folder of its own, where the signature is the only other file.
+    let home = tempfile::Builder::new().prefix(".nudge-export-").tempdir_in(folder).map_err(failed)?;
+    let content = home.path().join("export");
+    let mut file = tempfile::Builder::new().prefix("export").tempfile_in(home.path()).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    file.persist(&content).map_err(|error| failed(error.error))?;
+    if let Some(key) = key {
+        signature::sign(&content, key)?;
+        std::fs::rename(signature::beside(&content), signature::beside(path)).map_err(failed)?;
+    }
+    std::fs::rename(content, path).map_err(failed)
 }

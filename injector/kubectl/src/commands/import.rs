@@ -24,13 +24,13 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
-use crate::backup::age;
 use crate::backup::compare::{self, Found};
 use crate::backup::document::{HELD_BY, Kind, Place, label};
 use crate::backup::export::Export;
 use crate::backup::part::parts;
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
+use crate::backup::{age, signature};
 use crate::dry_run::DryRun;
 use crate::failure::{Failure, doing};
 use crate::session::{FIELD_MANAGER, Session, creating, patching};
@@ -41,9 +41,10 @@ const TRIES: usize = 10;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Nothing is changed if an object of the export exists and differs. An import that was interrupted can be repeated.
-It takes the ClusterRole nudge-restore.
+It takes the ClusterRole nudge-restore. What is in the file decides what pods get: sign exports, and use --verify.
 
 Examples:
+  kubectl nudge import -f nudge.yaml --verify ops.pub --identity key.txt
   kubectl nudge import -f nudge.yaml --identity key.txt --content-key
   kubectl nudge import -f nudge.yaml --identity key.txt --dry-run
   kubectl nudge import -f nudge.yaml --identity key.txt"
@@ -52,6 +53,9 @@ pub(crate) struct Import {
     /// The export; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) filename: PathBuf,
+    /// Refuse the export unless FILE.sig is its signature by one of the public keys of SSH in this file
+    #[arg(long, value_name = "KEYS")]
+    pub(crate) verify: Option<PathBuf>,
     /// The file with the key of age that decrypts the Secrets
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
@@ -80,7 +84,11 @@ struct Plan {
 
 pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
     let text = read(command)?;
+    let unsigned = signed(session, command, &text)?;
     let mut export = Export::parse(&text)?;
+    if let Some(why) = unsigned {
+        session.out.warn(why);
+    }
     match (&command.identity, &export.encrypted) {
         (Some(identity), Some(armored)) => {
             let plain = age::decrypt(identity, armored)?;
@@ -126,6 +134,24 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         session.out.note(&format!("not in the export: {what}"));
     }
     Ok(())
+}
+
+/// Checks who signed the export. Returns a warning where nobody has, or nobody asks.
+fn signed(session: &Session, command: &Import, text: &str) -> Result<Option<&'static str>, Failure> {
+    let file = Some(&command.filename).filter(|file| file.as_os_str() != "-");
+    let signature = file.map(|file| signature::beside(file));
+    match (&command.verify, signature) {
+        (Some(keys), Some(signature)) => {
+            signature::verify(text, &signature, keys)?;
+            session.out.note(&format!("the export is signed with a key of {}", keys.display()));
+            Ok(None)
+        }
+        (Some(_), None) => Err(Failure::usage("--verify needs a file (-f FILE): the signature is read from FILE.sig")),
+        (None, Some(signature)) if signature.exists() => {
+            Ok(Some("nobody checks who signed the export: there is no --verify"))
+        }
+        (None, _) => Ok(Some("nobody signed the export: a user who can write the file decides what pods get")),
+    }
 }
 
 fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
