@@ -1,10 +1,9 @@
 //! The state of a rollout as `--wait` shows it, judged from the status of the config.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
     ConditionType, ConfigState, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus, find_condition,
 };
-use nudge_protocol::labels::RETRY;
+use nudge_core::requester::noted_retry;
 
 use super::PodCount;
 use crate::output::progress::View;
@@ -31,7 +30,7 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
     let is_retried =
-        failure.is_some_and(|failure| retry(config).is_some_and(|asked| failure.retry_time != Some(asked)));
+        failure.is_some_and(|failure| noted_retry(config).is_some_and(|asked| failure.retry_time != Some(asked)));
     if status.observed_generation.unwrap_or_default() < generation || is_retried {
         let line = "waiting for the control plane".to_owned();
         return Outcome::Pending(View { done: 0, total: status.pods.total, line, passing: true });
@@ -63,12 +62,6 @@ pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, 
     });
     let bake = config.spec.rollout.bake_seconds;
     Outcome::Pending(view(status, version, bake, pods, why.as_deref()))
-}
-
-/// When somebody asked last for another attempt, as the webhook has noted it.
-fn retry(config: &VersionedConfig) -> Option<Time> {
-    let note = config.metadata.annotations.as_ref()?.get(RETRY)?;
-    Some(Time(note.split(' ').next()?.parse().ok()?))
 }
 
 fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<PodCount>, why: Option<&str>) -> View {
@@ -119,6 +112,7 @@ fn view(status: &VersionedConfigStatus, version: &str, bake: u32, pods: Option<P
 
 #[cfg(test)]
 mod tests {
+    use nudge_protocol::labels::RETRY;
     use serde_json::{Value, json};
 
     use super::*;
