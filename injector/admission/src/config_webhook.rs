@@ -12,14 +12,14 @@ use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
 use ring::hmac;
 
-use super::lookups::{LookupError, Lookups, Right};
+use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
 use super::validation::{self, Judge};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
-use super::{audit, configs};
+use super::{attention, audit, configs};
 use crate::configs::Weakening;
 
 /// Notes who asks for versions, and marks configs that have guards.
@@ -130,13 +130,20 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(denial) = self.analyses(request, (namespace, name), old_spec, &new.spec).await? {
             return Ok(Verdict::Deny(denial));
         }
-        let warnings = match validation::new_rules(old_spec, &new.spec) {
+        let unattended = match configs::new_analyses(old_spec, &new.spec) {
+            Some(analyses) if !analyses.is_empty() => {
+                attention::warning(&*self.lookups, request, namespace, Attended::Analyses).await
+            }
+            _ => None,
+        };
+        let mut warnings = match validation::new_rules(old_spec, &new.spec) {
             Some(rules) => match self.rules(request, (namespace, name), rules).await? {
                 Ok(warnings) => warnings,
                 Err(denial) => return Ok(Verdict::Deny(denial)),
             },
             None => Vec::new(),
         };
+        warnings.extend(unattended.map(|why| format!("VersionedConfig {name}: {why}")));
         if let Some(weakening) = &weakening {
             audit::overridden(request, name, weakening.what(), weakening.because());
         }

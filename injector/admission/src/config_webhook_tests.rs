@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::fixtures::{FakeLookups, ahead, request, sealed};
-use super::lookups::LookupError;
+use super::lookups::{Attended, LookupError};
 use super::review::Request;
 use super::verdict::Verdict;
 use super::webhook::{Webhook as _, WebhookError};
@@ -123,6 +123,11 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
         assert_eq!(asked.last().map(String::as_str), Some("may eve get Secret metrics in team"));
         assert!(!reviewed(may(vec!["metrics"]), &changed).await.0.is_denied());
     }
+    // Where nobody asks such queries, that is said.
+    let changed = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&one));
+    let lookups = FakeLookups { unattended: vec![Attended::Analyses], ..may(vec!["metrics"]) };
+    let Verdict::Allow { warnings, .. } = reviewed(lookups, &changed).await.0 else { panic!("denied") };
+    assert!(warnings.iter().any(|it| it.contains("the component analysis is not installed")), "{warnings:?}");
     // Who changes something else is not asked.
     let mut baked = one.clone();
     baked["spec"]["rollout"]["bakeSeconds"] = json!(1);

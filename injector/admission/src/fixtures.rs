@@ -15,7 +15,7 @@ use nudge_protocol::labels;
 use serde_json::{Value, json};
 
 use super::caller::Caller;
-use super::lookups::{LookupError, Lookups, Right};
+use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::object::{Content, VersionObject};
 use super::review::{self, Request};
 use super::verdict::Denial;
@@ -142,6 +142,8 @@ pub(super) struct FakeLookups {
     pub may_read: Vec<&'static str>,
     pub may_create_token: bool,
     pub secrets: bool,
+    /// What nobody looks at.
+    pub unattended: Vec<Attended>,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,
     /// The client asks too often.
@@ -221,5 +223,12 @@ impl Lookups for FakeLookups {
             return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
         }
         asked
+    }
+
+    async fn attends(&self, _: &Request, _: &str, what: Attended) -> Result<bool, LookupError> {
+        if self.reviews_fail || self.fails {
+            return Err(LookupError::TooSlow { what: format!("{what:?}"), within: Duration::from_secs(1) });
+        }
+        Ok(!self.unattended.contains(&what))
     }
 }

@@ -16,7 +16,7 @@ use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 
 use super::caller::Caller;
-use super::lookups::{LookupError, Lookups, Right};
+use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::review::Request;
 
 /// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
@@ -46,6 +46,17 @@ pub type KnownConfigs = Arc<dyn Fn(&str, &str) -> Option<Arc<VersionedConfig>> +
 /// The policies of a namespace.
 pub type KnownPolicies = Arc<dyn Fn(&str) -> Policies + Send + Sync>;
 
+/// The service accounts of the roles, as `namespace:name`.
+#[derive(Clone, Debug)]
+pub struct Accounts {
+    /// Of the role `control`.
+    pub control: String,
+    /// Of the role `sources`.
+    pub sources: String,
+    /// Of the role `analysis`.
+    pub analysis: String,
+}
+
 /// What users have decided about versions of a config, by namespace and name.
 pub type KnownApprovals = Arc<dyn Fn(&str, &str) -> Vec<Arc<VersionApproval>> + Send + Sync>;
 
@@ -59,6 +70,7 @@ pub struct KubeLookups {
     configs: Option<KnownConfigs>,
     policies: Option<KnownPolicies>,
     approvals: Option<KnownApprovals>,
+    accounts: Option<Accounts>,
     enabled: Enabled,
     asking: Arc<Asking>,
     reviews: Arc<Shares>,
@@ -102,6 +114,7 @@ impl KubeLookups {
             configs: None,
             policies: None,
             approvals: None,
+            accounts: None,
             enabled,
             asking,
             reviews,
@@ -130,6 +143,29 @@ impl KubeLookups {
     #[must_use]
     pub fn bounding(self, approvals: KnownApprovals) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// Warns of objects that none of these accounts may look at.
+    #[must_use]
+    pub fn attended_by(self, accounts: Accounts) -> Self {
+        Self { accounts: Some(accounts), ..self }
+    }
+
+    /// Whether the user of a review may do what it asks about.
+    async fn reviewed(
+        &self,
+        caller: Caller,
+        what: impl FnOnce() -> String,
+        review: SubjectAccessReview,
+    ) -> Result<bool, LookupError> {
+        let api = Api::<SubjectAccessReview>::all(self.client.clone());
+        let parameters = PostParams::default();
+        let reviewed = async {
+            let _turn = self.reviews.take(caller.peer(), 1).await;
+            api.create(&parameters, &review).await
+        };
+        let answered = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
+        Ok(answered.status.is_some_and(|status| status.allowed))
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
@@ -206,20 +242,42 @@ impl Lookups for KubeLookups {
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         let what = || format!("review who may {right} in namespace {namespace}");
         self.count(request.caller, namespace, what)?;
-        let review = access_review(&request.user_info, namespace, right);
-        let api = Api::<SubjectAccessReview>::all(self.client.clone());
-        let parameters = PostParams::default();
-        let reviewed = async {
-            let _turn = self.reviews.take(request.caller.peer(), 1).await;
-            api.create(&parameters, &review).await
+        let (verb, group, resource, name) = right.parts();
+        let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
+        self.reviewed(request.caller, what, review).await
+    }
+
+    async fn attends(&self, request: &Request, namespace: &str, what: Attended) -> Result<bool, LookupError> {
+        let Some(accounts) = &self.accounts else { return Ok(true) };
+        let account = match what {
+            Attended::Sources => &accounts.sources,
+            Attended::Secrets => &accounts.control,
+            Attended::Analyses => &accounts.analysis,
         };
-        let answered = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
-        Ok(answered.status.is_some_and(|status| status.allowed))
+        let asked = || format!("review whether {account} may work in namespace {namespace}");
+        self.count(request.caller, namespace, asked)?;
+        let review = access_review(&service_account(account), namespace, what.parts(), None);
+        self.reviewed(request.caller, asked, review).await
     }
 }
 
-fn access_review(user: &UserInfo, namespace: &str, right: Right<'_>) -> SubjectAccessReview {
-    let (verb, group, resource, name) = right.parts();
+/// A service account as the API server knows it. `account` is `namespace:name`.
+fn service_account(account: &str) -> UserInfo {
+    let namespace = account.split(':').next().unwrap_or_default();
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
+    UserInfo {
+        username: Some(format!("system:serviceaccount:{account}")),
+        groups: Some(groups.map(str::to_owned).into()),
+        ..UserInfo::default()
+    }
+}
+
+fn access_review(
+    user: &UserInfo,
+    namespace: &str,
+    (verb, group, resource): (&str, &str, &str),
+    name: Option<&str>,
+) -> SubjectAccessReview {
     let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(one, of)| (one, Some(of)));
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {

@@ -2,6 +2,7 @@
 
 mod analysis_webhook;
 mod approval_webhook;
+mod attention;
 mod audit;
 mod caller;
 mod config_webhook;
@@ -33,9 +34,9 @@ pub use analysis_webhook::{AnalysisWriters, ValidateAnalyses};
 pub use caller::Caller;
 pub use guards::guards;
 pub use kube_lookups::{
-    KnownApprovals, KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers,
+    Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers,
 };
-pub use lookups::{LookupError, Lookups, Right};
+pub use lookups::{Attended, LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};
 pub use only_enabled::OnlyEnabled;

@@ -105,6 +105,38 @@ pub trait Lookups: Send + Sync + 'static {
         namespace: &str,
         right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
+
+    /// Whether somebody in Nudge may look at such objects of the namespace, for what is no more than a courtesy.
+    fn attends(
+        &self,
+        _request: &Request,
+        _namespace: &str,
+        _what: Attended,
+    ) -> impl Future<Output = Result<bool, LookupError>> + Send {
+        async { Ok(true) }
+    }
+}
+
+/// What an account of Nudge looks at where somebody has given it the right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attended {
+    /// ConfigSources, by the role `sources`.
+    Sources,
+    /// Secrets of versions, by the role `control`.
+    Secrets,
+    /// Queries of configs, by the role `analysis`.
+    Analyses,
+}
+
+impl Attended {
+    /// The verb, the group and the resource, as RBAC has them.
+    pub(super) fn parts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Sources => ("list", "nudge.dev", "configsources"),
+            Self::Secrets => ("list", "", "secrets"),
+            Self::Analyses => ("get", "nudge.dev", CONFIGS),
+        }
+    }
 }
 
 /// The resource of configs.

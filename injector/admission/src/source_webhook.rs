@@ -8,12 +8,12 @@ use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
 
-use super::audit;
-use super::lookups::{Lookups, Right};
+use super::lookups::{Attended, Lookups, Right};
 use super::review::{Request, ReviewError};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+use super::{attention, audit};
 
 /// Checks requests about sources.
 #[derive(Clone, Debug)]
@@ -78,7 +78,12 @@ impl<L: Lookups> ValidateSources<L> {
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
-        let Some((right, _)) = missing else { return Ok(Verdict::allow()) };
+        let Some((right, _)) = missing else {
+            let unattended = attention::warning(&*self.lookups, request, namespace, Attended::Sources).await;
+            return Ok(Verdict::warn(
+                unattended.map(|why| format!("ConfigSource {name}: {why}")).into_iter().collect(),
+            ));
+        };
         audit::refused(request, config, what, right);
         let what_of = described(from);
         Ok(Verdict::Deny(Denial::forbidden(format!(
@@ -192,6 +197,24 @@ mod tests {
         let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
         let (denied, asked) = reviewed(lookups, &made).await;
         assert_eq!((denied, asked.last().map(String::as_str)), (None, Some("may eve update Secret shop in team")));
+    }
+
+    #[tokio::test]
+    async fn a_source_that_nobody_looks_at_says_so_with_the_command() {
+        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let warned = async |lookups: FakeLookups| match ValidateSources::new(Arc::new(lookups)).review(&made).await {
+            Ok(Verdict::Allow { warnings, patch: None }) => warnings,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(warned(all()).await, Vec::<String>::new());
+        let warnings = warned(FakeLookups { unattended: vec![Attended::Sources], ..all() }).await;
+        assert_eq!(
+            warnings,
+            [
+                "ConfigSource shop: nobody looks at the ConfigSources of namespace team, because ClusterRole nudge-sources is not bound \
+                 there; kubectl create rolebinding nudge-sources -n team --clusterrole=nudge-sources --serviceaccount=nudge-system:nudge-sources"
+            ]
+        );
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, try_join};
+use futures::future::{BoxFuture, join, try_join};
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
@@ -12,15 +12,14 @@ use nudge_core::versions::{made_by, mark};
 use nudge_protocol::labels;
 use ring::hmac;
 
-use super::audit;
-use super::lookups::{LookupError, Lookups, Right};
+use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::object::VersionObject;
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
 use super::validation::Judge;
 use super::verdict::Verdict;
-use super::versions;
 use super::webhook::{Webhook, WebhookError};
+use super::{attention, audit, versions};
 
 /// Makes versions immutable, marks those that may become current by themselves, and notes who created each part.
 #[derive(Clone, Debug)]
@@ -41,7 +40,7 @@ impl<L: Lookups> MutateVersions<L> {
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(changed(immutable.into_iter().chain(versions::keep_marks(&old, &new)), None))
+                Ok(changed(immutable.into_iter().chain(versions::keep_marks(&old, &new)), Vec::new()))
             }
             Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
         }
@@ -51,7 +50,15 @@ impl<L: Lookups> MutateVersions<L> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
-        let lacks = self.lacks(request, namespace, config, object.kind).await;
+        let unseen = async {
+            let secrets = Attended::Secrets;
+            if object.kind == PartKind::Secret {
+                attention::warning(&*self.lookups, request, namespace, secrets).await
+            } else {
+                None
+            }
+        };
+        let (lacks, unseen) = join(self.lacks(request, namespace, config, object.kind), unseen).await;
         let (mark, because) = match lacks {
             Ok(None) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
                 Some(mark) => (Some(mark), None),
@@ -75,14 +82,15 @@ impl<L: Lookups> MutateVersions<L> {
                 (None, Some("Nudge could not find out whether you may update what it publishes".to_owned()))
             }
         };
-        let warning = because.map(|because| versions::not_by_itself(&object, &because));
+        let unseen = unseen.map(|why| format!("{}: {why}", object.title()));
+        let warnings = because.map(|because| versions::not_by_itself(&object, &because)).into_iter().chain(unseen);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
         let of = (object.kind, namespace);
         let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, Timestamp::now()));
         let author = versions::set_author(&object, mark.as_ref(), author);
         let marks = versions::set_mark(&object, mark).into_iter().chain(author);
-        Ok(changed(immutable.into_iter().chain(marks), warning))
+        Ok(changed(immutable.into_iter().chain(marks), warnings.collect()))
     }
 }
 
@@ -116,10 +124,10 @@ impl<L: Lookups> MutateVersions<L> {
     }
 }
 
-fn changed(changes: impl Iterator<Item = PatchOperation>, warning: Option<String>) -> Verdict {
+fn changed(changes: impl Iterator<Item = PatchOperation>, warnings: Vec<String>) -> Verdict {
     let changes: Vec<_> = changes.collect();
     let patch = (!changes.is_empty()).then_some(Patch(changes));
-    Verdict::Allow { warnings: warning.into_iter().collect(), patch }
+    Verdict::Allow { warnings, patch }
 }
 
 impl<L: Lookups> Webhook for MutateVersions<L> {
@@ -316,6 +324,24 @@ mod tests {
             let patch = serde_json::to_string(&patch).unwrap();
             assert_eq!(patch.contains("may-activate"), !warned, "{patch}");
             assert_eq!(warnings.iter().any(|it| it.contains("because you may not update Secret shop;")), warned);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_secret_that_nudge_may_not_read_is_made_with_a_warning() {
+        let part = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": object()["metadata"], "data": {}});
+        for (kind, unattended, expected) in [
+            ("Secret", vec![Attended::Secrets], vec!["Secret a: Nudge may not read the Secrets of namespace team"]),
+            ("Secret", vec![], vec![]),
+            ("ConfigMap", vec![Attended::Secrets], vec![]),
+        ] {
+            let lookups = FakeLookups { may_update: true, unattended, ..FakeLookups::default() };
+            let creation = request(kind, "CREATE", None, Some(&part(kind)));
+            let Ok(Verdict::Allow { warnings, .. }) = marker(lookups).0.review(&creation).await else {
+                panic!("{kind}")
+            };
+            assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+            assert!(warnings.iter().zip(expected).all(|(one, start)| one.starts_with(start)), "{warnings:?}");
         }
     }
 

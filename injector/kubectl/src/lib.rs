@@ -3,6 +3,7 @@
 //! - `commands`: a file for each command, with its arguments
 //! - `backup`: exports and their format
 //! - `cluster`: which cluster, and the way to it
+//! - `attention`: whether Nudge looks at what a command is about
 //! - `output`: tables, progress, and the text of reports
 //! - `version`: the content of versions, as it is read from files, divided into objects, and read back
 //! - `page`: the page of `kubectl nudge ui`
@@ -10,6 +11,7 @@
 //!
 //! A value of a Secret is printed only by `get --show-secrets`, and is in an export only encrypted.
 
+mod attention;
 mod backup;
 mod cluster;
 mod commands;

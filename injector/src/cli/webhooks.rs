@@ -7,8 +7,9 @@ use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals, KnownConfigs,
-    KnownNamespaces, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks, guards,
+    Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals,
+    KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks,
+    guards,
 };
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -42,6 +43,11 @@ pub(super) async fn start(
     let means = Means {
         index: Arc::clone(index),
         enabled: options.enabled.clone(),
+        accounts: Accounts {
+            control: options.repair.account.clone(),
+            sources: options.sources_account.clone(),
+            analysis: options.analysis_account.clone(),
+        },
         content_key: Arc::clone(content_key),
         injection: options.injection.clone(),
         writers: AnalysisWriters {
@@ -81,6 +87,7 @@ async fn serve(mut server: AdmissionServer, stopping: Stopping) {
 struct Means {
     index: Arc<Index>,
     enabled: Enabled,
+    accounts: Accounts,
     content_key: Arc<hmac::Key>,
     injection: InjectionSettings,
     writers: AnalysisWriters,
@@ -112,7 +119,8 @@ impl Means {
             ConfigKey::parse(namespace, config).map(|key| decided.known_approvals(&key)).unwrap_or_default()
         });
         let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
-        let lookups = Arc::new(lookups.knowing(configs).under(policies).bounding(approvals));
+        let lookups = lookups.knowing(configs).under(policies).bounding(approvals);
+        let lookups = Arc::new(lookups.attended_by(self.accounts));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.content_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

@@ -12,6 +12,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use serde_json::{Value, json};
 
+use crate::attention::{Attended, attends};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
@@ -196,9 +197,16 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     print(&session.out, command, &created)?;
     if known.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
-        session.out.line(&format!(
-            "config {config} created{suffix}; {version} becomes current, because it is the first version"
-        ))?;
+        let with_secret = parts.iter().any(|part| part.kind == PartKind::Secret);
+        let becomes = if with_secret && attends(session, Attended::Secrets).await == Some(false) {
+            format!(
+                "{version} becomes current when Nudge may read the Secrets of the namespace: {}",
+                Attended::Secrets.way_out(&session.namespace)
+            )
+        } else {
+            format!("{version} becomes current, because it is the first version")
+        };
+        session.out.line(&format!("config {config} created{suffix}; {becomes}"))?;
     }
     Ok(())
 }

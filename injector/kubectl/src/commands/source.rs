@@ -1,13 +1,14 @@
 //! `kubectl nudge source`: the sources of a namespace, and what is asked of them.
 
 use clap::{Args, Subcommand};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch};
 use nudge_api::{ConditionType, ConfigSource, FromOne, VersionedConfig, find_condition};
 use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
+use crate::attention::{Attended, attends};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::table::{or_none, table};
@@ -69,7 +70,41 @@ async fn list(session: &Session) -> Result<(), Failure> {
     let rows: Vec<Vec<String>> = sources.iter().map(row).collect();
     session.out.print(&table(&["NAME", "FROM", "CONFIG", "VERSION", "WAITING", "READY", "REASON"], &rows))?;
     let messages = sources.iter().filter_map(message);
-    session.out.lines(messages)
+    session.out.lines(messages)?;
+    unattended(session, &sources).await
+}
+
+/// How long a source may be without a status.
+const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(30);
+
+/// Fails for sources that nobody looks at.
+async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), Failure> {
+    let (attended, now, namespace) = (attends(session, Attended::Sources).await, Timestamp::now(), &session.namespace);
+    let names: Vec<&str> = sources
+        .iter()
+        .filter(|source| is_unattended(source, attended, now))
+        .filter_map(|source| source.metadata.name.as_deref())
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let way_out = Attended::Sources.way_out(namespace);
+    let why = if attended == Some(true) {
+        "nobody has looked since it was created; does the Deployment nudge-sources in namespace nudge-system run?"
+            .to_owned()
+    } else if attended == Some(false) {
+        format!("ClusterRole nudge-sources is not bound in namespace {namespace}; {way_out}")
+    } else {
+        format!("is ClusterRole nudge-sources bound in namespace {namespace}? If not: {way_out}")
+    };
+    Err(Failure::new(format!("nobody looks at source {}: {why}", names.join(", "))))
+}
+
+/// Whether nobody looks at a source: the role that does may not, or it has said nothing about it for long.
+fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) -> bool {
+    let said_nothing = source.status.as_ref().is_none_or(|status| status.observed_generation.is_none());
+    let is_new = source.metadata.creation_timestamp.as_ref().is_none_or(|made| now.duration_since(made.0) < FIRST_LOOK);
+    attended == Some(false) || (said_nothing && !is_new)
 }
 
 fn row(source: &ConfigSource) -> Vec<String> {
@@ -122,7 +157,8 @@ async fn patch(session: &Session, named: &Named, patch: &Value) -> Result<(), Fa
 }
 
 async fn sync(session: &Session, named: &Named) -> Result<(), Failure> {
-    get(session, &named.source).await?;
+    let source = get(session, &named.source).await?;
+    unattended(session, &[source]).await?;
     let now = Timestamp::now().to_string();
     patch(session, named, &json!({"metadata": {"annotations": {labels::SYNC: now}}})).await?;
     let (name, suffix) = (&named.source, named.dry.dry_run.suffix());
@@ -176,6 +212,28 @@ mod tests {
             "spec": {"from": {"secret": {"name": "tls"}}}, "status": status
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_source_that_nobody_looks_at_is_known_by_the_rights_or_by_its_silence() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let made = |time: &str, status: &Value| {
+            let mut source = source(status);
+            source.metadata.creation_timestamp = serde_json::from_value(json!(time)).unwrap();
+            source
+        };
+        let (old, new, seen) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:50Z", json!({"observedGeneration": 1}));
+        for (time, status, attended, expected) in [
+            (old, &json!({}), None, true),
+            (old, &json!({}), Some(true), true),
+            (new, &json!({}), None, false),
+            (new, &json!({}), Some(false), true),
+            (old, &seen, None, false),
+            (old, &seen, Some(true), false),
+            (old, &seen, Some(false), true),
+        ] {
+            assert_eq!(is_unattended(&made(time, status), attended, now), expected, "{time} {status} {attended:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,30 @@
+//! Warnings about objects that nobody in Nudge looks at: they would lie there without a condition.
+
+use super::lookups::{Attended, Lookups};
+use super::review::Request;
+
+/// What to say where nobody looks at such objects, with the way out. Nothing where that can't be found out.
+pub(super) async fn warning(
+    lookups: &impl Lookups,
+    request: &Request,
+    namespace: &str,
+    what: Attended,
+) -> Option<String> {
+    let attended = lookups.attends(request, namespace, what).await;
+    (!attended.unwrap_or(true)).then(|| match what {
+        Attended::Sources => format!(
+            "nobody looks at the ConfigSources of namespace {namespace}, because ClusterRole nudge-sources is not bound there; \
+             kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources \
+             --serviceaccount=nudge-system:nudge-sources"
+        ),
+        Attended::Secrets => format!(
+            "Nudge may not read the Secrets of namespace {namespace}, so no version with it is sealed; \
+             kubectl nudge enable {namespace} --secrets"
+        ),
+        Attended::Analyses => {
+            "nobody asks the queries of spec.rollout.analysis, because the component analysis is not installed; versions are held \
+             where they count; an admin of the cluster adds deploy/components/analysis"
+                .to_owned()
+        }
+    })
+}

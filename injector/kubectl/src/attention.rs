@@ -1,0 +1,66 @@
+//! Whether Nudge may look at the objects of a namespace, as far as the user may find out. What nobody looks at has no condition that says so.
+
+use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+
+use crate::session::Session;
+
+/// The namespace of Nudge.
+const SYSTEM: &str = "nudge-system";
+
+/// What somebody in Nudge looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attended {
+    /// VersionedConfigs, by the role `control`.
+    Configs,
+    /// Secrets of versions, by the role `control`.
+    Secrets,
+    /// ConfigSources, by the role `sources`.
+    Sources,
+}
+
+impl Attended {
+    /// The account, and what it lists.
+    fn parts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Configs => ("nudge-injector", "nudge.dev", "versionedconfigs"),
+            Self::Secrets => ("nudge-injector", "", "secrets"),
+            Self::Sources => ("nudge-sources", "nudge.dev", "configsources"),
+        }
+    }
+
+    /// What lets Nudge look at them.
+    pub(crate) fn way_out(self, namespace: &str) -> String {
+        match self {
+            Self::Configs => format!("kubectl nudge enable {namespace}"),
+            Self::Secrets => format!("kubectl nudge enable {namespace} --secrets"),
+            Self::Sources => format!(
+                "kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources --serviceaccount={SYSTEM}:nudge-sources"
+            ),
+        }
+    }
+}
+
+/// Whether Nudge may look at these. `None` where the user may not know: it takes the right to create LocalSubjectAccessReviews, which admins of
+/// the namespace have.
+pub(crate) async fn attends(session: &Session, what: Attended) -> Option<bool> {
+    let (account, group, resource) = what.parts();
+    let attributes = ResourceAttributes {
+        namespace: Some(session.namespace.clone()),
+        verb: Some("list".to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{SYSTEM}"), "system:authenticated"];
+    let spec = SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{SYSTEM}:{account}")),
+        groups: Some(groups.map(str::to_owned).into()),
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let mut review = LocalSubjectAccessReview { spec, ..LocalSubjectAccessReview::default() };
+    review.metadata.namespace = Some(session.namespace.clone());
+    let reviewed = session.api::<LocalSubjectAccessReview>().create(&PostParams::default(), &review).await.ok()?;
+    Some(reviewed.status?.allowed)
+}
