@@ -1,5 +1,8 @@
 //! The way to the API server, through a real proxy and TLS: it goes where kubectl goes.
 
+// Helpers may fail as tests do.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -73,25 +76,21 @@ impl Scene {
         file
     }
 
-    fn run(&self, arguments: &[&str], variables: &BTreeMap<&str, String>, input: Stdio) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-nudge"));
-        // No proxy of the machine that this runs on.
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.args(arguments).envs(variables).stdin(input).output().unwrap()
-    }
-
-    /// Whether the API server was reached, and what the proxy was asked for.
-    fn reached(&self, kubeconfig: &Path, variables: &[(&str, String)]) -> (bool, Vec<String>) {
+    /// What the proxy was asked for until the API server was reached, or else what the command says.
+    fn reached(&self, kubeconfig: &Path, variables: &[(&str, String)]) -> Result<Vec<String>, String> {
         let mut all = BTreeMap::from([("KUBECONFIG", kubeconfig.display().to_string())]);
         all.extend(variables.iter().cloned());
-        let output = self.run(&["current", "game"], &all, Stdio::null());
-        let said = String::from_utf8_lossy(&output.stderr);
-        let reached = said.starts_with(REACHED);
-        if !reached {
-            eprintln!("{variables:?}: {said}");
-        }
-        (reached, std::mem::take(&mut *self.asked.lock().unwrap()))
+        let said = String::from_utf8(run(&["current", "game"], &all, Stdio::null()).stderr).unwrap();
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        if said.starts_with(REACHED) { Ok(asked) } else { Err(said) }
     }
+}
+
+fn run(arguments: &[&str], variables: &BTreeMap<&str, String>, input: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-nudge"));
+    // No proxy of the machine that this runs on.
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.args(arguments).envs(variables).stdin(input).output().unwrap()
 }
 
 async fn listener() -> TcpListener {
@@ -174,7 +173,7 @@ async fn it_goes_through_the_proxy_that_kubectl_goes_through() {
     let scene = Scene::new().await;
     let named = scene.kubeconfig(&json!({"server": "https://api.example.com:6443"}), &json!({}));
     let proxy = format!("http://{}", scene.proxy);
-    let connect = |user: &str| (true, vec![format!("CONNECT api.example.com:6443 {user}").trim().to_owned()]);
+    let connect = |user: &str| Ok(vec![format!("CONNECT api.example.com:6443 {user}").trim().to_owned()]);
     for variables in [
         vec![variable("HTTPS_PROXY", &proxy)],
         vec![variable("https_proxy", scene.proxy.to_string())],
@@ -186,7 +185,7 @@ async fn it_goes_through_the_proxy_that_kubectl_goes_through() {
     let user = format!("Basic {}", BASE64_STANDARD.encode("jane:p@ss"));
     assert_eq!(scene.reached(&named, &[with_user]), connect(&user));
     let socks = variable("HTTPS_PROXY", format!("socks5://{}", scene.proxy));
-    assert_eq!(scene.reached(&named, &[socks]), (true, vec!["SOCKS api.example.com:6443".to_owned()]));
+    assert_eq!(scene.reached(&named, &[socks]), Ok(vec!["SOCKS api.example.com:6443".to_owned()]));
     // That of the kubeconfig is for this server, whatever the variables say.
     let cluster = json!({"server": "https://api.example.com:6443", "proxy-url": proxy});
     let own = scene.kubeconfig(&cluster, &json!({}));
@@ -202,12 +201,12 @@ async fn it_goes_straight_where_no_proxy_says_so() {
     let straight = scene.kubeconfig(&json!({"server": server}), &json!({}));
     for except in ["0.0.0.0", "localhost,0.0.0.0/8", "*", "a,, 0.0.0.0/0 ,"] {
         let variables = [variable("HTTPS_PROXY", DEAD), variable("NO_PROXY", except)];
-        assert_eq!(scene.reached(&straight, &variables), (true, vec![]), "{except}");
+        assert_eq!(scene.reached(&straight, &variables), Ok(vec![]), "{except}");
         let variables = [variable("https_proxy", DEAD), variable("no_proxy", except)];
-        assert_eq!(scene.reached(&straight, &variables), (true, vec![]), "{except}");
+        assert_eq!(scene.reached(&straight, &variables), Ok(vec![]), "{except}");
     }
     let variables = [variable("HTTPS_PROXY", DEAD), variable("NO_PROXY", "0.0.0.1")];
-    assert_eq!(scene.reached(&straight, &variables), (false, vec![]));
+    assert!(scene.reached(&straight, &variables).is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +215,7 @@ async fn a_file_of_the_list_that_is_missing_is_left_out() {
     let server = format!("https://0.0.0.0:{}", scene.server.port());
     let there = scene.kubeconfig(&json!({"server": server}), &json!({}));
     let list = std::env::join_paths([Path::new("/nonexistent/config"), &there]).unwrap();
-    assert_eq!(scene.reached(Path::new(&list), &[]), (true, vec![]));
+    assert_eq!(scene.reached(Path::new(&list), &[]), Ok(vec![]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -234,7 +233,7 @@ async fn what_is_piped_to_the_command_is_not_read_by_the_program_for_credentials
     std::fs::write(&piped, "a: [\n").unwrap();
     let variables = BTreeMap::from([("KUBECONFIG", kubeconfig.display().to_string())]);
     let input = std::fs::File::open(&piped).unwrap().into();
-    let output = scene.run(&["import", "-f", "-"], &variables, input);
+    let output = run(&["import", "-f", "-"], &variables, input);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("the document at line 1 can't be read"), "the command has read nothing: {said}");
     assert_eq!(std::fs::read_to_string(&seen).unwrap(), "");

@@ -109,10 +109,10 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let failure = known.and_then(|known| known.rollout.failure.as_ref()).filter(|failure| failure.version == version);
     // Until the rollout begins again, the failure stays.
     if wanted && failure.is_some_and(|failure| noted_retry(config) == failure.retry_time) {
-        return match asked && is_sealed {
-            true => Outcome::Acts(Act::Retry(version.to_owned())),
-            false => Outcome::Blocked(failed(source, version)),
-        };
+        if asked && is_sealed {
+            return Outcome::Acts(Act::Retry(version.to_owned()));
+        }
+        return Outcome::Blocked(failed(source, version));
     }
     if wanted && is_sealed {
         return Outcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));

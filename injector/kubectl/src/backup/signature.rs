@@ -89,7 +89,7 @@ fn allowed(keys: &str) -> Result<String, &'static str> {
         if !KEY_TYPES.iter().any(|start| line.starts_with(start)) {
             return Err("it has a line that is no public key of SSH; name a file such as id_ed25519.pub");
         }
-        allowed.push_str(&format!("{SIGNER} namespaces=\"{NAMESPACE}\" {line}\n"));
+        allowed.extend([SIGNER, " namespaces=\"", NAMESPACE, "\" ", line, "\n"]);
     }
     if allowed.is_empty() { Err("it has no public key of SSH") } else { Ok(allowed) }
 }
