@@ -30,6 +30,8 @@ mod publish_secret;
 mod reduced;
 mod requested;
 #[cfg(test)]
+mod room_tests;
+#[cfg(test)]
 mod schema_tests;
 mod seal;
 mod seal_check;

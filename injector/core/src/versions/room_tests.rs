@@ -1,0 +1,234 @@
+//! Whatever versions come and go: those that are asked for or in use are sealed, and the lists stay within their room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Consent, PartKind, VersionedConfigStatus};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::inventory::{Inventory, inventory};
+use super::judged::Judging;
+use super::seal::tests::seals;
+use super::seal_check::tests::{facts, part};
+use super::{Facts, MAX_RETIRED, MAX_VERSIONS, SealCheck, is_of_source};
+use crate::keys::PartMeta;
+
+const MAX_BYTES: usize = 24 * 1024;
+
+/// The versions of one config, and what is known of them.
+#[derive(Default)]
+pub(super) struct Cluster {
+    /// The objects that are there, by version.
+    pub(super) versions: BTreeMap<String, Vec<PartMeta>>,
+    deleted: BTreeMap<String, Vec<PartMeta>>,
+    facts: Facts,
+    pub(super) named: Option<String>,
+    pub(super) status: VersionedConfigStatus,
+    made: u16,
+}
+
+impl Cluster {
+    /// Creates a version with so many parts, whose names have so many characters more than they need. Returns its name.
+    pub(super) fn create(&mut self, (parts, name_bytes): (usize, usize), marked: bool, of_source: bool) -> String {
+        self.made += 1;
+        let number = self.made;
+        let mut objects: Vec<PartMeta> = (1..=parts)
+            .map(|at| PartMeta {
+                uid: format!("0af7651c-d43b-41d5-{at:04x}-{number:012x}"),
+                part: Some(at.to_string()),
+                parts: Some(parts.to_string()),
+                created: i64::from(number),
+                ..part(PartKind::ConfigMap, &format!("{}-{number}-{at}", "n".repeat(name_bytes)), "")
+            })
+            .collect();
+        let known = objects.iter().zip(1..).map(|(object, at): (_, u16)| super::PartFacts {
+            marked,
+            ..facts(object, &format!("{number:024x}{at:024x}"))
+        });
+        let known: Vec<_> = known.collect();
+        let of_contents = || seals().source_version_of(known.iter().map(|known| (PartKind::ConfigMap, known)));
+        let version = if of_source { of_contents() } else { format!("2026.11.{number}") };
+        objects.iter_mut().for_each(|object| object.version.clone_from(&version));
+        self.facts.extend(known.into_iter().map(|known| (known.uid.clone(), known)));
+        self.versions.insert(version.clone(), objects);
+        version
+    }
+
+    pub(super) fn delete(&mut self, version: &str) {
+        self.deleted.extend(self.versions.remove_entry(version));
+    }
+
+    fn restore(&mut self, version: &str) {
+        self.versions.extend(self.deleted.remove_entry(version));
+    }
+
+    /// What `spec.version` names or is current, or else the first version that may become current by itself.
+    fn wish(&self) -> Option<&str> {
+        let first = || self.status.versions.iter().find(|sealed| sealed.consent.is_none());
+        let wish = self.named.as_deref().or(self.status.current_version.as_deref());
+        wish.or_else(|| first().map(|sealed| sealed.version.as_str()))
+    }
+
+    fn is_needed(&self, version: &str) -> bool {
+        let is_published = self.status.published_version.as_deref() == Some(version);
+        self.wish() == Some(version) || self.status.holds(version) || is_published
+    }
+
+    /// Takes over what a look at all versions has found.
+    pub(super) fn look(&mut self) -> Inventory {
+        let parts: Vec<Arc<PartMeta>> = self.versions.values().flatten().cloned().map(Arc::new).collect();
+        let named = self.named.as_deref();
+        let now = Time(Timestamp::from_second(1_790_000_000).unwrap());
+        let found = inventory(&self.status, &parts, &self.facts, &[], named, &Judging::NONE, &seals(), &now);
+        self.status.versions.clone_from(&found.sealed);
+        self.status.internal.retired.clone_from(&found.retired);
+        self.status.desired_version = self.wish().map(str::to_owned);
+        found
+    }
+
+    /// Goes on with a rollout, or begins one.
+    fn roll(&mut self) {
+        let status = &mut self.status;
+        let wish = self.named.as_deref().and_then(|named| status.version(named));
+        let wish = wish.filter(|wish| wish.consent != Some(Consent::NeededAnew)).map(|wish| wish.version.clone());
+        if let Some(target) = status.target_version.take() {
+            status.previous_version = status.current_version.replace(target);
+        } else {
+            status.target_version = wish;
+        }
+    }
+}
+
+fn bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_string(value).unwrap().len()
+}
+
+/// The versions that are not sealed, with why.
+pub(super) fn refusals(found: &Inventory) -> BTreeMap<&str, &str> {
+    let invalid = found.others.iter().filter_map(|(version, seal_check)| match seal_check {
+        SealCheck::Invalid(message) => Some((version.as_str(), message.as_str())),
+        _ => None,
+    });
+    invalid.collect()
+}
+
+#[test]
+fn one_version_after_another_that_is_asked_for_finds_room() {
+    let mut cluster = Cluster::default();
+    // About 3.7 KiB each.
+    let large = (16, 60);
+    for _ in 0..8 {
+        cluster.create(large, true, false);
+    }
+    cluster.look();
+    for _ in 0..6 {
+        let wish = cluster.create(large, true, false);
+        cluster.named = Some(wish.clone());
+        cluster.look();
+        let names: Vec<_> = cluster.status.versions.iter().map(|sealed| &sealed.version).collect();
+        assert!(cluster.status.version(&wish).is_some(), "{wish} of {names:?}");
+        (0..2).for_each(|_| cluster.roll());
+        assert_eq!(cluster.status.current_version, Some(wish));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Created { count: usize, size: (usize, usize), marked: bool, of_source: bool },
+    Deleted(Index),
+    Restored(Index),
+    Named(Index),
+    Unnamed,
+    Rolled,
+    Published,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let created = (1_usize..12, 1_usize..17, 0_usize..61, any::<bool>(), proptest::bool::weighted(0.2));
+    prop_oneof![
+        6 => created.prop_map(|(count, parts, name, marked, of_source)| {
+            Event::Created { count, size: (parts, name), marked, of_source }
+        }),
+        1 => any::<Index>().prop_map(Event::Deleted),
+        1 => any::<Index>().prop_map(Event::Restored),
+        4 => any::<Index>().prop_map(Event::Named),
+        1 => Just(Event::Unnamed),
+        4 => Just(Event::Rolled),
+        1 => Just(Event::Published),
+    ]
+}
+
+fn nth(versions: &BTreeMap<String, Vec<PartMeta>>, index: Index) -> Option<String> {
+    (!versions.is_empty()).then(|| versions.keys().nth(index.index(versions.len())).cloned()).flatten()
+}
+
+impl Cluster {
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Created { count, size, marked, of_source } => {
+                for _ in 0..count {
+                    self.create(size, marked, of_source);
+                }
+            }
+            Event::Deleted(index) => {
+                if let Some(version) = nth(&self.versions, index) {
+                    self.delete(&version);
+                }
+            }
+            Event::Restored(index) => {
+                if let Some(version) = nth(&self.deleted, index) {
+                    self.restore(&version);
+                }
+            }
+            Event::Named(index) => self.named = nth(&self.versions, index).or(self.named.take()),
+            Event::Unnamed => self.named = None,
+            Event::Rolled => self.roll(),
+            Event::Published => self.status.published_version.clone_from(&self.status.current_version),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_is_needed_is_sealed_and_the_lists_are_bounded_and_stand_still(
+        events in proptest::collection::vec(event(), 1..40)
+    ) {
+        let mut cluster = Cluster::default();
+        for event in events {
+            cluster.happens(event.clone());
+            let needed: Vec<String> =
+                cluster.versions.keys().filter(|version| cluster.is_needed(version)).cloned().collect();
+            let before = cluster.status.clone();
+            let found = cluster.look();
+            let refused = refusals(&found);
+            for version in &needed {
+                prop_assert!(found.find(version).is_some(), "{event:?}: {version} is needed: {:?}", refused.get(version.as_str()));
+            }
+            prop_assert!(found.sealed.len() <= MAX_VERSIONS && found.retired.len() <= MAX_RETIRED);
+            let size = bytes(&found.sealed) + bytes(&found.retired);
+            prop_assert!(size <= MAX_BYTES, "{event:?}: {size} bytes");
+            let unmarked: Vec<_> = found.sealed.iter().filter(|sealed| sealed.consent.is_some()).collect();
+            let within_half = unmarked.len() <= MAX_VERSIONS / 2 && bytes(&unmarked) <= MAX_BYTES / 2;
+            let all_needed = unmarked.iter().all(|sealed| needed.contains(&sealed.version));
+            prop_assert!(within_half || all_needed, "{event:?}: {} bytes of {}", bytes(&unmarked), unmarked.len());
+            // What gave way is remembered, and it is said why it is not sealed.
+            for gone in before.versions.iter().filter(|gone| found.find(&gone.version).is_none()) {
+                let version = gone.version.as_str();
+                let is_there = cluster.versions.contains_key(version);
+                let digests: Vec<&str> = gone.parts.iter().map(|part| part.digest.as_str()).collect();
+                let remembered = found.retired.iter().any(|retired| retired.version == version && retired.digests == digests);
+                prop_assert!(remembered || is_of_source(version) || !is_there, "{event:?}: {version} is forgotten");
+                let why = refused.get(version).copied().unwrap_or_default();
+                prop_assert!(!is_there || why.contains("has no room"), "{event:?}: {version}: {why:?}");
+            }
+            let again = cluster.look();
+            prop_assert_eq!((&again.sealed, &again.retired), (&found.sealed, &found.retired), "{:?}", event);
+            prop_assert_eq!(&again.others, &found.others, "{:?}", event);
+        }
+    }
+}
