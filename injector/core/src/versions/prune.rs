@@ -257,6 +257,24 @@ mod tests {
         assert!(!is_beyond_limit(&config, &parts, None));
     }
 
+    #[test]
+    fn a_version_of_a_source_that_is_not_sealed_any_more_stays_while_a_pod_runs_it() {
+        let (mut config, mut parts) = config_with_versions(2, 500);
+        config.status.as_mut().unwrap().versions.clear();
+        for (at, created) in [(0, 0), (1, 600)] {
+            let version = format!("src-{at}");
+            parts[at] = Arc::new(PartMeta { version, keep: Some(3), created, ..(*parts[at]).clone() });
+        }
+        let runs = |version: &str| {
+            let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(version).ok())];
+            let report = Some(Report { versions, state: ReportState::Acknowledged, at: None });
+            Arc::new(PodState { report, ..PodState::default() })
+        };
+        let pruned = |version: &str| to_prune(&config, &parts, None, &[runs(version)], &BTreeSet::new());
+        assert_eq!(names(&pruned("src-1")), ["src-0"]);
+        assert!(pruned("src-0").is_empty());
+    }
+
     fn names(pruned: &[(String, Vec<PartStatus>)]) -> Vec<&str> {
         pruned.iter().map(|(version, _)| version.as_str()).collect()
     }
