@@ -97,8 +97,8 @@ pub struct InternalStatus {
     /// How often pods are harmed without a new version. Absent until the first hour was watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background: Option<BackgroundStatus>,
-    /// Versions that were deleted, at most 50, newest last. Each can be created again with the same content only. Versions that are named by a digest
-    /// are not listed.
+    /// Versions that were deleted or gave way to others, at most 50, newest last. Each can be created again with the same content only. Versions that are
+    /// named by a digest are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub retired: Vec<RetiredVersion>,
@@ -130,6 +130,12 @@ impl VersionedConfigStatus {
             .into_iter()
             .flatten()
             .any(|held| held == version)
+    }
+
+    /// Whether a rollout holds the version, or a published object has its content.
+    pub fn is_in_use(&self, version: &str) -> bool {
+        let published = [&self.published_version, &self.published_secret_version];
+        self.holds(version) || published.into_iter().flatten().any(|published| published == version)
     }
 }
 
@@ -293,7 +299,7 @@ impl std::fmt::Display for PartKind {
     }
 }
 
-/// A version that was deleted.
+/// A version that was deleted or gave way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetiredVersion {

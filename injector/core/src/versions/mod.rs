@@ -20,6 +20,8 @@ mod gate_tests;
 mod guarded_version;
 mod importing;
 mod inventory;
+#[cfg(test)]
+mod inventory_tests;
 mod judged;
 mod let_go;
 mod mark;
@@ -29,6 +31,7 @@ mod publish;
 mod publish_secret;
 mod reduced;
 mod requested;
+mod room;
 #[cfg(test)]
 mod room_tests;
 #[cfg(test)]
@@ -46,7 +49,7 @@ pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};
 pub use guarded_version::Provenance;
 pub use importing::{importing, is_importing};
-pub use inventory::{Inventory, MAX_RETIRED, MAX_VERSIONS, inventory, is_nearly_full};
+pub use inventory::{Inventory, inventory};
 pub use judged::{Judging, RulesState, Unjudged, Verdict, Verdicts};
 pub use mark::{is_marked, mark};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
@@ -54,6 +57,7 @@ pub use prune::{is_beyond_limit, to_prune};
 pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
 pub use publish_secret::{SecretData, SecretPublication, SecretWanted, published_secret, secret_publication};
 pub use reduced::{Extent, reduced};
+pub use room::{MAX_RETIRED, MAX_VERSIONS, is_nearly_full};
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};
 pub use secret_type::is_configuration;

@@ -3,6 +3,7 @@
 use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
 
 use super::inventory::Inventory;
+use super::room::wish;
 use super::seal_check::SealCheck;
 
 /// The version that the config is to have, if pods can be moved to it.
@@ -33,11 +34,11 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// The version that spec.version names, or else the current one, or else the first one.
+/// The version that is asked for.
 fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
-    let current = config.status.as_ref().and_then(|status| status.current_version.clone());
-    let first = || inventory.sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.clone());
-    config.spec.version.clone().or(current).or_else(first).ok_or_else(|| {
+    let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
+    let wish = wish(config.spec.version.as_deref(), current, &inventory.sealed);
+    wish.map(str::to_owned).ok_or_else(|| {
         if let Some(sealed) = inventory.sealed.first() {
             return not_authorized(config, &sealed.version);
         }

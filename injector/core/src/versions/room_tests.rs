@@ -11,28 +11,27 @@ use proptest::sample::Index;
 
 use super::inventory::{Inventory, inventory};
 use super::judged::Judging;
+use super::room::MAX_BYTES;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
 use super::{Facts, MAX_RETIRED, MAX_VERSIONS, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 
-const MAX_BYTES: usize = 24 * 1024;
-
 /// The versions of one config, and what is known of them.
 #[derive(Default)]
-pub(super) struct Cluster {
+struct Cluster {
     /// The objects that are there, by version.
-    pub(super) versions: BTreeMap<String, Vec<PartMeta>>,
+    versions: BTreeMap<String, Vec<PartMeta>>,
     deleted: BTreeMap<String, Vec<PartMeta>>,
     facts: Facts,
-    pub(super) named: Option<String>,
-    pub(super) status: VersionedConfigStatus,
+    named: Option<String>,
+    status: VersionedConfigStatus,
     made: u16,
 }
 
 impl Cluster {
     /// Creates a version with so many parts, whose names have so many characters more than they need. Returns its name.
-    pub(super) fn create(&mut self, (parts, name_bytes): (usize, usize), marked: bool, of_source: bool) -> String {
+    fn create(&mut self, (parts, name_bytes): (usize, usize), marked: bool, of_source: bool) -> String {
         self.made += 1;
         let number = self.made;
         let mut objects: Vec<PartMeta> = (1..=parts)
@@ -51,13 +50,15 @@ impl Cluster {
         let known: Vec<_> = known.collect();
         let of_contents = || seals().source_version_of(known.iter().map(|known| (PartKind::ConfigMap, known)));
         let version = if of_source { of_contents() } else { format!("2026.11.{number}") };
-        objects.iter_mut().for_each(|object| object.version.clone_from(&version));
+        for object in &mut objects {
+            object.version.clone_from(&version);
+        }
         self.facts.extend(known.into_iter().map(|known| (known.uid.clone(), known)));
         self.versions.insert(version.clone(), objects);
         version
     }
 
-    pub(super) fn delete(&mut self, version: &str) {
+    fn delete(&mut self, version: &str) {
         self.deleted.extend(self.versions.remove_entry(version));
     }
 
@@ -78,7 +79,7 @@ impl Cluster {
     }
 
     /// Takes over what a look at all versions has found.
-    pub(super) fn look(&mut self) -> Inventory {
+    fn look(&mut self) -> Inventory {
         let parts: Vec<Arc<PartMeta>> = self.versions.values().flatten().cloned().map(Arc::new).collect();
         let named = self.named.as_deref();
         let now = Time(Timestamp::from_second(1_790_000_000).unwrap());
@@ -102,12 +103,13 @@ impl Cluster {
     }
 }
 
-fn bytes(value: &impl serde::Serialize) -> usize {
-    serde_json::to_string(value).unwrap().len()
+/// The bytes of a list in the status, without its brackets.
+fn bytes(list: &[impl serde::Serialize]) -> usize {
+    serde_json::to_string(list).unwrap().len() - 2
 }
 
 /// The versions that are not sealed, with why.
-pub(super) fn refusals(found: &Inventory) -> BTreeMap<&str, &str> {
+fn refusals(found: &Inventory) -> BTreeMap<&str, &str> {
     let invalid = found.others.iter().filter_map(|(version, seal_check)| match seal_check {
         SealCheck::Invalid(message) => Some((version.as_str(), message.as_str())),
         _ => None,
@@ -130,9 +132,127 @@ fn one_version_after_another_that_is_asked_for_finds_room() {
         cluster.look();
         let names: Vec<_> = cluster.status.versions.iter().map(|sealed| &sealed.version).collect();
         assert!(cluster.status.version(&wish).is_some(), "{wish} of {names:?}");
-        (0..2).for_each(|_| cluster.roll());
+        cluster.roll();
+        cluster.roll();
         assert_eq!(cluster.status.current_version, Some(wish));
     }
+}
+
+/// A config with so many versions of these sizes, marked or not.
+fn filled(count: usize, size: (usize, usize), marked: bool) -> Cluster {
+    let mut cluster = Cluster::default();
+    for _ in 0..count {
+        cluster.create(size, marked, false);
+    }
+    cluster.look();
+    cluster
+}
+
+fn names(cluster: &Cluster) -> Vec<&str> {
+    cluster.status.versions.iter().map(|sealed| sealed.version.as_str()).collect()
+}
+
+#[test]
+fn what_is_refused_for_lack_of_room_says_what_to_delete() {
+    let mut cluster = filled(MAX_VERSIONS, (1, 0), true);
+    let found = cluster.look();
+    assert_eq!(names(&cluster).len(), MAX_VERSIONS - 1, "a place is kept");
+    let why = refusals(&found)["2026.11.50"];
+    let bytes = why.split_once("49 versions with ").and_then(|(_, rest)| rest.split_once(' ')).map(|(bytes, _)| bytes);
+    assert_eq!(
+        why,
+        format!(
+            "version 2026.11.50 has no room: there are 49 versions with {} bytes of the status, and a config holds 50 with 24576 bytes, \
+             one of which is kept for the version that is asked for; delete some that are not needed, such as 2026.11.2",
+            bytes.unwrap_or_default()
+        )
+    );
+    let mut cluster = filled(30, (1, 0), false);
+    let found = cluster.look();
+    assert_eq!(names(&cluster).len(), MAX_VERSIONS / 2);
+    let why = refusals(&found)["2026.11.30"];
+    let rule = "bytes of the status that nobody who may activate them has made, and a config holds 25 of these with 12288 bytes; \
+                delete some that are not needed, such as 2026.11.1";
+    assert!(
+        why.starts_with("version 2026.11.30 has no room: there are 25 versions with ") && why.ends_with(rule),
+        "{why}"
+    );
+    cluster.delete("2026.11.1");
+    assert!(cluster.look().find("2026.11.26").is_some(), "there is room again");
+}
+
+#[test]
+fn unmarked_versions_give_way_first_and_then_the_oldest_and_no_more_than_needed() {
+    let mut cluster = filled(40, (1, 0), true);
+    let unmarked: Vec<String> = (0..9).map(|_| cluster.create((1, 0), false, false)).collect();
+    cluster.status.current_version = Some("2026.11.1".to_owned());
+    cluster.look();
+    assert_eq!(names(&cluster).len(), MAX_VERSIONS - 1);
+    let mut gone: Vec<String> = Vec::new();
+    for _ in 0..11 {
+        cluster.named = Some(cluster.create((1, 0), true, false));
+        let before: Vec<String> = names(&cluster).into_iter().map(str::to_owned).collect();
+        cluster.look();
+        gone.extend(before.into_iter().filter(|version| cluster.status.version(version).is_none()));
+    }
+    // The first found the place that is kept.
+    let oldest = "2026.11.2".to_owned();
+    assert_eq!(gone, unmarked.iter().chain([&oldest]).cloned().collect::<Vec<_>>());
+    let remembered: Vec<_> = cluster.status.internal.retired.iter().map(|retired| &retired.version).collect();
+    assert_eq!(remembered, gone.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn one_that_gave_way_comes_back_with_its_content_where_it_is_asked_for() {
+    let mut cluster = filled(MAX_VERSIONS - 1, (1, 0), true);
+    let unmarked = cluster.create((1, 0), false, false);
+    cluster.named = Some("2026.11.1".to_owned());
+    cluster.delete("2026.11.9");
+    cluster.look();
+    assert!(cluster.status.version(&unmarked).is_some());
+    for _ in 0..2 {
+        cluster.named = Some(cluster.create((1, 0), true, false));
+        cluster.look();
+    }
+    assert!(cluster.status.version(&unmarked).is_none());
+    // Its content was known when it was named, so that is consent.
+    cluster.named = Some(unmarked.clone());
+    let found = cluster.look();
+    assert_eq!(
+        (found.new.as_slice(), found.find(&unmarked).unwrap().consent),
+        ([unmarked.clone()].as_slice(), Some(Consent::Needed))
+    );
+    assert!(cluster.status.internal.retired.iter().all(|retired| retired.version != unmarked));
+    // One that is named before it is there, or while it is gone, needs consent anew.
+    cluster.delete(&unmarked);
+    cluster.look();
+    cluster.restore(&unmarked);
+    assert_eq!(cluster.look().find(&unmarked).unwrap().consent, Some(Consent::NeededAnew));
+}
+
+#[test]
+fn one_that_gave_way_and_has_other_content_is_refused() {
+    let mut cluster = filled(MAX_VERSIONS - 1, (1, 0), true);
+    for _ in 0..2 {
+        cluster.named = Some(cluster.create((1, 0), true, false));
+        cluster.look();
+    }
+    let uid = &cluster.versions["2026.11.1"][0].uid;
+    cluster.facts.get_mut(uid).unwrap().plain = Some("sha256:other".to_owned());
+    cluster.named = Some("2026.11.1".to_owned());
+    let found = cluster.look();
+    assert!(refusals(&found)["2026.11.1"].contains("had other content"), "{:?}", refusals(&found));
+}
+
+#[test]
+fn half_of_the_room_refuses_no_unmarked_version_that_is_named() {
+    let mut cluster = filled(MAX_VERSIONS / 2, (1, 0), false);
+    let version = cluster.create((1, 0), false, false);
+    assert!(refusals(&cluster.look()).contains_key(version.as_str()));
+    cluster.named = Some(version.clone());
+    let found = cluster.look();
+    assert!(found.find(&version).is_some() && found.find("2026.11.1").is_none());
+    assert_eq!(found.sealed.len(), MAX_VERSIONS / 2);
 }
 
 #[derive(Clone, Debug)]
@@ -166,8 +286,8 @@ fn nth(versions: &BTreeMap<String, Vec<PartMeta>>, index: Index) -> Option<Strin
 }
 
 impl Cluster {
-    fn happens(&mut self, event: Event) {
-        match event {
+    fn happens(&mut self, event: &Event) {
+        match *event {
             Event::Created { count, size, marked, of_source } => {
                 for _ in 0..count {
                     self.create(size, marked, of_source);
@@ -200,7 +320,7 @@ proptest! {
     ) {
         let mut cluster = Cluster::default();
         for event in events {
-            cluster.happens(event.clone());
+            cluster.happens(&event);
             let needed: Vec<String> =
                 cluster.versions.keys().filter(|version| cluster.is_needed(version)).cloned().collect();
             let before = cluster.status.clone();

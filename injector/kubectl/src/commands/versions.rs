@@ -32,7 +32,8 @@ pub(crate) struct Versions {
 #[serde(rename_all = "camelCase")]
 struct Row {
     version: String,
-    /// As in `status.versions`; `Invalid` if the version breaks a rule of spec.validation, and `Incomplete` if it is not sealed otherwise.
+    /// As in `status.versions`. Of those that are not sealed: `Invalid` if the version breaks a rule of spec.validation, `Retired` if it was
+    /// sealed before, and else `Incomplete`.
     state: String,
     /// Kind and name of each object.
     objects: Vec<String>,
@@ -60,7 +61,7 @@ fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<Origin> {
     found.iter().filter(is_part).find_map(|(_, meta)| origin(meta))
 }
 
-/// The sealed versions in the order in which they were sealed, then the incomplete ones.
+/// The sealed versions in the order in which they were sealed, then the others.
 fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
     let sealed = config.status.iter().flat_map(|status| &status.versions);
     let mut rows: Vec<Row> = sealed
@@ -83,12 +84,14 @@ fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
             incomplete.entry(version).or_default().push(format!("{kind}/{name}"));
         }
     }
-    let is_invalid = |name: &str| {
-        config.status.as_ref().is_some_and(|status| status.invalid.iter().any(|invalid| invalid.version == name))
+    let state = |name: &str| match &config.status {
+        Some(status) if status.invalid.iter().any(|invalid| invalid.version == name) => "Invalid",
+        Some(status) if status.internal.retired.iter().any(|retired| retired.version == name) => "Retired",
+        _ => "Incomplete",
     };
     rows.extend(incomplete.into_iter().map(|(version, objects)| Row {
         version: version.to_owned(),
-        state: if is_invalid(version) { "Invalid" } else { "Incomplete" }.to_owned(),
+        state: state(version).to_owned(),
         objects,
         keys: None,
         bytes: None,
@@ -155,20 +158,22 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_versions_are_listed_last() {
+    fn versions_that_are_not_sealed_are_listed_last() {
         let config: VersionedConfig = serde_json::from_value(json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
             "status": {"versions": [{"version": "2", "state": "Current", "keys": 1, "bytes": 3,
-                "parts": [{"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": "d"}]}]},
+                "parts": [{"kind": "ConfigMap", "name": "shop-2", "uid": "u", "digest": "d"}]}],
+                "internal": {"retired": [{"version": "0", "digests": ["d"]}]}},
         }))
         .unwrap();
         let object = |name: &str, version: &str| (PartKind::Secret, meta(name, version));
-        let rows = rows(&config, &[object("shop-1", "1"), object("shop-2", "2")]);
+        let rows = rows(&config, &[object("shop-1", "1"), object("shop-2", "2"), object("shop-0", "0")]);
         let short: Vec<_> =
             rows.iter().map(|row| (row.version.as_str(), row.state.as_str(), row.objects[0].as_str())).collect();
-        assert_eq!(short, [("2", "Current", "ConfigMap/shop-2"), ("1", "Incomplete", "Secret/shop-1")]);
+        let unsealed = [("0", "Retired", "Secret/shop-0"), ("1", "Incomplete", "Secret/shop-1")];
+        assert_eq!(short, [("2", "Current", "ConfigMap/shop-2"), unsealed[0], unsealed[1]]);
         let digest = short_digest(&config.status.unwrap().versions[0]);
-        assert_eq!((rows[0].digest.as_ref(), rows[1].digest.as_ref()), (Some(&digest), None));
+        assert_eq!((rows[0].digest.as_ref(), rows[2].digest.as_ref()), (Some(&digest), None));
     }
 
     #[test]

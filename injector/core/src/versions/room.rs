@@ -1,0 +1,209 @@
+//! What the versions of a config take of its status, which of them get a place there, and which give way.
+
+use nudge_api::{Consent, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
+use serde::Serialize;
+
+use super::source_name::is_of_source;
+
+/// Maximum of sealed versions of one config.
+pub const MAX_VERSIONS: usize = 50;
+/// Maximum of deleted versions that are remembered; the oldest are forgotten first.
+pub const MAX_RETIRED: usize = 50;
+/// Maximum of bytes of sealed and deleted versions together, as the status holds them.
+pub(super) const MAX_BYTES: usize = 24 * 1024;
+/// Maximum of bytes of one version. What is asked for, current, previous, target and published always fits: 6 versions.
+pub(super) const MAX_VERSION_BYTES: usize = 4 * 1024;
+
+/// A number of versions, and their bytes in the status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Room {
+    versions: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// What all versions can have.
+    const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
+    /// What one version can have. So much is kept free for the next one that is asked for.
+    const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
+    /// What versions can have that nobody who may activate them has made: so they keep out no other.
+    const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
+
+    fn and(self, other: Self) -> Self {
+        Self { versions: self.versions + other.versions, bytes: self.bytes + other.bytes }
+    }
+
+    fn is_within(self, bound: Self) -> bool {
+        self.versions <= bound.versions && self.bytes <= bound.bytes
+    }
+}
+
+/// Returns the bytes of a version in the status, with a comma.
+fn bytes(version: &impl Serialize) -> usize {
+    serde_json::to_string(version).map_or(usize::MAX / 64, |text| text.len() + 1)
+}
+
+/// Returns the bytes of a sealed version in the longest form that it can get.
+fn sealed_bytes(sealed: &VersionStatus) -> usize {
+    bytes(&VersionStatus { state: VersionState::Available, consent: Some(Consent::NeededAnew), ..sealed.clone() })
+}
+
+/// Whether a tenth of the room or less is left, or one more version may find none beside what is kept free.
+pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
+    let taken = Room { versions: status.versions.len(), bytes: status.versions.iter().map(sealed_bytes).sum() };
+    10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
+}
+
+/// Returns the version that the config is to have: what `spec.version` names, or the current one, or the first that needs no consent.
+pub(super) fn wish<'a>(
+    named: Option<&'a str>,
+    current: Option<&'a str>,
+    sealed: &'a [VersionStatus],
+) -> Option<&'a str> {
+    let first = || sealed.iter().find(|sealed| sealed.consent.is_none()).map(|sealed| sealed.version.as_str());
+    named.or(current).or_else(first)
+}
+
+/// Returns what the status remembers of a version that was sealed; `None` for one of a source, whose name is the digest of its content.
+pub(super) fn record(sealed: &VersionStatus) -> Option<RetiredVersion> {
+    let version = sealed.version.clone();
+    let digests = sealed.parts.iter().map(|part| part.digest.clone()).collect();
+    (!is_of_source(&version)).then_some(RetiredVersion { version, digests })
+}
+
+/// A version by its place in the status.
+#[derive(Clone, Debug)]
+pub(super) struct Occupant {
+    pub(super) version: String,
+    bytes: usize,
+    /// Bytes of what is remembered of it once it is not sealed any more.
+    record: usize,
+    /// Nobody who may activate it has made it.
+    unmarked: bool,
+    /// It is asked for or in use.
+    needed: bool,
+}
+
+impl Occupant {
+    pub(super) fn new(sealed: &VersionStatus, needed: bool) -> Self {
+        Self {
+            version: sealed.version.clone(),
+            bytes: sealed_bytes(sealed),
+            record: record(sealed).as_ref().map_or(0, bytes),
+            unmarked: sealed.consent.is_some(),
+            needed,
+        }
+    }
+}
+
+/// The sealed versions of a config by their places, the oldest first.
+pub(super) struct Occupancy {
+    occupants: Vec<Occupant>,
+}
+
+impl Occupancy {
+    pub(super) fn of(sealed: &[VersionStatus], is_needed: impl Fn(&str) -> bool) -> Self {
+        let occupants = sealed.iter().map(|sealed| Occupant::new(sealed, is_needed(&sealed.version)));
+        Self { occupants: occupants.collect() }
+    }
+
+    pub(super) fn add(&mut self, occupant: Occupant) {
+        self.occupants.push(occupant);
+    }
+
+    /// Notes that the version is asked for.
+    pub(super) fn need(&mut self, version: &str) {
+        for occupant in self.occupants.iter_mut().filter(|occupant| occupant.version == version) {
+            occupant.needed = true;
+        }
+    }
+
+    /// Returns what all take, and what the unmarked ones take.
+    fn taken(&self) -> (Room, Room) {
+        let add = |(all, unmarked): (Room, Room), occupant: &Occupant| {
+            let place = Room { versions: 1, bytes: occupant.bytes };
+            (all.and(place), if occupant.unmarked { unmarked.and(place) } else { unmarked })
+        };
+        self.occupants.iter().fold(Default::default(), add)
+    }
+
+    /// Returns the place in the list of the first that gives way where room is needed: of the unmarked ones, or of all.
+    fn first_to_go(&self, only_unmarked: bool) -> Option<usize> {
+        let first =
+            |unmarked| self.occupants.iter().position(|occupant| !occupant.needed && occupant.unmarked == unmarked);
+        first(true).or_else(|| first(false).filter(|_| !only_unmarked))
+    }
+
+    /// Takes out those that have to give way, so that all others and what is remembered of those fit, and returns them. Each would be
+    /// refused if it was to be sealed again.
+    pub(super) fn displace(&mut self) -> Vec<Occupant> {
+        let (mut displaced, before) = (Vec::<Occupant>::new(), self.occupants.clone());
+        loop {
+            let (all, unmarked) = self.taken();
+            let records = Room { versions: 0, bytes: displaced.iter().map(|occupant| occupant.record).sum() };
+            let is_full = !all.and(records).is_within(Room::WHOLE);
+            let at = if is_full || !unmarked.is_within(Room::UNMARKED) { self.first_to_go(!is_full) } else { None };
+            let Some(at) = at else { break };
+            displaced.push(self.occupants.remove(at));
+        }
+        displaced.retain(|occupant| {
+            let is_refused = self.refusal(occupant).is_some();
+            if !is_refused {
+                self.occupants.push(occupant.clone());
+            }
+            is_refused
+        });
+        // Those that stay have the places that they had.
+        let place = |version: &str| before.iter().position(|occupant| occupant.version == version);
+        self.occupants.sort_by_key(|occupant| place(&occupant.version));
+        displaced
+    }
+
+    /// Returns why the version can't be sealed beside these. One that is needed can be, since others give way.
+    pub(super) fn refusal(&self, new: &Occupant) -> Option<String> {
+        let Occupant { version, bytes, .. } = new;
+        if *bytes > MAX_VERSION_BYTES {
+            return Some(format!(
+                "version {version} takes {bytes} bytes of the status, and a version can have {MAX_VERSION_BYTES}; give it fewer objects, \
+                 or shorter names"
+            ));
+        }
+        if new.needed {
+            return None;
+        }
+        let (all, unmarked) = self.taken();
+        let place = Room { versions: 1, bytes: *bytes };
+        let (count, rule, only_unmarked) = if !all.and(place).and(Room::ONE).is_within(Room::WHOLE) {
+            let rule = format!(
+                "of the status, and a config holds {MAX_VERSIONS} with {MAX_BYTES} bytes, one of which is kept for the version that is asked \
+                 for"
+            );
+            (all, rule, false)
+        } else if new.unmarked && !unmarked.and(place).is_within(Room::UNMARKED) {
+            let Room { versions, bytes } = Room::UNMARKED;
+            let rule = format!(
+                "of the status that nobody who may activate them has made, and a config holds {versions} of these with {bytes} bytes"
+            );
+            (unmarked, rule, true)
+        } else {
+            return None;
+        };
+        let example = self.first_to_go(only_unmarked).and_then(|at| self.occupants.get(at));
+        let example = example.map(|oldest| format!(", such as {}", oldest.version)).unwrap_or_default();
+        Some(format!(
+            "version {version} has no room: there are {} versions with {} bytes {rule}; delete some that are not needed{example}",
+            count.versions, count.bytes
+        ))
+    }
+
+    /// Forgets the oldest of the deleted versions, where versions and these take too much.
+    pub(super) fn bound_retired(&self, retired: &mut Vec<RetiredVersion>) {
+        let (mut count, mut sum) = (0, self.taken().0.bytes);
+        let kept = retired.iter().rev().take_while(|retired| {
+            (count, sum) = (count + 1, sum + bytes(retired));
+            count <= MAX_RETIRED && sum <= MAX_BYTES
+        });
+        let surplus = retired.len() - kept.count();
+        retired.drain(..surplus);
+    }
+}
