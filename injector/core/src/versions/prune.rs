@@ -32,8 +32,12 @@ pub fn to_prune(
         let running: HashSet<&str> = pods.iter().filter_map(|pod| pod.runs(name)).map(VersionName::as_str).collect();
         let mounted: HashSet<&(PartKind, String)> = pods.iter().flat_map(|pod| &pod.references).chain(named).collect();
         let is_mounted = |part: &PartStatus| mounted.contains(&(part.kind, part.name.clone()));
-        free.retain(|sealed| !running.contains(sealed.version.as_str()) && !sealed.parts.iter().any(is_mounted));
-        refused.retain(|version| !version.parts.iter().any(is_mounted));
+        let is_used = |version: &VersionStatus| {
+            running.contains(version.version.as_str()) || version.parts.iter().any(is_mounted)
+        };
+        free.retain(|sealed| !is_used(sealed));
+        // One that gave way was sealed once.
+        refused.retain(|version| !is_used(version));
     }
     let surplus = refused.into_iter().chain(surplus(config, parts, last, &free));
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
@@ -127,7 +131,6 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
     }
     let objects: HashMap<(PartKind, &str), &PartMeta> =
         parts.iter().map(|object| ((object.kind, object.name.as_str()), &**object)).collect();
-    let published = [&status.published_version, &status.published_secret_version];
     let is_free = |sealed: &&VersionStatus| {
         let version = &sealed.version;
         // Of one that was deleted in part, what is left counts.
@@ -136,10 +139,7 @@ fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Opt
             .iter()
             .filter_map(|part| objects.get(&(part.kind, part.name.as_str())).filter(|object| object.uid == part.uid));
         let marked = left.clone().next().is_some() && left.all(|object| object.prune);
-        marked
-            && !status.holds(version)
-            && !published.into_iter().flatten().any(|held| held == version)
-            && config.spec.version.as_ref() != Some(version)
+        marked && !status.is_in_use(version) && config.spec.version.as_ref() != Some(version)
     };
     status.versions.iter().filter(is_free).collect()
 }
