@@ -9,7 +9,7 @@ use nudge_api::{
     VersionedConfigStatus, condition, find_condition, set_condition,
 };
 
-use super::inventory::MAX_RETIRED;
+use super::room::MAX_RETIRED;
 
 /// What stands in place of a text that is left out.
 const LEFT_OUT: &str = "left out; see the condition StatusComplete";
