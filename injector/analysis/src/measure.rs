@@ -43,7 +43,7 @@ pub(crate) async fn measure(
     question: &RolloutAnalysisSpec,
 ) -> Result<Numbers, String> {
     let _turn = analyses.turns.take(namespace).await;
-    said(measured(analyses, namespace, analysis, question)).await
+    said(Box::pin(measured(analyses, namespace, analysis, question))).await
 }
 
 /// What there is to say of a measurement, whatever comes of it.

@@ -84,7 +84,7 @@ impl Task {
             self.write(&name, &series.status(&analyses)).await?;
         }
         let next = analyses.iter().map(|analysis| series.due(analysis)).min();
-        Ok(next.unwrap_or_else(|| again()))
+        Ok(next.unwrap_or_else(again))
     }
 
     /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one.

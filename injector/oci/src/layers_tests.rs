@@ -126,10 +126,10 @@ fn frames_of_zstandard_may_be_skippable_anywhere() {
     for number in [0, 7, 15] {
         let skip = skippable(number, b"table of contents");
         let shapes = [
-            ("first", [&skip, &first, &second].map(|it| it.as_slice()).concat()),
-            ("twice", [&skip, &skip, &first, &second].map(|it| it.as_slice()).concat()),
-            ("between", [&first, &skip, &second].map(|it| it.as_slice()).concat()),
-            ("last", [&first, &second, &skip].map(|it| it.as_slice()).concat()),
+            ("first", [&skip, &first, &second].map(Vec::as_slice).concat()),
+            ("twice", [&skip, &skip, &first, &second].map(Vec::as_slice).concat()),
+            ("between", [&first, &skip, &second].map(Vec::as_slice).concat()),
+            ("last", [&first, &second, &skip].map(Vec::as_slice).concat()),
         ];
         for (shape, blob) in &shapes {
             faults.whole(&format!("skippable frame {number} {shape}"), blob);

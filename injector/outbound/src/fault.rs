@@ -111,7 +111,9 @@ mod tests {
             let _ = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
         };
         let mut roots = RootCertStore::empty();
-        trusted.iter().for_each(|one| roots.add((*one).clone()).unwrap());
+        for authority in trusted {
+            roots.add((*authority).clone()).unwrap();
+        }
         let roots = Arc::new(roots);
         let (connected, ()) = tokio::join!(connect(&address, &Reach::Anywhere, &roots), serve);
         match connected {
