@@ -123,9 +123,8 @@ impl App {
             self.authorize(connection.origin(), request.headers())?;
         }
         match call? {
-            Call::Healthz => Ok(Reply::text(StatusCode::OK, "ok\n")),
             Call::Readyz if self.ready.borrow().is_none() => Err(Refusal::NotReady),
-            Call::Readyz => Ok(Reply::text(StatusCode::OK, "ok\n")),
+            Call::Healthz | Call::Readyz => Ok(Reply::text(StatusCode::OK, "ok\n")),
             Call::Metrics => {
                 let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
                 let text = self.metrics.render(&self.status, Instant::now());

@@ -29,7 +29,7 @@ impl Gate {
     pub(super) fn add_to(self, agent: &mut Value) {
         match self {
             Self::Hook => {
-                agent["lifecycle"] = json!({"postStart": {"exec": {"command": ["/nudge-agent", "wait-ready"]}}})
+                agent["lifecycle"] = json!({"postStart": {"exec": {"command": ["/nudge-agent", "wait-ready"]}}});
             }
             Self::Probe => {
                 // What it says is in Events: a termination message would outlast the wait.

@@ -475,9 +475,9 @@ fn a_late_harm_weighs_the_same_whether_or_not_anybody_looked_before_it() {
             rollout.watch("2", 60);
             // Eleven and a half times a quarter of an hour.
             if looks {
-                drop(rollout.watch("2", 10_350))
+                drop(rollout.watch("2", 10_350));
             } else {
-                rollout.later(10_350)
+                rollout.later(10_350);
             }
             for _ in 0..if crash_loop { 8 } else { 1 } {
                 let millis = rollout.millis;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use nudge_protocol::VersionName;
 use nudge_protocol::hub::ReportRequest;
 use nudge_tests::agent::SOON;
 use nudge_tests::{FakeHub, Finished, Pod, tools};
@@ -46,7 +47,7 @@ fn activate(hub: &FakeHub, version: &str, count: usize) -> Result<()> {
 /// The version that is served, and whether all is taken.
 fn state(report: &ReportRequest) -> (Option<&str>, bool, bool) {
     let config = &report.configs[0];
-    (config.version.as_ref().map(|version| version.as_str()), report.acknowledged, config.problem.is_some())
+    (config.version.as_ref().map(VersionName::as_str), report.acknowledged, config.problem.is_some())
 }
 
 /// Whether the pod reports that it can't apply the version, with this cause.
@@ -117,7 +118,7 @@ async fn an_agent_that_starts_again_keeps_files_that_would_not_fit_twice() -> Re
     pod.kill().await?;
     // What an agent leaves that is killed while it writes.
     fs::create_dir(disk.0.join("..nudge-left"))?;
-    fs::write(disk.0.join("..nudge-left/key-0"), [0; 65536])?;
+    fs::write(disk.0.join("..nudge-left/key-0"), vec![0; 65536])?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     holds(&disk.0, "1.0.0", 100)
