@@ -141,7 +141,7 @@ fn assert_content(root: &Path, config: &ConfigName, content: &VersionContent) {
         keys.insert(OsStr::new(key.as_str()).to_owned());
     }
     let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
-    assert_eq!(keys, names.filter(|name| !is_ignored(name) && !(is_checkout && name == ".git")).collect(), "no key is left out");
+    assert_eq!(keys, names.filter(|name| !is_ignored(name) && (!is_checkout || name != ".git")).collect(), "no key is left out");
     assert!(!keys.is_empty());
 }
 
