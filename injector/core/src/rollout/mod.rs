@@ -50,6 +50,8 @@ mod test_scene;
 #[cfg(test)]
 mod tests;
 mod thresholds;
+#[cfg(test)]
+mod thresholds_tests;
 mod verdict;
 #[cfg(test)]
 mod verdict_tests;

@@ -19,7 +19,7 @@ const IN_PLACE: usize = 4;
 /// At most so many of them.
 const MOST_LARGE: usize = 100;
 /// At most so many thresholds are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
-const MOST_LISTED: usize = 2 * MOST_LARGE;
+pub(super) const MOST_LISTED: usize = 2 * MOST_LARGE;
 /// Most bytes of their thresholds in the status: less than so many where their names are long.
 const LARGE_BYTES: usize = 6 * 1024;
 /// Bytes of a threshold beside the name.

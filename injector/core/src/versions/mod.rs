@@ -40,6 +40,8 @@ mod seal;
 mod seal_check;
 mod secret_type;
 mod source_name;
+#[cfg(test)]
+mod unseen_tests;
 
 pub use approval_status::{ApprovalScene, approval_status};
 pub use author::{AUTHOR_BYTES, author, made_by};
