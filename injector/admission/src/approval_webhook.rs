@@ -9,12 +9,13 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
-use nudge_core::governance::{Made, NoRoom, approver_groups, has_room};
+use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, has_room};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use ring::hmac;
 use serde_json::{Value, json};
 
 use super::audit;
+use super::faults::refuse_new;
 use super::lookups::{Lookups, Right};
 use super::requester::{collects_garbage, empties_namespace};
 use super::review::{Request, ReviewError};
@@ -129,6 +130,9 @@ impl<L: Lookups> ValidateApprovals<L> {
         let approval = approval(new)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, reason, .. } = &approval.spec;
         let (title, namespace) = (title(&approval, request), namespace(request)?);
+        if let Err(denial) = refuse_new(&title, &[], &approval_faults(&approval.spec)) {
+            return Ok(Verdict::Deny(denial));
+        }
         let user = request.user_info.username.as_deref().unwrap_or_default();
         if user != approver {
             return Ok(Verdict::Deny(Denial::forbidden(format!(

@@ -10,8 +10,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
+use nudge_core::versions::config_faults;
 use ring::hmac;
 
+use super::faults::refuse_new;
 use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
@@ -89,10 +91,9 @@ impl<L: Lookups> ValidateConfigs<L> {
         let old_spec = old.as_ref().map(|old| &old.spec);
         // The API server may still have to generate the name.
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
-        let named = if name.is_empty() { Ok(()) } else { configs::name_and_version(name, old_spec, &new.spec) };
-        let selected = named.and_then(|()| configs::steps(name, old_spec, &new.spec));
-        let open = selected.and_then(|()| configs::windows(name, old_spec, &new.spec));
-        if let Err(denial) = open.and_then(|()| configs::at_once_ends(name, old_spec, &new.spec, Timestamp::now())) {
+        let faults = |spec: &VersionedConfigSpec| config_faults(name, spec, Timestamp::now());
+        let stored = old_spec.map(faults).unwrap_or_default();
+        if let Err(denial) = refuse_new(&format!("VersionedConfig {name}"), &stored, &faults(&new.spec)) {
             return Ok(Verdict::Deny(denial));
         }
         let namespace = namespace(request)?;
@@ -190,7 +191,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         Ok(self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await?)
     }
 
-    /// The denial where an analysis makes no sense, or would send a Secret that the user may not get.
+    /// The denial where an analysis would send a Secret that the user may not get.
     async fn analyses(
         &self,
         request: &Request,
@@ -199,11 +200,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         new: &VersionedConfigSpec,
     ) -> Result<Option<Denial>, WebhookError> {
         let Some(analyses) = configs::new_analyses(old, new) else { return Ok(None) };
-        let secrets = match configs::secrets(name, analyses) {
-            Ok(secrets) => secrets,
-            Err(denial) => return Ok(Some(denial)),
-        };
-        for secret in secrets {
+        for secret in configs::secrets(analyses) {
             let right = Right::Get(PartKind::Secret, secret);
             if !self.lookups.may(request, namespace, right).await? {
                 audit::refused(request, name, "change its spec.rollout.analysis", right);

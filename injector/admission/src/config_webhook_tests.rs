@@ -105,17 +105,17 @@ async fn who_may_not_import_neither_sets_nor_removes_the_annotation() {
 
 #[tokio::test]
 async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
-    let with = |address: &str, period: u32| {
+    let with = |address: &str, most: &str| {
         let prometheus =
             json!({"address": address, "query": "up{pod=~\"{{pods}}\"}", "secretRef": {"name": "metrics"}});
         let mut config = config("1");
         config["spec"]["rollout"] =
-            json!({"analysis": [{"name": "errors", "max": "1", "periodSeconds": period, "prometheus": prometheus}]});
+            json!({"analysis": [{"name": "errors", "max": "1", "maxRatio": most, "prometheus": prometheus}]});
         config
     };
     let may = |may_read| FakeLookups { may_update: true, may_override: true, may_read, ..FakeLookups::default() };
-    let one = with("http://prometheus:9090", 5);
-    for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", 5))] {
+    let one = with("http://prometheus:9090", "2");
+    for (old, new) in [(&config("1"), &one), (&one, &with("http://evil.example.com", "2"))] {
         let changed = request("VersionedConfig", "UPDATE", Some(old), Some(new));
         let (verdict, asked) = reviewed(may(vec![]), &changed).await;
         let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
@@ -133,7 +133,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     baked["spec"]["rollout"]["bakeSeconds"] = json!(1);
     let changed = request("VersionedConfig", "UPDATE", Some(&one), Some(&baked));
     assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
-    let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", 7200)));
+    let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", "0.5")));
     assert!(reviewed(may(vec!["metrics"]), &odd).await.0.is_denied());
 }
 

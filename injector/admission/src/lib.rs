@@ -9,6 +9,9 @@ mod config_webhook;
 #[cfg(test)]
 mod config_webhook_tests;
 pub mod configs;
+mod faults;
+#[cfg(test)]
+mod faults_tests;
 #[cfg(test)]
 mod fixtures;
 mod guards;

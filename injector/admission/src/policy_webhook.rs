@@ -1,12 +1,13 @@
-//! The webhook of `RolloutPolicy`s: windows that can be used. It is no authorization. While it is away the API server stores what it would refuse,
+//! The webhook of `RolloutPolicy`s: what can be used. It is no authorization. While it is away the API server stores what it would refuse,
 //! so that a hold can be lifted then, and the status of the policy says what is wrong.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::RolloutPolicy;
+use nudge_core::governance::policy_faults;
 
-use super::configs::new_windows;
+use super::faults::refuse_new;
 use super::review::{Request, ReviewError};
 use super::verdict::Verdict;
 use super::webhook::{Webhook, WebhookError};
@@ -27,8 +28,8 @@ impl ValidatePolicies {
         };
         let new = policy(request.object.as_ref())?;
         let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
-        let old = old.as_ref().map(|old| old.spec.windows.as_slice());
-        Ok(new_windows(&format!("RolloutPolicy {name}"), old, &new.spec.windows).into())
+        let stored = old.map(|old| policy_faults(&old.spec)).unwrap_or_default();
+        Ok(refuse_new(&format!("RolloutPolicy {name}"), &stored, &policy_faults(&new.spec)).into())
     }
 }
 
@@ -77,16 +78,11 @@ mod tests {
         let good = policy(&[("day", "UTC"), ("night", "Europe/Berlin")], &Value::Null);
         assert_eq!(refused("CREATE", None, &good), None);
         let bad = policy(&[("day", "UTC"), ("mars", "Mars/Olympus")], &Value::Null);
-        let message = "RolloutPolicy hours can't have these windows: window mars: time zone \"Mars/Olympus\" is not known to this release; use \
+        let message = "RolloutPolicy hours: spec.windows: window mars: time zone \"Mars/Olympus\" is not known to this release; use \
                        a name of the IANA database, such as Europe/Berlin or UTC";
         for (operation, old) in [("CREATE", None), ("UPDATE", Some(&good))] {
             assert_eq!(refused(operation, old, &bad).as_deref(), Some(message));
         }
-        let twice = policy(&[("day", "UTC"), ("day", "UTC")], &Value::Null);
-        assert_eq!(
-            refused("CREATE", None, &twice).unwrap(),
-            "RolloutPolicy hours can't have these windows: two windows have the name day; give each of them its own"
-        );
     }
 
     #[test]

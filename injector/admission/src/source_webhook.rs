@@ -7,7 +7,9 @@ use futures::future::{BoxFuture, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
+use nudge_core::sources::{published, source_faults};
 
+use super::faults::refuse_new;
 use super::lookups::{Attended, Lookups, Right};
 use super::review::{Request, ReviewError};
 use super::verdict::{Denial, Verdict};
@@ -49,20 +51,18 @@ impl<L: Lookups> ValidateSources<L> {
                 "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
             ))));
         }
-        let Some(from) = source.spec.from.only() else {
-            return Ok(Verdict::Deny(Denial::invalid(format!(
-                "ConfigSource {name}: spec.from must name exactly one of configMap, secret, git, oci and vault"
-            ))));
-        };
+        // Rights are asked for all that it names, so nothing may stay that can't be read.
+        let title = format!("ConfigSource {name}");
+        if let Err(denial) = refuse_new(&title, &[], &source_faults(name, &source.spec)) {
+            return Ok(Verdict::Deny(denial));
+        }
+        let from = source.spec.from.only().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
         let mut known = None;
         if let FromOne::Object(kind, object) = from {
             let namesake = self.lookups.config(namespace, object).await?;
             let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
-            if namesake.as_ref().is_some_and(publishes) || (kind == PartKind::ConfigMap && object == config) {
-                return Ok(Verdict::Deny(Denial::invalid(format!(
-                    "ConfigSource {name}: {kind} {object} is what Nudge may publish for the config of that name; name another {kind} in \
-                     spec.from, or another config in spec.configName"
-                ))));
+            if namesake.as_ref().is_some_and(publishes) {
+                return Ok(refuse_new(&title, &[], &[published(kind, object)]).into());
             }
             known = namesake.filter(|_| object == config);
         }

@@ -3,8 +3,7 @@
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::Unguarded;
 use nudge_cluster::tasks::caught;
-use nudge_core::analysis::fill;
-use nudge_core::outbound::{Address, AddressError};
+use nudge_core::analysis::{Fault, fill, server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
@@ -21,8 +20,8 @@ pub(crate) type Numbers = (String, Option<String>);
 /// Why there are no numbers.
 #[derive(Debug, thiserror::Error)]
 enum MeasureError {
-    #[error("prometheus.address can't be used")]
-    Address(#[from] AddressError),
+    #[error(transparent)]
+    Meaningless(#[from] Fault),
     #[error(transparent)]
     Guard(#[from] Unguarded),
     #[error(transparent)]
@@ -59,7 +58,7 @@ async fn measured(
     question: &RolloutAnalysisSpec,
 ) -> Result<Numbers, MeasureError> {
     let prometheus = &analysis.prometheus;
-    let address = Address::parse(&prometheus.address)?;
+    let address = server(analysis)?;
     let reach = Reach::Outside(analyses.guard.now().await?);
     let credentials = match &prometheus.secret_ref {
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,

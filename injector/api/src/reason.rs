@@ -112,6 +112,7 @@ reasons! {
     AwaitingApproval Controller true "Too few users have approved the version."
     OutsideWindow Controller false "Versions may go on at other times."
     OnHold Controller true "Versions may not go on until a hold ends."
+    InvalidSpec Controller true "The object breaks a rule that its schema can't say; nothing new begins by it."
     PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version goes on."
     Released Controller false "A release ended; the message says how, and who asked for it."
     Failed Controller true "The version failed; or a notification failed for another reason."
@@ -160,7 +161,6 @@ reasons! {
     // Policies.
     Valid Controller false "All of the policy can be used."
     UnknownTimeZone Controller true "A window has a time zone that this release does not know, so it is never open."
-    InvalidWindow Controller true "A window can't be used, so it is never open; or two have the same name."
     // Approvals.
     Counted Controller false "The approval counts."
     Denied Controller true "The user denies the version, which holds it."

@@ -67,7 +67,7 @@ pub struct RolloutPolicyStatus {
 pub struct NamespaceSelector {
     /// Labels that a namespace must have, with these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63}))]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"}))]
     pub match_labels: BTreeMap<String, String>,
     /// Requirements that a namespace must meet, at most 32. All of them count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -87,7 +87,10 @@ pub struct LabelRequirement {
     pub operator: LabelOperator,
     /// Values for In and NotIn, at most 64. Leave them out for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 63)))]
+    #[schemars(
+        length(max = 64),
+        inner(length(max = 63), regex(pattern = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"))
+    )]
     pub values: Vec<String>,
 }
 

@@ -350,7 +350,7 @@ pub struct RolloutStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WithheldStatus {
-    /// Reason for programs: AwaitingApproval, OutsideWindow, OnHold or PoliciesUnknown.
+    /// Reason for programs: AwaitingApproval, OutsideWindow, OnHold, PoliciesUnknown or InvalidSpec.
     pub reason: Reason,
     /// When the wait ends by itself, because a window opens or the hold ends. Absent if somebody must act.
     #[serde(default, skip_serializing_if = "Option::is_none")]

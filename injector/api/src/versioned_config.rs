@@ -132,9 +132,22 @@ impl Override {
     /// How far ahead the end may be when it is set.
     pub const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-    /// Whether it assigns this version at this time.
+    /// By how much the clocks of those who admit it and of those who read it may differ.
+    pub const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
+
+    /// Whether the end is farther ahead than it may be.
+    pub fn ends_too_late(&self, now: Timestamp) -> bool {
+        self.until_time.0.duration_since(now) > Self::LONGEST
+    }
+
+    /// Whether it assigns this version at this time. One that ends too late was stored while no webhook looked, and assigns nothing.
     pub fn assigns(&self, version: &str, now: Timestamp) -> bool {
-        self.version == version && now < self.until_time.0
+        self.version == version && now < self.until_time.0 && !self.ends_too_late(Self::when_read(now))
+    }
+
+    /// The time by which those who read it check its end.
+    pub fn when_read(now: Timestamp) -> Timestamp {
+        now.checked_add(Self::CLOCKS).unwrap_or(Timestamp::MAX)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod event_record;
+mod faults;
 pub mod features;
 pub mod governance;
 pub mod identity;
@@ -12,6 +13,7 @@ pub mod namespaces;
 pub mod outbound;
 pub mod owners;
 pub mod pods;
+pub mod remote;
 pub mod requester;
 pub mod restart;
 pub mod rollout;

@@ -1,8 +1,7 @@
 //! Why there are no files. Nothing that git or the server has said is repeated: it may hold a credential.
 
+use nudge_core::remote::{PathError, RevisionError};
 use nudge_outbound::ConnectError;
-
-use crate::revision::RevisionError;
 
 /// Why there are no files.
 #[derive(Debug, thiserror::Error)]
@@ -11,8 +10,8 @@ pub enum GitError {
     #[error(transparent)]
     Revision(#[from] RevisionError),
     /// The path that is asked for.
-    #[error("path must be a relative path without . and .., such as config/prod")]
-    Path,
+    #[error(transparent)]
+    Path(#[from] PathError),
     /// SSH without a key.
     #[error("an SSH URL needs an SSH key and known_hosts; or use the https:// URL")]
     NeedsKey,

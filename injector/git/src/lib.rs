@@ -13,7 +13,6 @@ mod pointer;
 mod program;
 mod reference;
 mod request;
-mod revision;
 mod session;
 mod settings;
 mod signature;
@@ -21,7 +20,6 @@ mod stderr;
 #[doc(hidden)]
 pub mod text;
 mod tree;
-mod url;
 
 pub use app::App;
 pub use credential::Credential;
@@ -29,5 +27,5 @@ pub use error::GitError;
 pub use mirrors::{MOST_MIRROR, Mirrors};
 pub use program::PROCESS_MIB;
 pub use request::{Commit, Fetched, Request};
-pub use revision::{Revision, RevisionError};
-pub use url::{GitUrl, GitUrlError};
+
+pub use nudge_core::remote::{GitUrl, GitUrlError, Revision, RevisionError};

@@ -5,14 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nudge_core::remote::{GitUrl, is_id};
 use zeroize::Zeroizing;
 
 use crate::error::GitError;
 use crate::reference::Found;
-use crate::revision::is_id;
 use crate::session::{Failed, MOST_OUTPUT, Session};
 use crate::tree::{Entry, Kind, MOST_ENTRIES, entries};
-use crate::url::GitUrl;
 
 /// What a mirror of this form has in the file [`FORM_FILE`].
 const FORM: &str = "1\n";

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use nudge_core::remote::Revision;
 use nudge_outbound::{Authorities, ConnectError, connect, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use zeroize::Zeroizing;
@@ -20,7 +21,6 @@ use crate::mirror::{self, Mirror, as_file};
 use crate::program::{Programs, bytes_in};
 use crate::reference::{self, Found};
 use crate::request::{Commit, Fetched, Request};
-use crate::revision::Revision;
 use crate::session::Session;
 use crate::signature;
 use crate::tree::{Entry, Kind};

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use nudge_core::remote::{Revision, is_id, is_ref};
 use semver::{Version, VersionReq};
-
-use crate::revision::{Revision, is_id, is_name};
 
 /// What a revision stands for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
         Revision::Semver(range) => {
             let range = VersionReq::parse(range).ok()?;
             let versions = refs.keys().filter_map(|name| {
-                let tag = name.strip_prefix("refs/tags/").filter(|tag| is_name(tag))?;
+                let tag = name.strip_prefix("refs/tags/").filter(|tag| is_ref(tag))?;
                 let version = Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()?;
                 range.matches(&version).then_some((version, *name))
             });

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
+use nudge_core::remote::{GitUrl, Revision, check_path};
 use nudge_outbound::Reach;
 use zeroize::Zeroizing;
 
 use crate::credential::Credential;
 use crate::error::GitError;
-use crate::revision::Revision;
-use crate::url::GitUrl;
 
 /// What is asked for.
 pub struct Request<'a> {
@@ -38,10 +37,7 @@ impl Request<'_> {
     /// Whether it can be asked at all.
     pub(crate) fn check(&self) -> Result<(), GitError> {
         self.revision.check()?;
-        let bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|it: char| it.is_control());
-        if self.path.len() > 4096 || (!self.path.is_empty() && self.path.split('/').any(bad)) {
-            return Err(GitError::Path);
-        }
+        check_path(self.path)?;
         match (self.url.is_ssh(), self.credential) {
             (true, Credential::Ssh { .. })
             | (false, Credential::Anonymous | Credential::Token { .. } | Credential::App(_)) => Ok(()),

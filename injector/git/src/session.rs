@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nudge_core::remote::GitUrl;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -15,7 +16,6 @@ use crate::program::{Done, Job, JobError, MEMORY_KIB, Programs, is_larger, run};
 use crate::request::Request;
 use crate::settings::{self, Environment, Remote};
 use crate::stderr::{Fault, fault};
-use crate::url::GitUrl;
 
 /// The most bytes of a list of refs.
 const MOST_REFS: usize = 32 * 1024 * 1024;

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use nudge_core::remote::GitUrl;
 use zeroize::Zeroizing;
-
-use crate::url::GitUrl;
 
 /// Less than this many bytes a second, for so long, is too slow.
 const LOW_SPEED: (u32, u32) = (1000, 20);

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use nudge_core::outbound::Address;
+use nudge_core::remote::{GitUrl, Revision};
 use zeroize::Zeroizing;
 
 use crate::error::GitError;
 use crate::mirror::{self, as_file};
-use crate::revision::Revision;
-use crate::url::GitUrl;
 use crate::{lfs, mirrors, pointer, reference, session, settings, signature, stderr, tree};
 
 /// What a revision stands for.

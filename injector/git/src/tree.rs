@@ -1,7 +1,8 @@
 //! What `git ls-tree -z` prints.
 
+use nudge_core::remote::is_id;
+
 use crate::error::GitError;
-use crate::revision::is_id;
 
 /// The most entries below a path.
 pub(crate) const MOST_ENTRIES: usize = 10_000;

@@ -5,10 +5,9 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nudge_core::remote::Reference;
 use serde::Deserialize;
 use zeroize::Zeroizing;
-
-use crate::reference::Reference;
 
 /// A credential for one registry.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Why there is no artifact, and what to do. Nothing of what a server wrote is repeated but names of platforms, which are checked.
 
+use nudge_core::remote::PickError;
 use nudge_outbound::HttpError;
 
 use crate::archive::ArchiveError;
-use crate::pick::PickError;
 
 /// Why.
 #[derive(Debug, thiserror::Error)]

@@ -15,10 +15,8 @@ mod layers;
 #[cfg(test)]
 mod layers_tests;
 mod manifest;
-mod pick;
 mod pull;
 mod push;
-mod reference;
 mod session;
 mod tags;
 mod url;
@@ -27,7 +25,7 @@ pub use archive::{ArchiveError, Layer, Limits, unpack};
 pub use challenge::{Challenge, read as read_challenges};
 pub use credential::{Credential, CredentialError, credential_of};
 pub use error::OciError;
-pub use pick::{Pick, PickError};
 pub use pull::{Artifact, PULL_MIB, Pulled, Request};
-pub use reference::{Located, Reference, ReferenceError};
 pub use session::Registry;
+
+pub use nudge_core::remote::{Located, Pick, PickError, Reference, ReferenceError};

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use nudge_core::remote::is_digest;
 use serde::Deserialize;
-
-use crate::digest::is_digest;
 
 /// Media types that are asked for.
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \

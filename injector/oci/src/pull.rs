@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hyper::header::LINK;
 use hyper::{Method, Response, StatusCode};
 use jiff::Timestamp;
+use nudge_core::remote::{Pick, Reference, is_digest, is_tag, range_of};
 use nudge_outbound::HttpError;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use serde::Deserialize;
@@ -21,8 +22,6 @@ use crate::error::OciError;
 use crate::frames::WINDOW;
 use crate::layers::{self, Kind};
 use crate::manifest::{self, ACCEPTED, ChoiceError, Descriptor, Document, Manifest};
-use crate::pick::{Pick, range_of};
-use crate::reference::Reference;
 use crate::session::{Act, Ask, MayAsk, Registry, SMALL, Session};
 use crate::tags::{highest, next_page};
 
@@ -171,7 +170,7 @@ impl Session<'_> {
             return Err(self.fault(&answer, "the request for a manifest", name));
         }
         let digest = digest::of(answer.body());
-        if digest::is_digest(name) && digest != name {
+        if is_digest(name) && digest != name {
             return Err(OciError::Digest { host: self.host(), digest: name.to_owned() });
         }
         let document = manifest::read(answer.body()).map_err(|why| self.malformed("manifest", why))?;
@@ -269,7 +268,7 @@ impl Session<'_> {
             }
             let list: List = serde_json::from_slice(answer.body())
                 .map_err(|_| self.malformed("list of tags", "it is no JSON of that kind"))?;
-            tags.extend(list.tags.unwrap_or_default().into_iter().filter(|tag| crate::pick::is_tag(tag)));
+            tags.extend(list.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
             if tags.len() > MAX_TAGS {
                 return Err(OciError::TooMany { what: "tags", limit: MAX_TAGS });
             }

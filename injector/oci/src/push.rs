@@ -9,6 +9,7 @@ use flate2::{Compression, GzBuilder};
 use hyper::header::LOCATION;
 use hyper::{Method, StatusCode};
 use nudge_core::outbound::Address;
+use nudge_core::remote::{Pick, Reference};
 use serde_json::json;
 use tar::{EntryType, Header};
 use tokio::time::timeout;
@@ -19,8 +20,6 @@ use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
 use crate::manifest::MANIFEST;
-use crate::pick::Pick;
-use crate::reference::Reference;
 use crate::session::{Act, Ask, Registry, SMALL, Session};
 use crate::url::located;
 

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{ConfigSourceSpec, Explanation, GitReference, GitSource, Origin, OriginKind, PartKind, Reason};
+use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::keys_of_files;
-use nudge_git::{Commit, Credential, Fetched, GitUrl, Request, Revision};
+use nudge_core::sources::git_wanted;
+use nudge_git::{Commit, Credential, Fetched, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::Semaphore;
@@ -34,24 +35,8 @@ impl Git {
         Self { sources, namespace, spec, from, known: None }
     }
 
-    fn revision(&self) -> Result<Revision, Explanation> {
-        let Some(GitReference { branch, tag, semver, commit }) = &self.from.reference else {
-            return Ok(Revision::Head);
-        };
-        match (branch, tag, semver, commit) {
-            (Some(branch), None, None, None) => Ok(Revision::Branch(branch.clone())),
-            (None, Some(tag), None, None) => Ok(Revision::Tag(tag.clone())),
-            (None, None, Some(range), None) => Ok(Revision::Semver(range.clone())),
-            (None, None, None, Some(commit)) => Ok(Revision::Commit(commit.clone())),
-            _ => Err(Reason::SourceRefused
-                .explained("spec.from.git.ref needs exactly one of branch, tag, semver and commit")),
-        }
-    }
-
     async fn fetched(&self) -> Result<Option<Commit>, Explanation> {
-        let url = GitUrl::parse(&self.from.url)
-            .map_err(|error| Reason::SourceRefused.explained(format!("spec.from.git.url: {error}")))?;
-        let revision = self.revision()?;
+        let (url, revision) = git_wanted(&self.from)?;
         let credential = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::keys_of_files;
 use nudge_core::outbound::Address;
-use nudge_oci::{Artifact, Credential, Pick, Pulled, Reference, Registry, Request};
+use nudge_core::sources::oci_wanted;
+use nudge_oci::{Artifact, Credential, Pulled, Registry, Request};
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
@@ -32,20 +33,8 @@ impl Oci {
         Self { sources, namespace, spec, from, known: None }
     }
 
-    fn pick(&self) -> Result<Pick, Explanation> {
-        match (&self.from.tag, &self.from.semver, &self.from.digest) {
-            (Some(tag), None, None) => Ok(Pick::Tag(tag.clone())),
-            (None, Some(range), None) => Ok(Pick::Semver(range.clone())),
-            (None, None, Some(digest)) => Ok(Pick::Digest(digest.clone())),
-            _ => Err(Reason::SourceRefused.explained("spec.from.oci needs exactly one of tag, semver and digest")),
-        }
-    }
-
     async fn pulled(&self) -> Result<Option<Artifact>, Explanation> {
-        let refused =
-            |why: &dyn std::fmt::Display| Reason::SourceRefused.explained(format!("spec.from.oci.url: {why}"));
-        let reference = Reference::parse(&self.from.url).map_err(|error| refused(&error))?;
-        let pick = self.pick()?;
+        let (reference, pick) = oci_wanted(&self.from)?;
         let secret = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();

@@ -20,6 +20,7 @@ use nudge_api::{ConfigSource, Explanation, Origin, OriginKind, PartKind, Reason,
 use nudge_authoring::OPAQUE;
 use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
+use nudge_core::sources::vault_address;
 use nudge_core::versions::Contents;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach, of_pem, request};
 use nudge_protocol::error_chain::chain;
@@ -126,7 +127,7 @@ impl Vault {
     }
 
     async fn found(&mut self) -> Result<Found, VaultError> {
-        let address = Address::parse(&self.spec.address).map_err(|error| refused("spec.from.vault.address", &error))?;
+        let address = vault_address(&self.spec).map_err(VaultError::Said)?;
         let roots = match &self.spec.ca {
             None => Arc::clone(&self.sources.roots),
             Some(pem) => {

@@ -26,11 +26,13 @@ const TROUBLES: [(ConditionType, &str); 7] = [
 ];
 
 /// Reasons why a version that is not wrong may not go on.
-const WITHHELD: [Reason; 5] = [
+const WITHHELD: [Reason; 7] = [
     Reason::AwaitingApproval,
     Reason::OutsideWindow,
     Reason::OnHold,
     Reason::PoliciesUnknown,
+    Reason::InvalidSpec,
+    Reason::UnknownTimeZone,
     Reason::AnalysisInconclusive,
 ];
 

@@ -76,7 +76,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     let status = says(0, "UnknownTimeZone").await?;
     let ready = &status.conditions[0];
     ensure!(
-        ready.status == "False" && ready.message.starts_with("window mars: time zone \"Mars/Olympus\""),
+        ready.status == "False" && ready.message.starts_with("spec.windows: window mars: time zone \"Mars/Olympus\""),
         "{ready:?}"
     );
 

@@ -268,7 +268,7 @@ async fn what_can_not_be_used_is_refused() -> Result<()> {
         ensure!(format!("{error:#}").contains(says), "{error:#}");
         Ok(())
     };
-    let says = "VersionedConfig shop can't have these windows: window day: time zone \"Mars/Olympus\" is not known";
+    let says = "VersionedConfig shop: spec.rollout.windows: window day: time zone \"Mars/Olympus\" is not known";
     refused(json!({"windows": window("09:00", "Mon", "Mars/Olympus")}), says).await?;
     refused(json!({"windows": window("9:00", "Mon", "UTC")}), "spec.rollout.windows").await?;
     refused(json!({"windows": window("09:00", "Someday", "UTC")}), "spec.rollout.windows").await?;
@@ -289,7 +289,7 @@ async fn what_can_not_be_used_is_refused() -> Result<()> {
     }
     let bad = stored(json!({"windows": window("00:00", "Mon", "Mars/Olympus")})).await;
     let error = format!("{:#}", bad.err().context("it was taken")?);
-    let says = "RolloutPolicy space can't have these windows: window day: time zone \"Mars/Olympus\" is not known";
+    let says = "RolloutPolicy space: spec.windows: window day: time zone \"Mars/Olympus\" is not known";
     ensure!(error.contains(says), "{error}");
     Ok(())
 }

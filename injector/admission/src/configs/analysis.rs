@@ -1,10 +1,8 @@
-//! Changes of `spec.rollout.analysis`: what makes sense, and whose credentials it may send.
+//! Changes of `spec.rollout.analysis`: whose credentials it may send.
 
 use std::collections::BTreeSet;
 
 use nudge_api::{Analysis, VersionedConfigSpec};
-use nudge_core::analysis::check;
-use nudge_protocol::error_chain::chain;
 
 use crate::verdict::Denial;
 
@@ -15,11 +13,10 @@ pub fn new_analyses<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedCon
     (!same).then_some(new)
 }
 
-/// Whether they can be asked. Returns the Secrets that are sent for them.
-pub fn secrets<'a>(name: &str, analyses: &'a [Analysis]) -> Result<BTreeSet<&'a str>, Denial> {
-    check(analyses).map_err(|fault| Denial::invalid(format!("VersionedConfig {name}: {}", chain(&fault))))?;
+/// The Secrets that are sent for them.
+pub fn secrets(analyses: &[Analysis]) -> BTreeSet<&str> {
     let sent = analyses.iter().filter_map(|one| one.prometheus.secret_ref.as_ref());
-    Ok(sent.map(|secret| secret.name.as_str()).collect())
+    sent.map(|secret| secret.name.as_str()).collect()
 }
 
 /// The denial for a user who may not get a Secret that would be sent.

@@ -8,15 +8,13 @@ mod delete;
 mod guarded;
 mod importing;
 mod requester;
-mod steps;
-mod windows;
+mod waits;
 
 pub use analysis::{may_not_send, new_analyses, secrets};
 pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
-pub use change::{at_once, at_once_ends, chosen_version, name_and_version, not_complete};
+pub use change::{at_once, chosen_version, not_complete};
 pub use delete::decide as delete;
 pub use guarded::{Weakening, deletes_guards, mark_guarded, weakening};
 pub use importing::{imports, may_not_import};
 pub use requester::note_requester;
-pub use steps::steps;
-pub use windows::{new_windows, waits, windows};
+pub use waits::waits;

@@ -16,7 +16,7 @@ mod query;
 mod reach;
 
 pub use answer::{AnswerError, number};
-pub use check::{Fault, check};
+pub use check::{Fault, analysis_faults, server};
 pub use judge::{Judgement, Memory, Names, Verdict, judge};
 pub use pace::period;
 pub use query::{MOST_PODS, fill, sample};

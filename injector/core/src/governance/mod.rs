@@ -2,6 +2,7 @@
 //! have decided.
 
 mod approval;
+mod approval_faults;
 #[cfg(test)]
 mod approval_tests;
 mod approver;
@@ -19,14 +20,15 @@ mod window_tests;
 mod windows;
 
 pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved, deciding_command};
+pub use approval_faults::approval_faults;
 pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
 pub use bound::{Made, NoRoom, has_room};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
 pub use effective::{Closed, Effective, RuleOwner};
 pub use guards::{guards, overrides, weakened};
-pub use policies::{MOST_POLICIES, Policies, PolicyReach, policy_status};
-pub use windows::{Opening, WindowError, Windows, WindowsFault, check_windows, next_common_opening};
+pub use policies::{MOST_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
+pub use windows::{Opening, WindowError, Windows, next_common_opening, window_faults};
 
 use nudge_api::Reason;
 

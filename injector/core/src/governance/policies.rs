@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{ConditionType, Reason, RolloutPolicy, RolloutPolicyStatus, condition, set_condition};
+use nudge_api::{
+    ConditionType, Explanation, LabelOperator, LabelRequirement, Reason, RolloutPolicy, RolloutPolicySpec,
+    RolloutPolicyStatus, condition, set_condition,
+};
 
-use super::windows::check_windows;
+use super::windows::window_faults;
+use crate::faults::{invalid, no_label_key};
 
 /// How many policies a cluster can have.
 pub const MOST_POLICIES: usize = 64;
@@ -34,12 +38,34 @@ pub struct PolicyReach {
     pub configs: u32,
 }
 
+/// All that is wrong with a policy beyond its schema. It holds as far as it can be used: a window that can't be is never open.
+pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
+    let RolloutPolicySpec { namespace_selector, windows, .. } = spec;
+    let fault = |why: String| invalid("spec.namespaceSelector", why);
+    let requirements = &namespace_selector.match_expressions;
+    let keys = namespace_selector.match_labels.keys().chain(requirements.iter().map(|requirement| &requirement.key));
+    let bad = keys.filter_map(|key| no_label_key(key));
+    let keys = bad.map(|key| fault(format!("no namespace can have a label with the key {key}; correct it")));
+    let values = requirements.iter().filter_map(values_fault).map(fault);
+    keys.chain(values).chain(window_faults("spec.windows", windows)).collect()
+}
+
+/// What is wrong with the values of a requirement.
+fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -> Option<String> {
+    let takes = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
+    match (takes, values.is_empty()) {
+        (true, true) => Some(format!("{operator:?} needs values of {key:?}; name at least one")),
+        (false, false) => Some(format!("{operator:?} takes no values of {key:?}; leave them out")),
+        _ => None,
+    }
+}
+
 /// The status that the policy is to have. It is the one that it has where nothing has changed.
 pub fn policy_status(policy: &RolloutPolicy, reach: PolicyReach, now: &Time) -> RolloutPolicyStatus {
     let generation = policy.metadata.generation;
-    let (is_ready, reason, message) = match check_windows(&policy.spec.windows) {
-        Ok(()) => (true, Reason::Valid, "the policy holds in the namespaces that it selects".to_owned()),
-        Err(fault) => (false, fault.reason(), fault.to_string()),
+    let (is_ready, reason, message) = match policy_faults(&policy.spec).into_iter().next() {
+        None => (true, Reason::Valid, "the policy holds in the namespaces that it selects".to_owned()),
+        Some(Explanation { reason, message }) => (false, reason, message),
     };
     let mut conditions = policy.status.clone().unwrap_or_default().conditions;
     set_condition(&mut conditions, condition(ConditionType::Ready, is_ready, reason, message, generation, now));
@@ -76,14 +102,42 @@ mod tests {
         for (windows, expected) in [
             (json!([]), ("True", "Valid")),
             (json!([window("UTC")]), ("True", "Valid")),
-            (json!([window("Mars/Olympus")]), ("False", "UnknownTimeZone")),
-            (json!([window("UTC"), window("UTC")]), ("False", "InvalidWindow")),
+            (json!([window("UTC"), window("Mars/Olympus")]), ("False", "UnknownTimeZone")),
         ] {
             let status = policy_status(&policy(&windows), reach, &at(1));
             assert_eq!((status.observed_generation, status.namespaces, status.configs), (Some(3), 2, 5));
             let ready = &status.conditions[0];
             assert_eq!((ready.status.as_str(), ready.reason.as_str()), expected);
             assert_eq!((ready.type_.as_str(), ready.observed_generation), ("Ready", Some(3)));
+        }
+    }
+
+    #[test]
+    fn a_selector_that_no_namespace_can_meet_is_said() {
+        let meets = |operator: &str, values: Value| json!({"matchExpressions": [{"key": "tier", "operator": operator, "values": values}]});
+        for (selector, said) in [
+            (json!({"matchLabels": {"a b": "c"}}), "no namespace can have a label with the key \"a b\"; correct it"),
+            (
+                json!({"matchExpressions": [{"key": "-a", "operator": "Exists"}]}),
+                "no namespace can have a label with the key \"-a\"; correct it",
+            ),
+            (meets("In", json!([])), "In needs values of \"tier\"; name at least one"),
+            (meets("NotIn", json!([])), "NotIn needs values of \"tier\"; name at least one"),
+            (meets("Exists", json!(["a"])), "Exists takes no values of \"tier\"; leave them out"),
+            (meets("DoesNotExist", json!(["a"])), "DoesNotExist takes no values of \"tier\"; leave them out"),
+        ] {
+            let mut policy = policy(&json!([]));
+            policy.spec.namespace_selector = serde_json::from_value(selector).unwrap();
+            let ready = &policy_status(&policy, PolicyReach::default(), &at(1)).conditions[0];
+            assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InvalidSpec"));
+            assert_eq!(ready.message, format!("spec.namespaceSelector: {said}"));
+        }
+        for (operator, values) in
+            [("In", json!(["a"])), ("NotIn", json!(["a"])), ("Exists", json!([])), ("DoesNotExist", json!([]))]
+        {
+            let mut policy = policy(&json!([]));
+            policy.spec.namespace_selector = serde_json::from_value(meets(operator, values)).unwrap();
+            assert_eq!(policy_faults(&policy.spec), []);
         }
     }
 

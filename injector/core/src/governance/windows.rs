@@ -3,13 +3,14 @@
 //! A window is open while a clock on the wall there shows a time in it. So one that lies in the hour that does not exist when clocks go forward
 //! is not open that day, one that begins in it begins with the hour after it, and what lies in the hour that comes twice is open twice.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::civil::{DateTime, Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use nudge_api::{Day, Reason, Window};
+use nudge_api::{Day, Explanation, Reason, Window};
+
+use crate::faults::invalid;
 
 /// How far the next opening is looked for. Each window opens every week, but where its hour does not exist.
 const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
@@ -32,43 +33,16 @@ pub enum WindowError {
     NoDays,
 }
 
-/// Why a list of windows is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WindowsFault {
-    /// A window can't be used.
-    #[error("window {name}: {error}")]
-    Unusable {
-        /// Its name.
-        name: String,
-        /// Why.
-        error: WindowError,
-    },
-    /// Two windows have the same name.
-    #[error("two windows have the name {0}; give each of them its own")]
-    SameName(String),
-}
-
-impl WindowsFault {
-    /// The reason for programs.
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::Unusable { error: WindowError::Zone(_), .. } => Reason::UnknownTimeZone,
-            Self::Unusable { .. } | Self::SameName(_) => Reason::InvalidWindow,
-        }
-    }
-}
-
-/// Checks a list of windows: each can be used, and has a name of its own. Admission refuses others, and the status of a policy says what is
-/// stored all the same.
-pub fn check_windows(windows: &[Window]) -> Result<(), WindowsFault> {
-    let mut names = BTreeSet::new();
-    for window in windows {
-        if !names.insert(&window.name) {
-            return Err(WindowsFault::SameName(window.name.clone()));
-        }
-        Open::parse(window).map_err(|error| WindowsFault::Unusable { name: window.name.clone(), error })?;
-    }
-    Ok(())
+/// What is wrong with the windows of this field. Two of the same name are none of it: the schema refuses them.
+pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
+    let fault = |window: &Window| {
+        let error = Open::parse(window).err()?;
+        let fault = invalid(field, format!("window {}: {error}", window.name));
+        // A release may know other zones.
+        let reason = if matches!(error, WindowError::Zone(_)) { Reason::UnknownTimeZone } else { fault.reason };
+        Some(Explanation { reason, ..fault })
+    };
+    windows.iter().filter_map(fault).collect()
 }
 
 /// A window that can be used.

@@ -130,7 +130,7 @@ impl Thresholds {
         let mut next = self.clone();
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
-            // Admission lets no config have more.
+            // A spec has no more, but an edit may have left others behind. Pods of this one get the target with a later step.
             None if next.selectors.len() >= StepSelector::MOST => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
@@ -155,7 +155,7 @@ impl Thresholds {
         for pod in pods {
             groups.entry(&pod.workload).or_default().push(pod);
         }
-        let large = large(&groups);
+        let large = large(&groups, &self.workloads);
         let small: Vec<&Subject> = pods.iter().filter(|pod| !large.contains(pod.workload.as_str())).collect();
         // The rest of those that were large keeps what it has: no pod goes back.
         let mut next = Self { workloads: Vec::new(), ..self.clone() };
@@ -236,8 +236,9 @@ impl Thresholds {
     }
 }
 
-/// The workloads that have their own threshold.
-fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>) -> BTreeSet<&'a str> {
+/// The workloads that have their own threshold. Of those that have none yet, no more than there is room for beside the others with pods: these
+/// keep theirs, or their pods would go back.
+fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThreshold]) -> BTreeSet<&'a str> {
     let mut large: Vec<(usize, &str)> =
         groups.iter().filter(|(_, pods)| pods.len() >= LARGE).map(|(workload, pods)| (pods.len(), *workload)).collect();
     // With one group there is nothing to share.
@@ -250,7 +251,15 @@ fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>) -> BTreeSet<&'a str> {
         bytes += workload.len() + THRESHOLD_BYTES;
         bytes <= LARGE_BYTES
     };
-    large.into_iter().take(MOST_LARGE).take_while(fits).map(|(_, workload)| workload).collect()
+    let is_known = |workload: &str| known.iter().any(|own| own.workload == workload);
+    let kept = known.iter().filter(|own| groups.contains_key(own.workload.as_str())).count();
+    let mut room = MOST_LISTED.saturating_sub(kept);
+    let has_room = |workload: &&str| {
+        let listed = is_known(workload) || room > 0;
+        room -= usize::from(listed && !is_known(workload));
+        listed
+    };
+    large.into_iter().take(MOST_LARGE).take_while(fits).map(|(_, workload)| workload).filter(has_room).collect()
 }
 
 /// How many of `wanted` pods each group has, by its size; none has less than it has already. Those with the largest remainders get one more.

@@ -25,9 +25,12 @@ pub struct Withheld {
 
 impl Withheld {
     /// Whether the first version of a config waits too where no pod runs any. Nothing runs that it could break, so the time of it does not matter. Policies that are
-    /// not known may ask for approval.
+    /// not known may ask for approval, and nothing begins by a spec that can't be used.
     pub(super) fn holds_first(&self) -> bool {
-        matches!(self.why.reason, Reason::AwaitingApproval | Reason::PoliciesUnknown)
+        matches!(
+            self.why.reason,
+            Reason::AwaitingApproval | Reason::PoliciesUnknown | Reason::InvalidSpec | Reason::UnknownTimeZone
+        )
     }
 
     /// It is held, and the progress deadline does not end that.

@@ -15,6 +15,7 @@ use super::newest::{Newest, after};
 use super::observed::{Act, Decision, Observed, Upstream};
 use super::period::{debounce, min_period};
 use super::retention::{note_gone, retained};
+use super::source_faults::source_faults;
 use crate::requester::noted_retry;
 use crate::versions::{is_nearly_full, is_of_source};
 
@@ -84,6 +85,9 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
         let message =
             format!("the source is suspended; resume it with kubectl nudge source resume {}", own_name(source));
         return Outcome::Blocked(Reason::Suspended.explained(message));
+    }
+    if let Some(fault) = source_faults(own_name(source), &source.spec).into_iter().next() {
+        return Outcome::Blocked(fault);
     }
     if let Some(rival) = observed.rival {
         let message =

@@ -15,6 +15,9 @@ mod retention;
 mod rival;
 #[cfg(test)]
 mod scene;
+mod source_faults;
+#[cfg(test)]
+mod source_faults_tests;
 
 pub use decide::{decide, held_by};
 pub use holder::{FIELD_MANAGER, holder, release};
@@ -24,3 +27,4 @@ pub use object::{missing, refusal, unpublishable, unreadable};
 pub use observed::{Act, Decision, Observed, Upstream};
 pub use period::{debounce, interval};
 pub use rival::rival;
+pub use source_faults::{git_wanted, oci_wanted, published, source_faults, vault_address};

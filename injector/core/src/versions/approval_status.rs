@@ -8,7 +8,7 @@ use nudge_api::{
 use nudge_protocol::bounded_text::one_line;
 
 use super::guarded_version::{Provenance, guarded_version};
-use crate::governance::{Given, Policies, approval_counts, deciding_command, sealed_digest};
+use crate::governance::{Given, Policies, approval_counts, approval_faults, deciding_command, sealed_digest};
 use crate::rollout::Now;
 
 /// Longest name of a user in messages.
@@ -38,7 +38,10 @@ pub fn approval_status(
     now: &Time,
 ) -> VersionApprovalStatus {
     let mut status = approval.status.clone().unwrap_or_default();
-    let verdict = if let Some(scene) = scene {
+    let fault = approval_faults(&approval.spec).into_iter().next();
+    let verdict = if let Some(fault) = fault {
+        Some((false, fault))
+    } else if let Some(scene) = scene {
         verdict(approval, given, scene)
     } else {
         let message = format!("config {} does not exist", approval.spec.config_name);
@@ -149,6 +152,16 @@ mod tests {
         fixture.config.spec.version = Some("2".to_owned());
         fixture.step();
         fixture
+    }
+
+    #[test]
+    fn no_version_has_the_name_current() {
+        let fixture = guarded();
+        let (mut approval, _) = decided(&fixture, "bob", "2", "Approve");
+        approval.spec.version = "current".to_owned();
+        let counted = &approval_status(&approval, None, None, &at(1)).conditions[0];
+        assert_eq!((counted.status.as_str(), counted.reason.as_str()), ("False", "InvalidSpec"));
+        assert!(counted.message.starts_with("spec.version: version \"current\" is not allowed"), "{}", counted.message);
     }
 
     /// What the user has decided about a version as it is.

@@ -21,6 +21,8 @@ pub(super) struct Progress {
     /// The reason and the message of the condition Ready.
     explanation: Explanation,
     state: State,
+    /// Why nothing begins or goes on by this spec, whatever moves or rests.
+    invalid: Option<Explanation>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,14 +36,14 @@ impl Progress {
     /// The version that is requested can't be moved to.
     pub(super) fn impossible(explanation: Explanation) -> Self {
         let state = if is_stuck(explanation.reason) { State::Stalled } else { State::Reconciling };
-        Self { explanation, state }
+        Self { explanation, state, invalid: None }
     }
 
     /// The state of the rollout, and what its last transition waits for.
     pub(super) fn of(rollout: &Rollout, effects: &Effects) -> Self {
         if let Rollout::Current(idle) = rollout {
             let message = format!("version {} is current", idle.base.current);
-            return Self { explanation: Reason::Current.explained(message), state: State::Ready };
+            return Self { explanation: Reason::Current.explained(message), state: State::Ready, invalid: None };
         }
         let target = match rollout {
             Rollout::Held(_, target) => target.as_str(),
@@ -53,7 +55,12 @@ impl Progress {
         let explanation = effects.waits_for.clone().unwrap_or_else(moving);
         let goes_on_by_itself = effects.inconclusive || explanation.reason == Reason::AnalysisInconclusive;
         let stalled = effects.held && !goes_on_by_itself && !is_planned(explanation.reason);
-        Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling } }
+        Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling }, invalid: None }
+    }
+
+    /// The same with what is wrong with the spec.
+    pub(super) fn by(self, invalid: Option<Explanation>) -> Self {
+        Self { invalid, ..self }
     }
 
     /// A warning, where only a person can help and the condition Ready did not say so `before`.
@@ -92,7 +99,7 @@ pub(super) fn with_conditions(
 ) -> VersionedConfigStatus {
     let weak = status.rollout.watch.as_ref().and_then(|watch| watch.weak.clone());
     let suspect = suspect.map(|message| clipped(message.to_owned())).or_else(|| suspected(&status, now));
-    let Progress { explanation: Explanation { reason, message }, state } = progress;
+    let Progress { explanation: Explanation { reason, message }, state, invalid } = progress;
     let mut set = |kind: ConditionType, on: Option<bool>, reason: Reason, message: &str| match on {
         Some(on) => {
             set_condition(&mut status.conditions, condition(kind, on, reason, message, generation, now));
@@ -101,7 +108,12 @@ pub(super) fn with_conditions(
     };
     set(ConditionType::Ready, Some(*state == State::Ready), *reason, message);
     set(ConditionType::Reconciling, (*state == State::Reconciling).then_some(true), *reason, message);
-    set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message);
+    match invalid {
+        Some(Explanation { reason, message }) if *state != State::Stalled => {
+            set(ConditionType::Stalled, Some(true), *reason, message);
+        }
+        _ => set(ConditionType::Stalled, (*state == State::Stalled).then_some(true), *reason, message),
+    }
     set(ConditionType::Conflict, conflict.map(|_| true), Reason::Conflict, conflict.unwrap_or_default());
     set(ConditionType::WeakEvidence, weak.as_ref().map(|_| true), Reason::WeakEvidence, &weak.unwrap_or_default());
     set(ConditionType::Suspect, suspect.as_ref().map(|_| true), Reason::Suspect, &suspect.unwrap_or_default());

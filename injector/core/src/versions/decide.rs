@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
-    PartKind, Reason, ReleaseApproval, RolloutAnalysisSpec, RolloutAnalysisStatus, VersionedConfig,
-    VersionedConfigStatus,
+    Override, PartKind, Reason, ReleaseApproval, RolloutAnalysisSpec, RolloutAnalysisStatus, VersionedConfig,
+    VersionedConfigStatus, clipped,
 };
 
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
+use super::config_faults::config_faults;
 use super::counts::pod_counts;
 use super::guarded_version::{Provenance, guarded_version, overridden_for};
 use super::inventory::inventory;
@@ -84,6 +85,8 @@ pub struct Decision {
     pub again: Option<Millis>,
 }
 
+/// When to look again at a spec that can't be used: the time may come for the end of its override.
+const OUTLASTED: Millis = 3_600_000;
 /// Most transitions of a rollout at one look.
 const MOST_TRANSITIONS: usize = 16;
 
@@ -96,10 +99,13 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let hidden = (!secrets_known).then_some(PartKind::Secret);
     let unseen: Vec<PartKind> = left_out.iter().copied().chain(hidden).collect();
     let named = config.spec.version.as_deref();
+    let invalid = invalid(config, clocks);
     let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = conflict(config, &inventory);
     let requested = requested(config, &inventory, secrets_known);
+    // The version may be missing for that alone.
+    let requested = requested.map_err(|why| invalid.as_ref().map_or(why, |invalid| invalid.why.clone()));
     let generation = config.metadata.generation;
 
     let sealed = |version: &String| {
@@ -119,6 +125,8 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     // While the requested version can't be moved to, pods stay with the current one, or return to it.
     let aim = requested.as_ref().ok().or(status.current_version.as_ref()).cloned();
     let counted = aim.as_deref().map(|aim| counted(aim, &status, observed)).unwrap_or_default();
+    let why = invalid.as_ref().map(|invalid| invalid.why.clone());
+    let counted = Counted { withheld: invalid.or(counted.withheld), ..counted };
     let (rollout, effects) = match aim {
         Some(aim) => transitions(rollout, &mut evidence, &mut status, observed, (&aim, &counted), &mut events),
         None => (rollout, Effects::default()),
@@ -136,6 +144,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         }
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
+    let progress = progress.by(why);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.yields();
     status.rollout.withheld = withholds.then(|| effects.withheld.clone()).flatten();
@@ -154,12 +163,21 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     (Decision { status, unread, unjudged, question, events, again }, evidence)
 }
 
+/// Why nothing begins or goes on by a spec that no webhook has seen as it is. What runs is judged all the same, and goes back if it is bad.
+fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    let fault = config_faults(name, &config.spec, Override::when_read(now.time.0)).into_iter().next()?;
+    let message = clipped(format!("no version begins or goes on until this is corrected: {}", fault.message));
+    let until = Some(now.steady + OUTLASTED);
+    Some(Withheld { why: fault.reason.explained(message), until, ends: None, unsaid: false })
+}
+
 /// What was found of the approvals that the version needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Counted {
     /// Those that let it go on.
     approvals: Vec<ReleaseApproval>,
-    /// Why it may not.
+    /// Why it may not go on.
     withheld: Option<Withheld>,
     /// What must be read to know who made it.
     unread: Vec<(PartKind, String)>,

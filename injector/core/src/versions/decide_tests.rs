@@ -98,6 +98,12 @@ impl Fixture {
         decide(&observed, &self.evidence)
     }
 
+    /// Decides once, and keeps what is decided.
+    pub(super) fn look(&mut self) {
+        let (decision, evidence) = self.decide();
+        (self.config.status, self.evidence) = (Some(decision.status), evidence);
+    }
+
     /// Decides until nothing changes.
     pub(super) fn step(&mut self) -> Decision {
         let mut events = Vec::new();

@@ -1,5 +1,7 @@
 //! Versions: their parts, when they are complete, what may not change, and which one becomes current.
 
+#[cfg(test)]
+mod any_spec_tests;
 mod approval_status;
 #[cfg(test)]
 mod approval_tests;
@@ -9,6 +11,7 @@ mod baseline;
 #[cfg(test)]
 mod bounds_tests;
 mod conditions;
+mod config_faults;
 mod counts;
 mod decide;
 #[cfg(test)]
@@ -46,6 +49,8 @@ mod unseen_tests;
 pub use approval_status::{ApprovalScene, approval_status};
 pub use author::{AUTHOR_BYTES, author, made_by};
 pub use baseline::{FIRST_VERSION, first_config, first_names, first_version, is_first_version, wants_baseline};
+pub use config_faults::config_faults;
+pub(crate) use config_faults::name_fault;
 pub use decide::{Decision, Observed, decide};
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
 pub use facts::{PartFacts, object_name};

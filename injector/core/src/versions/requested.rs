@@ -23,7 +23,14 @@ pub(super) fn desired(config: &VersionedConfig, inventory: &Inventory) -> Option
 
 /// Whether only a person can make the version possible.
 pub(super) fn is_stuck(reason: Reason) -> bool {
-    matches!(reason, Reason::VersionInvalid | Reason::Invalid | Reason::VersionNotAuthorized)
+    matches!(
+        reason,
+        Reason::VersionInvalid
+            | Reason::Invalid
+            | Reason::VersionNotAuthorized
+            | Reason::InvalidSpec
+            | Reason::UnknownTimeZone
+    )
 }
 
 /// What is missing may be a Secret.

@@ -158,7 +158,7 @@ fn done(fixture: &mut Fixture, act: &Act, created: &mut usize) {
         }
         Act::Override(number, reason) => {
             let reason = reason.chars().take(256).collect();
-            let until_time = Time(Timestamp::from_second(4_000_000_000).unwrap());
+            let until_time = Time(Timestamp::from_second(fixture.now + 3600).unwrap());
             fixture.config.spec.rollout.overridden = Some(Override { version: name(*number), reason, until_time });
         }
         Act::Select(value) => {

@@ -10,12 +10,12 @@ use http_body_util::Full;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use nudge_core::outbound::Address;
+use nudge_core::remote::Reference;
 use nudge_outbound::{Authorities, Bounds, Reach, request};
 use serde::Deserialize;
 
 use crate::credential::Credential;
 use crate::error::OciError;
-use crate::reference::Reference;
 use crate::session::remembered::{Key, Remembered};
 use crate::url::located;
 

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::header::HeaderValue;
+use nudge_core::remote::Reference;
 use ring::digest::{SHA256, digest};
 
 use crate::credential::Credential;
-use crate::reference::Reference;
 use crate::session::Act;
 
 /// The most that is remembered. One more, and all is forgotten: it is asked for again.

@@ -39,7 +39,7 @@ pub enum Revision {
 impl Revision {
     /// Whether git takes it.
     pub fn check(&self) -> Result<(), RevisionError> {
-        let good = |name: &str, what| if is_name(name) { Ok(()) } else { Err(RevisionError::Name(what)) };
+        let good = |name: &str, what| if is_ref(name) { Ok(()) } else { Err(RevisionError::Name(what)) };
         match self {
             Self::Head => Ok(()),
             Self::Branch(name) => good(name, "branch"),
@@ -65,12 +65,12 @@ impl fmt::Display for Revision {
 }
 
 /// The whole id of an object, by SHA-1 or SHA-256.
-pub(crate) fn is_id(id: &str) -> bool {
+pub fn is_id(id: &str) -> bool {
     matches!(id.len(), 40 | 64) && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// As git check-ref-format has it, and nothing that a program could take for an option.
-pub(crate) fn is_name(name: &str) -> bool {
+pub fn is_ref(name: &str) -> bool {
     let in_part = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['.', '-'])

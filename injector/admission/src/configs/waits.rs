@@ -1,24 +1,9 @@
-//! The windows of a config, and whether a version that is asked for has to wait.
+//! Whether a version that is asked for has to wait.
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus, Window};
-use nudge_core::governance::{Effective, Policies, check_windows};
-
-use crate::verdict::Denial;
-
-/// Checks the windows of a config where the request changes them: what is stored already may stay.
-pub fn windows(name: &str, old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Result<(), Denial> {
-    let old = old.map(|old| old.rollout.windows.as_slice());
-    new_windows(&format!("VersionedConfig {name}"), old, &new.rollout.windows)
-}
-
-/// The same for windows of any object with this title.
-pub fn new_windows(title: &str, old: Option<&[Window]>, new: &[Window]) -> Result<(), Denial> {
-    if old == Some(new) {
-        return Ok(());
-    }
-    check_windows(new).map_err(|fault| Denial::invalid(format!("{title} can't have these windows: {fault}")))
-}
+use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_core::governance::{Effective, Policies};
+use nudge_core::versions::config_faults;
 
 /// The warning about a version that has to wait for a time: the user learns at once until when.
 pub fn waits(
@@ -28,16 +13,16 @@ pub fn waits(
     now: Timestamp,
 ) -> Option<String> {
     let (version, status) = (config.spec.version.as_deref()?, status?);
-    let at_once = config.spec.rollout.overridden.as_ref();
-    let at_once = at_once.is_some_and(|one| one.version == version && one.until_time.0 > now);
+    let at_once = config.spec.rollout.overridden.as_ref().is_some_and(|one| one.assigns(version, now));
     // The first version, what runs, and the way back wait for nothing.
     let current = status.current_version.as_deref()?;
     if at_once || current == version || status.previous_version.as_deref() == Some(version) {
         return None;
     }
-    let closed = Effective::of(&config.spec.rollout, policies).closed(now)?;
     let name = config.metadata.name.as_deref().unwrap_or_default();
-    Some(format!("version {version} of config {name} waits: {}", closed.why.message))
+    let fault = config_faults(name, &config.spec, now).into_iter().next();
+    let why = fault.or_else(|| Some(Effective::of(&config.spec.rollout, policies).closed(now)?.why))?;
+    Some(format!("version {version} of config {name} waits: {}", why.message))
 }
 
 #[cfg(test)]
@@ -45,7 +30,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fixtures::message;
 
     fn config(spec: &Value, status: &Value) -> VersionedConfig {
         let object = json!({
@@ -58,19 +42,6 @@ mod tests {
     fn windows_in(zones: &[&str]) -> Value {
         let window = |(number, zone): (usize, &&str)| json!({"name": format!("w{number}"), "days": ["Fri"], "from": "09:00", "to": "17:00", "timeZone": zone});
         json!(zones.iter().enumerate().map(window).collect::<Vec<_>>())
-    }
-
-    #[test]
-    fn a_zone_that_does_not_exist_is_refused() {
-        let spec = |zones: &[&str]| config(&json!({"rollout": {"windows": windows_in(zones)}}), &json!({})).spec;
-        assert_eq!(windows("shop", None, &spec(&["UTC", "Europe/Berlin"])), Ok(()));
-        let bad = spec(&["UTC", "Europe/Berln"]);
-        assert_eq!(
-            message(windows("shop", None, &bad)),
-            "VersionedConfig shop can't have these windows: window w1: time zone \"Europe/Berln\" is not known to this release; use a name of \
-             the IANA database, such as Europe/Berlin or UTC"
-        );
-        assert_eq!(windows("shop", Some(&bad), &bad), Ok(()), "what is there may stay");
     }
 
     #[test]
@@ -100,5 +71,8 @@ mod tests {
         assert_eq!(waits(&now("2026-11-25T12:00:01Z"), &status, &known), None);
         assert!(waits(&now("2026-11-25T12:00:00Z"), &status, &known).is_some(), "it is over");
         assert_eq!(waits(&spec, &json!({}), &known), None, "the first version");
+        let stored =
+            json!({"version": "3", "rollout": {"steps": [{"name": "a", "pods": 1}, {"name": "a", "pods": 2}]}});
+        assert!(waits(&stored, &status, &known).unwrap().ends_with("two of them have the name a; rename one"));
     }
 }

@@ -2,8 +2,6 @@
 
 use semver::VersionReq;
 
-use crate::digest::is_digest;
-
 /// A tag, a range of tags, or a digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pick {
@@ -42,14 +40,20 @@ impl Pick {
 }
 
 /// The range of a text.
-pub(crate) fn range_of(text: &str) -> Result<VersionReq, PickError> {
+pub fn range_of(text: &str) -> Result<VersionReq, PickError> {
     VersionReq::parse(text).map_err(|_| PickError::Semver(text.to_owned()))
 }
 
 /// Whether the text can be a tag.
-pub(crate) fn is_tag(text: &str) -> bool {
+pub fn is_tag(text: &str) -> bool {
     let in_tag = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
     (1..=128).contains(&text.len()) && text.bytes().all(in_tag) && !text.starts_with(['.', '-'])
+}
+
+/// Whether the text is a digest of SHA-256, the only kind that registries use in practice.
+pub fn is_digest(text: &str) -> bool {
+    let of_digest = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
+    text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(of_digest))
 }
 
 #[cfg(test)]
@@ -69,5 +73,16 @@ mod tests {
         }
         assert!(Pick::Semver("latest".to_owned()).check().is_err());
         assert!(Pick::Digest("sha256:1".to_owned()).check().is_err());
+    }
+
+    #[test]
+    fn a_digest_has_one_form() {
+        let good = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+        assert!(is_digest(good));
+        for bad in
+            ["", "sha256:", "sha256:44", &good.to_uppercase(), &good.replace("256:", "512:"), &format!("{good}0")]
+        {
+            assert!(!is_digest(bad), "{bad}");
+        }
     }
 }

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use nudge_core::outbound::{Address, AddressError};
-
-use crate::digest::is_digest;
-use crate::pick::{Pick, is_tag};
+use super::pick::{Pick, is_digest, is_tag};
+use crate::outbound::{Address, AddressError};
 
 /// A repository that can't be named so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +75,7 @@ impl Reference {
     }
 
     /// The registry, as the user calls it.
-    pub(crate) fn registry(&self) -> &str {
+    pub fn registry(&self) -> &str {
         &self.registry
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use nudge_core::outbound::{Address, AddressError};
+use crate::outbound::{Address, AddressError};
 
 /// The longest URL.
 const MOST: usize = 2048;
@@ -27,7 +27,9 @@ pub enum GitUrlError {
     #[error("its port is not between 1 and 65535")]
     Port,
     /// A path that is none.
-    #[error("its path must name a repository, by letters, digits and -._~/%+ only, not begin with - or have ..")]
+    #[error(
+        "its path must name a repository, by letters, digits and -._~/%+ only, and neither begin with - nor have .. in it"
+    )]
     Path,
     /// Too long.
     #[error("it has more than {MOST} characters")]
@@ -96,12 +98,12 @@ impl GitUrl {
     }
 
     /// Whether it is by SSH, and not by HTTPS.
-    pub(crate) fn is_ssh(&self) -> bool {
+    pub fn is_ssh(&self) -> bool {
         self.form != Form::Https
     }
 
     /// The user of an SSH server.
-    pub(crate) fn user(&self) -> &str {
+    pub fn user(&self) -> &str {
         match &self.form {
             Form::Ssh(Some(user)) | Form::Short(user) => user,
             Form::Https | Form::Ssh(None) => "git",
@@ -109,17 +111,17 @@ impl GitUrl {
     }
 
     /// The path on the server.
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// `https://host:port/`, without the path.
-    pub(crate) fn origin(&self) -> String {
+    pub fn origin(&self) -> String {
         format!("https://{}/", self.address.authority())
     }
 
     /// The host as `known_hosts` has it.
-    pub(crate) fn known_as(&self) -> String {
+    pub fn known_as(&self) -> String {
         let Address { host, port, .. } = &self.address;
         if *port == 22 { host.clone() } else { format!("[{host}]:{port}") }
     }

@@ -1,0 +1,79 @@
+//! What is wrong with a `ConfigSource` beyond its schema, and what a source that has no such fault asks for. Whether a certificate can be used is
+//! found where it is: that takes a library of TLS.
+
+use std::fmt::Display;
+
+use nudge_api::{ConfigSourceSpec, Explanation, FromOne, GitReference, GitSource, OciSource, PartKind, VaultSource};
+
+use crate::faults::invalid;
+use crate::outbound::Address;
+use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
+use crate::versions::name_fault;
+
+/// All that is wrong with a source of this name, which is empty where the API server has yet to generate it.
+pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
+    let config = spec.config_name.as_deref().unwrap_or(name);
+    let named = Some(config).filter(|config| !config.is_empty()).and_then(|name| name_fault("spec.configName", name));
+    named.into_iter().chain(from_fault(config, spec)).collect()
+}
+
+fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
+    match spec.from.only() {
+        None => Some(invalid("spec.from", "it must name exactly one of configMap, secret, git, oci and vault")),
+        Some(FromOne::Object(PartKind::ConfigMap, name)) if name == config => {
+            Some(published(PartKind::ConfigMap, name))
+        }
+        Some(FromOne::Object(..)) => None,
+        Some(FromOne::Git(git)) => git_wanted(git).err(),
+        Some(FromOne::Oci(oci)) => oci_wanted(oci).err(),
+        Some(FromOne::Vault(vault)) => vault_address(vault).err(),
+    }
+}
+
+/// The object that the source names is the one that Nudge publishes.
+pub fn published(kind: PartKind, name: &str) -> Explanation {
+    let why = format!("{kind} {name} is what Nudge may publish for the config of that name");
+    invalid("spec.from", format!("{why}; name another {kind} there, or another config in spec.configName"))
+}
+
+/// Which commit of which repository a source asks for.
+pub fn git_wanted(from: &GitSource) -> Result<(GitUrl, Revision), Explanation> {
+    let url = GitUrl::parse(&from.url).map_err(|error| invalid("spec.from.git.url", error))?;
+    let revision = match &from.reference {
+        None => Revision::Head,
+        Some(reference) => revision(reference)?,
+    };
+    check_path(&from.path).map_err(|error| invalid("spec.from.git", error))?;
+    Ok((url, revision))
+}
+
+fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Result<Revision, Explanation> {
+    let fault = |why: &dyn Display| invalid("spec.from.git.ref", why);
+    let revision = match (branch, tag, semver, commit) {
+        (Some(branch), None, None, None) => Revision::Branch(branch.clone()),
+        (None, Some(tag), None, None) => Revision::Tag(tag.clone()),
+        (None, None, Some(range), None) => Revision::Semver(range.clone()),
+        (None, None, None, Some(commit)) => Revision::Commit(commit.clone()),
+        _ => return Err(fault(&"it needs exactly one of branch, tag, semver and commit")),
+    };
+    revision.check().map_err(|error| fault(&error))?;
+    Ok(revision)
+}
+
+/// Which artifact of which repository a source asks for.
+pub fn oci_wanted(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
+    let reference = Reference::parse(&from.url).map_err(|error| invalid("spec.from.oci.url", error))?;
+    let pick = match (&from.tag, &from.semver, &from.digest) {
+        (Some(tag), None, None) => Pick::Tag(tag.clone()),
+        (None, Some(range), None) => Pick::Semver(range.clone()),
+        (None, None, Some(digest)) => Pick::Digest(digest.clone()),
+        _ => return Err(invalid("spec.from.oci", "it needs exactly one of tag, semver and digest")),
+    };
+    pick.check().map_err(|error| invalid("spec.from.oci", error))?;
+    Ok((reference, pick))
+}
+
+/// Where Vault is.
+pub fn vault_address(from: &VaultSource) -> Result<Address, Explanation> {
+    Address::parse(&from.address).map_err(|error| invalid("spec.from.vault.address", error))
+}

@@ -1,0 +1,109 @@
+//! Sources with a spec that breaks a rule which its schema can't say, and that no webhook has seen: they make nothing new, and say why.
+
+use nudge_api::{ConditionType, find_condition};
+use serde_json::{Value, json};
+
+use super::scene::running;
+use super::source_faults::source_faults;
+
+/// Specs, each against a rule, with a part of what is said.
+fn broken() -> Vec<(Value, &'static str)> {
+    let git = |change: Value| {
+        let mut git = json!({"url": "https://git.example.com/shop"});
+        git.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        json!({"from": {"git": git}})
+    };
+    let oci = |change: Value| {
+        let mut oci = json!({"url": "oci://registry.example.com/shop"});
+        oci.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        json!({"from": {"oci": oci}})
+    };
+    let vault = |address: &str| {
+        let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
+        json!({"from": {"vault": {"address": address, "auth": auth, "kv": {"path": "shop"}}}})
+    };
+    let live = json!({"configMap": {"name": "live"}});
+    vec![
+        (json!({"from": {}}), "spec.from: it must name exactly one of configMap, secret, git, oci and vault"),
+        (
+            json!({"from": {"configMap": {"name": "a"}, "secret": {"name": "a"}}}),
+            "spec.from: it must name exactly one of",
+        ),
+        (
+            json!({"from": {"configMap": {"name": "shop"}}}),
+            "spec.from: ConfigMap shop is what Nudge may publish for the config",
+        ),
+        (json!({"from": live, "configName": "a".repeat(64)}), "spec.configName: config \"aaa"),
+        (json!({"from": live, "configName": format!("{}.{}", "a".repeat(32), "b".repeat(32))}), "choose a shorter one"),
+        (git(json!({"url": "https://git.example.com"})), "spec.from.git.url: its path must name a repository"),
+        (git(json!({"url": "https://2130706433/shop"})), "spec.from.git.url: it names no host"),
+        (git(json!({"path": "../secrets"})), "spec.from.git: path must be relative, such as config/prod"),
+        (git(json!({"ref": {}})), "spec.from.git.ref: it needs exactly one of branch, tag, semver and commit"),
+        (git(json!({"ref": {"branch": "a", "tag": "b"}})), "spec.from.git.ref: it needs exactly one of"),
+        (git(json!({"ref": {"branch": "--upload-pack=id"}})), "spec.from.git.ref: branch is no name that git takes"),
+        (git(json!({"ref": {"tag": "a..b"}})), "spec.from.git.ref: tag is no name that git takes"),
+        (git(json!({"ref": {"semver": "newest"}})), "spec.from.git.ref: semver is no range of versions"),
+        (git(json!({"ref": {"commit": "g".repeat(40)}})), "spec.from.git.ref: commit is not the whole id of a commit"),
+        (
+            oci(json!({"url": "oci://registry.example.com/Shop", "tag": "1"})),
+            "spec.from.oci.url: it must name a repository",
+        ),
+        (oci(json!({"url": "oci://a:0/shop", "tag": "1"})), "spec.from.oci.url: its port is not between 1 and 65535"),
+        (oci(json!({})), "spec.from.oci: it needs exactly one of tag, semver and digest"),
+        (oci(json!({"tag": "1", "semver": "1"})), "spec.from.oci: it needs exactly one of tag, semver and digest"),
+        (oci(json!({"tag": "-a"})), "spec.from.oci: \"-a\" is no tag"),
+        (oci(json!({"semver": "latest"})), "spec.from.oci: \"latest\" is no range of versions"),
+        (oci(json!({"digest": "x".repeat(71)})), "is no digest"),
+        (vault("https://vault:0"), "spec.from.vault.address: its port is not between 1 and 65535"),
+        (vault("https:///v1"), "spec.from.vault.address: it names no host"),
+    ]
+}
+
+#[test]
+fn a_source_that_can_not_be_read_makes_nothing_and_says_why() {
+    for (spec, said) in broken() {
+        let mut scene = running();
+        let made = scene.source.status.as_ref().unwrap().version.clone();
+        let good = std::mem::replace(&mut scene.source.spec, serde_json::from_value(spec.clone()).unwrap());
+        let faults = source_faults("shop", &scene.source.spec);
+        assert_eq!(faults.len(), 1, "{spec}: {faults:?}");
+        assert!(faults[0].message.contains(said), "{spec}: {}", faults[0].message);
+        scene.changes("b");
+        scene.passes(100_000);
+        scene.is(false, "InvalidSpec");
+        let ready = find_condition(&scene.source.status.as_ref().unwrap().conditions, ConditionType::Ready).unwrap();
+        assert_eq!((&ready.message, scene.stalled()), (&faults[0].message, true), "{spec}");
+        assert_eq!(scene.source.status.as_ref().unwrap().version, made, "the last version stays");
+        assert_eq!(scene.activated(), ["src-a"], "{spec}");
+        // What the config runs goes back all the same: the source has no part in it.
+        scene.source.spec = good;
+        scene.passes(100_000);
+        scene.rollout_ends(true);
+        scene.is(true, "Activated");
+    }
+}
+
+#[test]
+fn what_can_be_read_has_no_fault() {
+    let auth = json!({"kubernetes": {"role": "shop", "serviceAccount": "shop"}});
+    for from in [
+        json!({"configMap": {"name": "live"}}),
+        json!({"secret": {"name": "shop"}}),
+        json!({"git": {"url": "git@git.example.com:shop", "path": "config/prod"}}),
+        json!({"git": {"url": "https://git.example.com/shop", "ref": {"semver": ">=1.2, <2"}}}),
+        json!({"oci": {"url": "oci+http://registry.tools.svc:5000/shop", "digest": format!("sha256:{}", "a".repeat(64))}}),
+        json!({"vault": {"address": "https://vault:8200", "auth": auth, "kv": {"path": "shop"}}}),
+    ] {
+        let spec = serde_json::from_value(json!({"from": from})).unwrap();
+        assert_eq!(source_faults("shop", &spec), [], "{from}");
+        assert_eq!(source_faults("", &spec), [], "its name is still to be generated");
+    }
+}
+
+#[test]
+fn a_suspended_source_is_suspended() {
+    let mut scene = running();
+    scene.source.spec = serde_json::from_value(json!({"from": {}, "suspend": true})).unwrap();
+    scene.settle();
+    scene.is(false, "Suspended");
+}

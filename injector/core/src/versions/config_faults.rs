@@ -1,0 +1,73 @@
+//! What is wrong with a `VersionedConfig` beyond its schema.
+//!
+//! Nothing new begins by such a spec, and what runs is judged and goes back as ever. Whether the rules of `spec.validation` can be used takes
+//! ConfigMaps and time, and holds new versions before they are sealed: see [`super::judged`].
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{Explanation, Override, RolloutSpec, Step, StepSelector, VersionedConfigSpec};
+use nudge_protocol::{ConfigName, VersionName, labels};
+
+use crate::analysis::analysis_faults;
+use crate::faults::{invalid, no_label_key};
+use crate::governance::window_faults;
+
+/// Longest value of a label.
+const MAX_LABEL_BYTES: usize = 63;
+
+/// All that is wrong with a config of this name, which is empty where the API server has yet to generate it.
+pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> Vec<Explanation> {
+    let RolloutSpec { steps, overridden, windows, analysis, .. } = &spec.rollout;
+    let named = Some(name).filter(|name| !name.is_empty()).and_then(|name| name_fault("metadata.name", name));
+    let mut faults: Vec<Explanation> = named.into_iter().collect();
+    faults.extend(spec.version.as_deref().and_then(|version| version_fault("spec.version", version)));
+    faults.extend(overridden.iter().flat_map(|overridden| override_faults(overridden, now)));
+    faults.extend(step_faults(steps));
+    faults.extend(window_faults("spec.rollout.windows", windows));
+    faults.extend(analysis_faults("spec.rollout.analysis", analysis));
+    faults
+}
+
+/// What is wrong with the name of a config, which this field has. It must fit into a label of its versions.
+pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
+    if let Err(error) = ConfigName::new(name) {
+        return Some(invalid(field, format!("{error}; choose another one")));
+    }
+    (name.len() > MAX_LABEL_BYTES).then(|| {
+        let label = labels::CONFIG;
+        let why = format!("versions have it in the label {label}, where {MAX_LABEL_BYTES} characters are allowed");
+        invalid(field, format!("{why}; choose a shorter one"))
+    })
+}
+
+/// What is wrong with the name of a version, which this field has.
+fn version_fault(field: &str, version: &str) -> Option<Explanation> {
+    VersionName::new(version).err().map(|error| invalid(field, error))
+}
+
+fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item = Explanation> {
+    const FIELD: &str = "spec.rollout.override";
+    let late = overridden.ends_too_late(now).then(|| {
+        let (end, hours) = (overridden.until_time.0, Override::LONGEST.as_hours());
+        invalid(FIELD, format!("its untilTime is {end}, and it may be {hours} hours ahead; set an earlier one"))
+    });
+    version_fault(FIELD, &overridden.version).into_iter().chain(late)
+}
+
+fn step_faults(steps: &[Step]) -> Vec<Explanation> {
+    let fault = |why: String| invalid("spec.rollout.steps", why);
+    let (mut names, mut twice) = (BTreeSet::new(), BTreeSet::new());
+    twice.extend(steps.iter().filter_map(|step| step.name.as_ref()).filter(|name| !names.insert(*name)));
+    let mut faults: Vec<Explanation> =
+        twice.into_iter().map(|name| fault(format!("two of them have the name {name}; rename one"))).collect();
+    let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
+    if selectors.len() > StepSelector::MOST {
+        let (count, most) = (selectors.len(), StepSelector::MOST);
+        faults.push(fault(format!("they have {count} different selectors, and {most} are allowed; use fewer")));
+    }
+    let keys: BTreeSet<&String> = selectors.into_iter().flat_map(|labels| labels.keys()).collect();
+    let bad = keys.into_iter().filter_map(|key| no_label_key(key));
+    faults.extend(bad.map(|key| fault(format!("no pod can have a label with the key {key}; correct the selector"))));
+    faults
+}
