@@ -114,10 +114,36 @@ impl RolloutMetrics {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use nudge_api::{ConditionType, condition};
+    use nudge_api::{ConditionType, Release, ReleaseOutcome, condition};
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_end_is_counted_though_another_rollout_begins_in_the_same_write() {
+        let second = |second: i64| Time(Timestamp::from_second(second).unwrap());
+        let release = |outcome: Option<ReleaseOutcome>| {
+            let release = Release::new("2", Some("1".to_owned()), second(10));
+            Release { outcome, end_time: outcome.map(|_| second(15)), ..release }
+        };
+        for (stage, outcome, counted) in [
+            (RolloutStage::Leaving, ReleaseOutcome::Left, "abandoned"),
+            (RolloutStage::Returning, ReleaseOutcome::Returned, "returned"),
+            (RolloutStage::RollingBack, ReleaseOutcome::RolledBack, "failed"),
+            (RolloutStage::Restarting, ReleaseOutcome::Current, "current"),
+        ] {
+            let mut before =
+                VersionedConfigStatus { releases: vec![release(None)], ..VersionedConfigStatus::default() };
+            (before.rollout.stage, before.rollout.start_time) = (Some(stage), Some(second(10)));
+            let next = Release::new("3", Some("1".to_owned()), second(15));
+            let mut after = VersionedConfigStatus { releases: vec![release(Some(outcome)), next], ..before.clone() };
+            after.rollout.stage = Some(RolloutStage::Moving);
+            let metrics = RolloutMetrics::default();
+            metrics.changed(&before, &after);
+            metrics.changed(&after, &after);
+            assert_eq!(metrics.ended.get_or_create(&Outcome { outcome: counted }).get(), 1, "{counted}");
+        }
+    }
 
     #[test]
     fn every_end_is_counted_once_with_its_time() {

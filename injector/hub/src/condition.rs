@@ -214,6 +214,40 @@ mod tests {
     }
 
     #[test]
+    fn what_the_hub_can_not_give_hides_nothing_that_the_agent_reports() {
+        for hub in [HubReason::Resolving, HubReason::NotFound, HubReason::NotAllowed, HubReason::Changed] {
+            let lacking = |served: bool| {
+                let problem = HubProblem { reason: hub, message: "the hub's".to_owned() };
+                View { content: Err(Arc::new(problem)), ..view("keys", 1, if served { "7" } else { "" }) }
+            };
+            // The agent passes on what the hub has said.
+            let passed_on = || {
+                let reason = format!("{hub:?}");
+                let problem = Some(ReportedProblem { reason, message: "the hub's".to_owned() });
+                ReportedConfig { problem, version: None, ..config("keys", 1, "7") }
+            };
+            let views = [lacking(true), view("shop", 3, "2")];
+            let reports = |shop: &str| report(vec![passed_on(), config("shop", 3, shop)]);
+            let whole = reports("2");
+            assert_eq!(judged(&views, &whole).1, format!("{hub:?}"), "there is nothing else");
+            let with = |containers| ReportRequest { containers, acknowledged: false, ..reports("2") };
+            for outcome in [Outcome::NoHandler, Outcome::PermissionDenied, Outcome::Failed, Outcome::NoProcess] {
+                assert_eq!(judged(&views, &with(vec![container(outcome, false)])).1, outcome.as_str(), "{hub:?}");
+            }
+            assert_eq!(judged(&views, &with(vec![container(Outcome::Pending, false)])).1, "Pending", "{hub:?}");
+            for reason in ["CheckRefused", "CheckFailed", "CantApply"] {
+                let mut refused = reports("1");
+                refused.configs[1].problem =
+                    Some(ReportedProblem { reason: reason.to_owned(), message: "no".to_owned() });
+                assert_eq!(judged(&views, &refused).1, reason, "{hub:?}");
+            }
+            // Where nothing is served, there is nothing to acknowledge.
+            let none = ReportRequest { acknowledged: false, ..report(vec![passed_on()]) };
+            assert_eq!(judged(&[lacking(false)], &none).1, format!("{hub:?}"));
+        }
+    }
+
+    #[test]
     fn a_replica_that_is_behind_says_nothing() {
         assert_eq!(
             judge(&PodState::default(), &[view("shop", 3, "2")], &report(vec![config("shop", 4, "3")]), 1),

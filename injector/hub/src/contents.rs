@@ -291,6 +291,9 @@ pub(super) mod tests {
     use super::*;
     use crate::content::tests::{hmac_key, part};
 
+    /// The name of an object that can't be read for now.
+    pub(crate) const LATE: &str = "late";
+
     /// Objects by name; the first `failures` reads fail.
     #[derive(Default)]
     pub(crate) struct Stored {
@@ -304,7 +307,9 @@ pub(super) mod tests {
             Box::pin(async move {
                 self.reads.fetch_add(1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                if self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+                    || name == LATE
+                {
                     return Err(PartError::Unavailable(Arc::new(std::io::Error::other("down"))));
                 }
                 let objects = self.objects.lock().unwrap();

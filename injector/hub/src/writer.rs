@@ -311,6 +311,72 @@ mod tests {
         assert_eq!(pause(&WriteError::Gone, 0), None);
     }
 
+    /// An API server that refuses the conditions of pods of these names.
+    #[derive(Default)]
+    struct Refusing {
+        names: Mutex<Vec<&'static str>>,
+        tries: Mutex<Vec<(String, bool)>>,
+    }
+
+    impl Refusing {
+        /// How often the pod was tried, and whether it was written.
+        fn of(&self, pod: &str) -> (usize, bool) {
+            let tries = self.tries.lock().unwrap();
+            let of = tries.iter().filter(|(name, _)| name == pod);
+            (of.clone().count(), of.clone().any(|(_, written)| *written))
+        }
+    }
+
+    impl ConditionWriter for Refusing {
+        fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
+            Box::pin(async move {
+                let refused = self.names.lock().unwrap().iter().any(|name| *name == pod.name);
+                self.tries.lock().unwrap().push((pod.name.clone(), !refused));
+                if refused { Err(WriteError::Refused("403".into())) } else { Ok(()) }
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_condition_is_tried_again_when_others_are_taken_or_a_failure_comes() {
+        let refusing = Arc::new(Refusing { names: Mutex::new(vec!["a", "b", "c"]), ..Refusing::default() });
+        let (queue, writer): (_, Arc<dyn ConditionWriter>) = (Queue::default(), refusing.clone());
+        let plan = |key: &PodKey| {
+            let pod = PodState { namespace: key.namespace.clone(), name: key.name.clone(), ..PodState::default() };
+            Plan::Write(Arc::new(pod), condition())
+        };
+        let metrics = Metrics::default();
+        let writing = queue.write_all(&writer, &metrics, plan);
+        tokio::pin!(writing);
+        for name in ["a", "b", "c"] {
+            queue.add(wish(name), Duration::ZERO);
+        }
+        // Until the pauses are as long as they get.
+        let _ = timeout(Duration::from_mins(60), &mut writing).await;
+        let before = refusing.of("a").0;
+        let _ = timeout(Duration::from_mins(60), &mut writing).await;
+        assert!(refusing.of("a").0 - before >= 29, "it waits for 2 minutes at the most");
+        // A failure is tried at once, and is not tried ever again.
+        let before = refusing.of("b").0;
+        for _ in 0..50 {
+            queue.add(Wish { urgent: true, ..wish("b") }, Duration::ZERO);
+            let _ = timeout(Duration::from_millis(20), &mut writing).await;
+        }
+        assert!((1..=2).contains(&(refusing.of("b").0 - before)));
+        // What is written elsewhere says nothing; in the namespace it says that somebody has bound the role. Pod c is refused all the same.
+        *refusing.names.lock().unwrap() = vec!["c"];
+        let before = ["a", "b", "c"].map(|name| refusing.of(name).0);
+        queue.add(Wish { pod: PodKey::new("other", "x"), ..wish("") }, Duration::ZERO);
+        let _ = timeout(Duration::from_millis(20), &mut writing).await;
+        assert!(["a", "b", "c"].map(|name| refusing.of(name).0) == before && refusing.of("x").1);
+        for _ in 0..50 {
+            queue.add(wish("new"), Duration::ZERO);
+            let _ = timeout(Duration::from_millis(20), &mut writing).await;
+        }
+        assert!(refusing.of("a").1 && refusing.of("b").1);
+        assert!((1..=2).contains(&(refusing.of("c").0 - before[2])), "what others have says nothing of it any more");
+    }
+
     /// An API server that takes a second for each write.
     #[derive(Default)]
     struct Slow {

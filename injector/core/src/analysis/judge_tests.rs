@@ -100,6 +100,22 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
 }
 
 #[test]
+fn another_cause_is_named_only_where_the_others_break_the_limit_too() {
+    // Of each: the limits, what the pods with the version have, and what the others have.
+    let other = "that has another cause";
+    for (max, ratio, target, control, another) in [
+        (Some("0.01"), None, 0.25, 0.2, true),
+        (Some("0.01"), Some("2"), 0.25, 0.2, true),
+        (Some("0.01"), Some("2"), 0.011, 0.006, false),
+        (Some("0.01"), Some("2"), 0.011, 0.01, false),
+    ] {
+        let verdict = Asked::new(analysis(max, ratio)).answer(Ok(target), Some(control));
+        let Verdict::Inconclusive(said) = &verdict else { panic!("{verdict:?}") };
+        assert_eq!(said.contains(other), another, "{said}");
+    }
+}
+
+#[test]
 fn what_can_not_be_measured_holds_and_blames_nobody() {
     let mut asked = Asked::new(analysis(Some("0.01"), None));
     let verdict = asked.judged().verdict;

@@ -1,6 +1,7 @@
 //! What a poll brings of versions that are not there, late, or secret.
 
 use super::*;
+use crate::contents::tests::LATE;
 
 #[tokio::test(start_paused = true)]
 async fn what_is_missing_is_a_problem_and_comes_when_it_is_there() {
@@ -29,6 +30,28 @@ async fn a_content_that_is_slow_is_reported_and_comes_later() {
     while request.configs[0].problem.is_some() {
         request = after(&fixture.head(request).await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_was_answered_without_a_content_is_woken_by_it() {
+    let mut fixture = Fixture::new();
+    fixture.index.put_pod(pod("u", &["late", "shop"]));
+    let one = fixture.stored.add("1", b"x");
+    // That of `late` stays away, and the other one comes.
+    let mut late = fixture.stored.add("2", b"y");
+    late.parts[0].name = LATE.to_owned();
+    fixture.stored.failures.store(usize::MAX, Ordering::SeqCst);
+    fixture.put("late", 1, Some(&late));
+    fixture.put("shop", 1, Some(&one));
+    let head = fixture.head(PollRequest::default()).await;
+    let mut poll = Box::pin(fixture.head(after(&head)));
+    assert!(poll.as_mut().now_or_never().is_none());
+    // Nothing is worth an answer any more but a content.
+    let _ = tokio::time::timeout(Duration::from_secs(30), poll.as_mut()).await.unwrap_err();
+    fixture.stored.failures.store(0, Ordering::SeqCst);
+    let head = tokio::time::timeout(Duration::from_secs(15), poll).await.expect("it is woken");
+    let problem = |at: usize| head.configs[at].problem.as_ref().map(|problem| problem.reason);
+    assert_eq!((problem(0), problem(1)), (Some(nudge_protocol::hub::HubReason::Resolving), None));
 }
 
 #[tokio::test(start_paused = true)]
