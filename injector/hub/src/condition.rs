@@ -1,9 +1,11 @@
 //! The pod condition `nudge.dev/ConfigCurrent`, from what is assigned to a pod and what its agent has reported.
 
+use std::sync::Arc;
+
 use nudge_api::{Explanation, Reason};
 use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_protocol::bounded_text::one_line;
-use nudge_protocol::hub::{HubReason, ReportRequest, ReportedConfig};
+use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig, ReportedProblem};
 use nudge_protocol::pod::AGENT_CONTAINER;
 use nudge_protocol::status::Outcome;
 
@@ -27,11 +29,16 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest, at: 
     if views.iter().any(ahead) {
         return None;
     }
-    let why = views
-        .iter()
-        .find_map(|view| of_config(view, reported(view)))
-        .or_else(|| of_containers(pod, report))
-        .or_else(|| views.iter().find_map(of_restart));
+    let why = first(
+        views
+            .iter()
+            .filter_map(|view| of_agent(view, reported(view)?))
+            .chain(of_containers(pod, report))
+            .chain(views.iter().filter_map(|view| of_hub(view, reported(view))))
+            .chain(views.iter().filter_map(of_restart))
+            // Where nothing is served there is nothing to acknowledge.
+            .chain((!report.acknowledged).then(|| not_acknowledged("a subscriber"))),
+    );
     let version = |view: &View| reported(view).and_then(|config| config.version.clone());
     let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
     Some(Report {
@@ -50,14 +57,48 @@ pub(super) fn without_contact(pod: &PodState) -> Report {
     Report { versions: Vec::new(), state: ReportState::of(Reason::NoContact.explained(message)), at: None }
 }
 
-/// Why the pod does not run the version of one config that is assigned to it.
-fn of_config(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanation> {
+/// What counts of all that is to be said: the first failure, else what comes first. What the agent says comes before what the hub says, so that
+/// one config which can't be given hides nothing of the others, and is only named where the agent says that all else is acknowledged.
+fn first(all: impl Iterator<Item = Explanation>) -> Option<Explanation> {
+    let mut first = None;
+    for why in all {
+        if is_failure(&why) {
+            return Some(why);
+        }
+        first.get_or_insert(why);
+    }
+    first
+}
+
+fn is_failure(why: &Explanation) -> bool {
+    matches!(ReportState::of(why.reason.explained("")), ReportState::Failed(_))
+}
+
+/// Why the agent does not serve the version of one config.
+fn of_agent(view: &View, reported: &ReportedConfig) -> Option<Explanation> {
+    let problem = reported.problem.as_ref().filter(|problem| !is_passed_on(view, &problem.reason))?;
+    Some(of_problem(problem, view))
+}
+
+/// Whether an agent with this problem passes on what a hub has said.
+fn is_passed_on(view: &View, reason: &str) -> bool {
+    let by_hub = |problem: &Arc<HubProblem>| problem.reason == HubReason::TooLarge && reason == "TooLarge";
+    ["Resolving", "NotFound", "NotAllowed", "Changed", "Other"].contains(&reason)
+        || view.content.as_ref().err().is_some_and(by_hub)
+}
+
+fn of_problem(problem: &ReportedProblem, view: &View) -> Explanation {
+    reported_reason(&problem.reason).explained(format!("config {}: {}", view.name, problem.message))
+}
+
+/// Why the pod can't have, or does not have yet, the version of one config that is assigned to it.
+fn of_hub(view: &View, reported: Option<&ReportedConfig>) -> Option<Explanation> {
     if let Err(problem) = &view.content {
         return Some(reason(problem.reason).explained(&problem.message));
     }
     let name = &view.name;
     if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
-        return Some(reported_reason(&problem.reason).explained(format!("config {name}: {}", problem.message)));
+        return Some(of_problem(problem, view));
     }
     let version = view.version.as_ref()?;
     let runs = reported.and_then(|config| config.version.as_ref());
@@ -86,14 +127,19 @@ fn of_containers(pod: &PodState, report: &ReportRequest) -> Option<Explanation> 
     };
     let failed = report.containers.iter().find_map(|container| Some((container, failure(container.outcome)?)));
     let Some((container, reason)) = failed else {
+        let serves = report.configs.iter().any(|config| config.version.is_some());
         let mut waiting = report.containers.iter().filter(|container| !container.acknowledged);
         let who = waiting.next().map_or("a subscriber", |container| container.name.as_str());
-        return Some(Reason::Pending.explained(format!("{who} has not acknowledged yet")));
+        return serves.then(|| not_acknowledged(who));
     };
     // A webhook may name a container that the pod does not have.
     let known = pod.containers.iter().any(|known| known.name == container.name);
     let what = if known { "container" } else { "subscriber" };
     Some(reason.explained(format!("{what} {}: {}", container.name, container.message)))
+}
+
+fn not_acknowledged(who: &str) -> Explanation {
+    Reason::Pending.explained(format!("{who} has not acknowledged yet"))
 }
 
 /// The pod runs another version than the assigned one, which only a new pod takes.
@@ -116,10 +162,8 @@ fn reason(reason: HubReason) -> Reason {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
-    use nudge_protocol::hub::{HubProblem, ReportedContainer, ReportedProblem};
+    use nudge_protocol::hub::ReportedContainer;
     use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VersionName};
 
     use super::*;

@@ -51,6 +51,16 @@ impl ReportState {
         }
     }
 
+    /// Whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have yet: the hub says that only of a
+    /// pod whose agent says so.
+    pub fn is_acknowledged(&self) -> bool {
+        match self {
+            Self::Acknowledged | Self::Unavailable(_) => true,
+            Self::Pending(why) => matches!(why.reason, Reason::Resolving | Reason::NotRestarted),
+            Self::Failed(_) | Self::NoContact(_) => false,
+        }
+    }
+
     /// Why it is not [`Self::Acknowledged`].
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
@@ -171,6 +181,10 @@ mod tests {
         assert!(matches!(state(Reason::NoContact), ReportState::NoContact(_)));
         for reason in [Pending, Resolving, NotRestarted, CheckFailed, Damaged, Unknown] {
             assert!(matches!(state(reason), ReportState::Pending(_)), "{reason}");
+        }
+        for reason in Reason::ALL.iter().copied() {
+            let about_others = [Resolving, NotRestarted, Reason::NotFound, Reason::NotAllowed, Reason::Changed];
+            assert_eq!(state(reason).is_acknowledged(), about_others.contains(&reason), "{reason}");
         }
         assert_eq!(Report::read(&PodCondition::default()), None, "the hub did not write it");
     }

@@ -104,8 +104,7 @@ impl Subject {
             node: pod.node.clone(),
             number: pod_number(identity, pod.uid.as_str()),
             runs: pod.runs(config).map(ToString::to_string),
-            // A pod that can't get another of its configs has taken this one all the same.
-            acknowledged: matches!(state, Some(ReportState::Acknowledged | ReportState::Unavailable(_))),
+            acknowledged: state.is_some_and(ReportState::is_acknowledged),
             ready: pod.ready,
             was_ready: pod.was_ready,
             unready_since: pod.unready_since,
