@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::select_all;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_protocol::VersionName;
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Hub;
@@ -54,8 +55,8 @@ struct Wait {
     until: Instant,
     /// These are to be confirmed.
     open: Vec<ConfigKey>,
-    /// What is being read has landed.
-    fetching: Option<tokio::sync::watch::Receiver<()>>,
+    /// Contents that are being read.
+    fetching: Vec<watch::Receiver<()>>,
 }
 
 enum Woken {
@@ -144,10 +145,11 @@ impl Hub {
         let Views { all, fetching, again } =
             views(&self.index, &self.contents, &pod, |name| polled(&held.request, name));
         let (now, resolved) = (Instant::now(), started + self.settings.resolve);
-        let wait = |until| Ok(Wait { until, open: Vec::new(), fetching: None });
-        if fetching.is_some() && now < resolved {
+        let resolves = !fetching.is_empty() && now < resolved;
+        let wait = |until| Ok(Wait { until, open: Vec::new(), fetching });
+        if resolves {
             // Worth more than to answer that it is worth waiting for.
-            return Ok(Wait { fetching, ..wait(resolved)? });
+            return wait(resolved);
         }
         self.note_due(held, &pod, &all);
         let request = &held.request;
@@ -257,12 +259,13 @@ impl Hub {
     }
 }
 
-/// Waits for what is being read; for ever where nothing is.
-async fn landed(fetching: Option<tokio::sync::watch::Receiver<()>>) {
-    match fetching {
-        Some(mut landed) => drop(landed.changed().await),
-        None => std::future::pending().await,
+/// Waits for the first of what is being read; for ever where nothing is.
+async fn landed(mut fetching: Vec<watch::Receiver<()>>) {
+    if fetching.is_empty() {
+        return std::future::pending().await;
     }
+    // One whose fetch was given up says so, too.
+    drop(select_all(fetching.iter_mut().map(|landed| Box::pin(landed.changed()))).await);
 }
 
 fn behind(why: &'static str) -> (Reply, PollResult) {

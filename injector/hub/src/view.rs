@@ -61,8 +61,8 @@ pub(super) fn reported<'a>(report: &'a ReportRequest, name: &ConfigName) -> Opti
 /// All configs of a pod.
 pub(super) struct Views {
     pub(super) all: Vec<View>,
-    /// One of the contents is under way, which shows as `Resolving`.
-    pub(super) fetching: Option<watch::Receiver<()>>,
+    /// The contents that are under way, which show as `Resolving`.
+    pub(super) fetching: Vec<watch::Receiver<()>>,
     /// When a problem is worth another look.
     pub(super) again: Option<Instant>,
 }
@@ -98,7 +98,7 @@ pub(super) fn views<'a>(
     pod: &PodState,
     has: impl Fn(&ConfigName) -> Option<Has<'a>>,
 ) -> Views {
-    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: None, again: None };
+    let mut views = Views { all: Vec::with_capacity(pod.configs.len()), fetching: Vec::new(), again: None };
     let allowed = index.secrets_allowed(&pod.namespace);
     for name in &pod.configs {
         let key = ConfigKey::new(&*pod.namespace, name.clone());
@@ -230,7 +230,7 @@ fn view(
                 Err(problem)
             }
             Found::Fetching(landed) => {
-                views.fetching.get_or_insert(landed);
+                views.fetching.push(landed);
                 let text = format!("version {version} of config {name} is being read");
                 Err(Arc::new(problem(HubReason::Resolving, text)))
             }
