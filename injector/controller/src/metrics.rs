@@ -1,7 +1,8 @@
 //! Metrics of rollouts, counted by the leader. No label holds a name that users choose.
 
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{ConfigState, Reason, RolloutStage, VersionedConfigStatus};
+use nudge_api::{Reason, ReleaseOutcome, RolloutStage, VersionedConfigStatus};
+use nudge_core::rollout::ended;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,29 +47,35 @@ fn family(outcomes: &[&'static str]) -> Family<Outcome, Counter> {
     family
 }
 
-/// How a rollout ended, and how long it took; or after which time the target was assigned to all pods.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Reached {
-    ToEnd(&'static str, f64),
-    ToAll(f64),
+/// After which time the target was assigned to all pods, if this change of the status says so.
+fn all_assigned(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<f64> {
+    let began = before.rollout.start_time.as_ref().or(after.rollout.start_time.as_ref())?;
+    let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
+    // A workload that is new during the bake is no second rollout.
+    let moves = matches!(before.rollout.stage, None | Some(RolloutStage::Moving));
+    (moves && all(after.rollout.stage) && after.pods.total > 0).then(|| seconds(began.0, now))
 }
 
-/// What a change of the status says of its rollout.
-fn reached(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<Reached> {
-    let began = before.rollout.start_time.as_ref().or(after.rollout.start_time.as_ref())?;
-    let seconds = now.duration_since(began.0).as_secs_f64().max(0.0);
-    let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
-    match (before.rollout.stage, after.rollout.stage) {
-        (Some(RolloutStage::Returning), None) => Some(Reached::ToEnd("returned", seconds)),
-        (Some(RolloutStage::Leaving), None) => Some(Reached::ToEnd("abandoned", seconds)),
-        (Some(_), None) if after.state() == ConfigState::Failed => Some(Reached::ToEnd("failed", seconds)),
-        (Some(_), None) => Some(Reached::ToEnd("current", seconds)),
-        // A workload that is new during the bake is no second rollout.
-        (None | Some(RolloutStage::Moving), stage) if all(stage) && after.pods.total > 0 => {
-            Some(Reached::ToAll(seconds))
-        }
-        _ => None,
-    }
+/// How the rollouts ended that did so in this change of the status, and how long each took. One may begin in the same write.
+fn ends<'a>(
+    before: &'a VersionedConfigStatus,
+    after: &'a VersionedConfigStatus,
+) -> impl Iterator<Item = (&'static str, f64)> + 'a {
+    // The first version of a config is not rolled out.
+    let moved = ended(&before.releases, &after.releases).filter(|release| release.from_version.is_some());
+    moved.filter_map(|release| {
+        let outcome = match release.outcome? {
+            ReleaseOutcome::Current => "current",
+            ReleaseOutcome::RolledBack | ReleaseOutcome::Held => "failed",
+            ReleaseOutcome::Left => "abandoned",
+            ReleaseOutcome::Returned => "returned",
+        };
+        Some((outcome, seconds(release.start_time.0, release.end_time.as_ref()?.0)))
+    })
+}
+
+fn seconds(began: Timestamp, now: Timestamp) -> f64 {
+    now.duration_since(began).as_secs_f64().max(0.0)
 }
 
 impl RolloutMetrics {
@@ -90,13 +97,12 @@ impl RolloutMetrics {
         if failure(after).is_some_and(|it| it.reason == Reason::RestartFailed) && failure(before) != failure(after) {
             self.restarted("failed");
         }
-        match reached(before, after, Timestamp::now()) {
-            Some(Reached::ToEnd(outcome, seconds)) => {
-                self.ended.get_or_create(&Outcome { outcome }).inc();
-                self.took.observe(seconds);
-            }
-            Some(Reached::ToAll(seconds)) => self.all_assigned.observe(seconds),
-            None => {}
+        for (outcome, seconds) in ends(before, after) {
+            self.ended.get_or_create(&Outcome { outcome }).inc();
+            self.took.observe(seconds);
+        }
+        if let Some(seconds) = all_assigned(before, after, Timestamp::now()) {
+            self.all_assigned.observe(seconds);
         }
     }
 
@@ -114,8 +120,7 @@ impl RolloutMetrics {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-    use nudge_api::{ConditionType, Release, ReleaseOutcome, condition};
-    use serde_json::json;
+    use nudge_api::Release;
 
     use super::*;
 
@@ -146,33 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn every_end_is_counted_once_with_its_time() {
-        let status = |stage: Option<RolloutStage>, reason: Reason| {
-            let (ready, time) = (reason == Reason::Current, Time(Timestamp::UNIX_EPOCH));
-            let conditions = vec![condition(ConditionType::Ready, ready, reason, "", None, &time)];
-            let mut status = VersionedConfigStatus { conditions, ..VersionedConfigStatus::default() };
-            let failure = json!({"version": "2", "reason": "PodNotReady", "message": "m"});
-            let failed = matches!(reason, Reason::Failed | Reason::RollingBack);
-            status.rollout.failure = failed.then(|| serde_json::from_value(failure).unwrap());
+    fn that_all_pods_have_the_target_is_counted_once() {
+        let status = |stage: Option<RolloutStage>| {
+            let mut status = VersionedConfigStatus::default();
             status.rollout.stage = stage;
             status.rollout.start_time = stage.map(|_| Time(Timestamp::from_second(10).unwrap()));
             status.pods.total = 1;
             status
         };
         let now = Timestamp::from_second(15).unwrap();
-        let moving = status(Some(RolloutStage::Moving), Reason::Progressing);
-        let baking = status(Some(RolloutStage::Baking), Reason::Baking);
-        let back = status(Some(RolloutStage::RollingBack), Reason::RollingBack);
-        let leaving = status(Some(RolloutStage::Leaving), Reason::Leaving);
-        let returning = status(Some(RolloutStage::Returning), Reason::Leaving);
-        let (current, failed) = (status(None, Reason::Current), status(None, Reason::Failed));
-        assert_eq!(reached(&current, &moving, now), None);
-        assert_eq!(reached(&moving, &baking, now), Some(Reached::ToAll(5.0)));
-        assert_eq!(reached(&baking, &current, now), Some(Reached::ToEnd("current", 5.0)));
-        assert_eq!(reached(&moving, &back, now), None);
-        assert_eq!(reached(&back, &failed, now), Some(Reached::ToEnd("failed", 5.0)));
-        assert_eq!(reached(&leaving, &current, now), Some(Reached::ToEnd("abandoned", 5.0)));
-        assert_eq!(reached(&returning, &current, now), Some(Reached::ToEnd("returned", 5.0)));
-        assert_eq!(reached(&current, &current, now), None);
+        let [current, moving, baking, restarting] =
+            [None, Some(RolloutStage::Moving), Some(RolloutStage::Baking), Some(RolloutStage::Restarting)].map(status);
+        let all = |before, after| all_assigned(before, after, now);
+        assert_eq!((all(&current, &moving), all(&moving, &baking)), (None, Some(5.0)));
+        assert_eq!((all(&current, &restarting), all(&baking, &restarting)), (Some(5.0), None));
+        assert_eq!((all(&baking, &current), all(&current, &current)), (None, None));
     }
 }
