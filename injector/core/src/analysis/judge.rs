@@ -135,7 +135,7 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
             Outcome::Good => (against, good) = (0, u32::saturating_add(good, 1)),
             Outcome::High => (against, good) = (u32::saturating_add(against, 2), 0),
             Outcome::HighAlone => (against, good) = (u32::saturating_add(against, 1), 0),
-            Outcome::AllHigh => (against, good) = (0, 0),
+            Outcome::AllHigh | Outcome::WithinRatio => (against, good) = (0, 0),
             Outcome::Unknown(_) => good = 0,
         }
     }
@@ -158,6 +158,11 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
         Outcome::AllHigh => {
             Verdict::Inconclusive(format!("{said}: that has another cause. No more pods get version {}", names.target))
         }
+        Outcome::WithinRatio => Verdict::Inconclusive(format!(
+            "{said}: that is above max and not above maxRatio, which speaks neither for the version nor against it. No more pods get \
+             version {} until it is at most max",
+            names.target
+        )),
         Outcome::Unknown(why) => Verdict::Inconclusive(format!(
             "{name} says nothing: {why}. No more pods get version {} until it does",
             names.target

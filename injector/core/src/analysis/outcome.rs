@@ -13,6 +13,8 @@ pub(super) enum Outcome {
     HighAlone,
     /// They have more, and so have the others.
     AllHigh,
+    /// They have more than `max`, and the others do not; but no more than `maxRatio` times what those have.
+    WithinRatio,
     /// Nobody can say.
     Unknown(String),
 }
@@ -40,6 +42,7 @@ pub(super) fn outcome(analysis: &Analysis, answer: &Answer) -> Outcome {
                 Outcome::High
             }
         }
+        (Some(control), Some(max), Some(_)) if control <= max => Outcome::WithinRatio,
         (Some(_), Some(_), Some(_)) => Outcome::AllHigh,
         // It keeps the ratio, or there is nothing to compare with and nothing else to go by.
         (_, None, _) => Outcome::Good,
@@ -95,7 +98,9 @@ mod tests {
         let both = (Some("0.01"), Some("2"));
         assert_eq!(said(both, "0.009", Some("0.001")), Outcome::Good);
         assert_eq!(said(both, "0.011", Some("0")), Outcome::High);
-        assert_eq!(said(both, "0.011", Some("0.006")), Outcome::AllHigh);
+        assert_eq!(said(both, "0.011", Some("0.006")), Outcome::WithinRatio);
+        assert_eq!(said(both, "0.011", Some("0.01")), Outcome::WithinRatio);
+        assert_eq!(said(both, "0.021", Some("0.011")), Outcome::AllHigh);
         assert_eq!(said(both, "0.9", Some("0.02")), Outcome::High, "it is far worse than others that are ill too");
         assert_eq!(said(both, "0.011", None), Outcome::HighAlone);
     }
