@@ -20,16 +20,30 @@ pub(super) struct Wish {
     pub(super) urgent: bool,
     /// How often it was tried in vain.
     pub(super) failures: u32,
+    /// Whether the API server has refused it.
+    pub(super) refusal: Refusal,
     /// Since when it waits; `None` where nothing but others can end that.
     pub(super) since: Option<Instant>,
     /// When it, or others of its namespace, began to fail though the API server answers.
     pub(super) failing: Option<Instant>,
 }
 
+/// Whether the API server has refused what is wished, and what a refusal is taken for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It has not.
+    #[default]
+    None,
+    /// Of the namespace: it is over when another write is taken there.
+    Namespace,
+    /// Of the pod: it was refused again after that.
+    Pod,
+}
+
 impl Wish {
     pub(super) fn new(pod: &PodState, urgent: bool) -> Self {
         let config = pod.configs.first().map(ToString::to_string).unwrap_or_default();
-        Self { pod: pod.key(), config, urgent, failures: 0, since: None, failing: None }
+        Self { pod: pod.key(), config, urgent, failures: 0, refusal: Refusal::None, since: None, failing: None }
     }
 }
 
@@ -88,13 +102,15 @@ pub(super) struct Turns {
     times: BTreeSet<(Instant, PodKey)>,
     failures: Namespaces,
     others: Namespaces,
+    /// Those whose refusal is over when another write is taken in their namespace.
+    refused: BTreeSet<PodKey>,
     /// Turns of failures since the others had one.
     in_a_row: u32,
 }
 
 impl Turns {
     /// Makes the pod due at `at`, unless it is due earlier. One that was tried in vain is due when its pause is over and not before,
-    /// whatever is wished.
+    /// whatever is wished; but the first failure to be reported does not wait until a refusal is over.
     pub(super) fn add(&mut self, wish: Wish, at: Instant) {
         let (at, wish) = match self.remove(&wish.pod) {
             None => (at, wish),
@@ -103,7 +119,8 @@ impl Turns {
                 if wish.failures > 0 {
                     (at, Wish { urgent, ..wish })
                 } else if known.failures > 0 {
-                    (known_at, Wish { urgent, ..known })
+                    let sooner = known.refusal != Refusal::None && wish.urgent && !known.urgent;
+                    (if sooner { known_at.min(at) } else { known_at }, Wish { urgent, ..known })
                 } else {
                     let since = known.since.into_iter().chain(wish.since).min();
                     (known_at.min(at), Wish { urgent, since, failing: known.failing.or(wish.failing), ..wish })
@@ -112,7 +129,20 @@ impl Turns {
         };
         self.ring(wish.urgent).of(&wish.pod.namespace).of(&wish.config).insert((at, wish.pod.name.clone()));
         self.times.insert((at, wish.pod.clone()));
+        if wish.refusal == Refusal::Namespace {
+            self.refused.insert(wish.pod.clone());
+        }
         self.wishes.insert(wish.pod.clone(), (at, wish));
+    }
+
+    /// A write was taken in this namespace: what was refused there is due now. What is refused again is refused for itself.
+    pub(super) fn taken(&mut self, namespace: &str, now: Instant) {
+        let there = self.refused.range(PodKey::new(namespace, "")..).take_while(|pod| pod.namespace == namespace);
+        for pod in there.cloned().collect::<Vec<_>>() {
+            if let Some((_, wish)) = self.remove(&pod) {
+                self.add(Wish { refusal: Refusal::Pod, ..wish }, now);
+            }
+        }
     }
 
     fn ring(&mut self, urgent: bool) -> &mut Namespaces {
@@ -122,6 +152,7 @@ impl Turns {
     fn remove(&mut self, pod: &PodKey) -> Option<(Instant, Wish)> {
         let (at, wish) = self.wishes.remove(pod)?;
         self.times.remove(&(at, pod.clone()));
+        self.refused.remove(pod);
         let due = (at, wish.pod.name.clone());
         let of_config = |of: &mut Due| {
             of.remove(&due);
@@ -185,8 +216,9 @@ mod tests {
     }
 
     fn is_empty(turns: &Turns) -> bool {
-        let Turns { wishes, times, failures, others, .. } = turns;
+        let Turns { wishes, times, failures, others, refused, .. } = turns;
         wishes.is_empty()
+            && refused.is_empty()
             && times.is_empty()
             && [failures, others].iter().all(|it| it.order.is_empty() && it.by_name.is_empty())
     }

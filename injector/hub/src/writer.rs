@@ -18,12 +18,13 @@ use super::api_server::{ConditionWriter, WriteError};
 use super::concurrency::Concurrency;
 use super::failing::Failing;
 use super::metrics::{ConditionResult, Metrics};
-use super::turns::{Turns, Wish};
+use super::turns::{Refusal, Turns, Wish};
 
 /// How long one write may take.
 const WRITE: Duration = Duration::from_secs(10);
-/// Waits after refusals: somebody may have to bind a role, or an API server that starts does not know the roles yet.
-const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(16) };
+/// Waits after refusals: somebody may have to bind a role, or an API server that starts does not know the roles yet. The longest is shorter
+/// than what rollouts wait for.
+const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(2) };
 /// Waits until it is decided again about a pod that has changed meanwhile: the watch has to bring the change.
 const CHANGED: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(6400) };
 /// Waits after failures that may pass. How often the API server is asked follows from [`Concurrency`].
@@ -180,7 +181,9 @@ impl Queue {
     /// Takes the result of a write.
     fn wrote(&self, wish: Wish, written: Result<(), WriteError>, metrics: &Metrics) {
         let Err(error) = written else {
-            *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            let now = Instant::now();
+            *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            self.lock().taken(&wish.pod.namespace, now);
             return metrics.condition(ConditionResult::Written);
         };
         metrics.condition(match error {
@@ -192,10 +195,16 @@ impl Queue {
         tracing::debug!(namespace, pod, error = chain(&error), "pod condition not written");
         if let Some(pause) = pause(&error, wish.failures) {
             // Only others can end a refusal.
-            let since = wish.since.filter(|_| !matches!(error, WriteError::Refused(_)));
+            let refused = matches!(error, WriteError::Refused(_));
+            let since = wish.since.filter(|_| !refused);
+            let refusal = match (refused, wish.refusal) {
+                (false, _) => Refusal::None,
+                (true, Refusal::None | Refusal::Namespace) => Refusal::Namespace,
+                (true, Refusal::Pod) => Refusal::Pod,
+            };
             let (failures, now) = (wish.failures.saturating_add(1), Instant::now());
             let own = matches!(error, WriteError::Failed(_) | WriteError::Changed).then_some(now);
-            self.put(Wish { failures, since, failing: wish.failing.or(own), ..wish }, now + pause);
+            self.put(Wish { failures, refusal, since, failing: wish.failing.or(own), ..wish }, now + pause);
         }
     }
 }
@@ -305,7 +314,7 @@ mod tests {
         assert_eq!(written.len(), 1);
         assert!((12_000..20_000).contains(&written[0].1), "{written:?}");
         let longest = |error| pause(&error, u32::MAX).unwrap();
-        assert!(longest(WriteError::Refused("403".into())) < Duration::from_mins(20));
+        assert!(longest(WriteError::Refused("403".into())) <= Duration::from_mins(2));
         assert_eq!(longest(WriteError::Unavailable("down".into())), Duration::from_secs(8));
         assert!(longest(WriteError::Changed) < Duration::from_secs(10));
         assert_eq!(pause(&WriteError::Gone, 0), None);
