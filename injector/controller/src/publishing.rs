@@ -14,7 +14,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::rollout::to_publish;
-use nudge_core::versions::{Data, Publication, Seals, contents_of, publication};
+use nudge_core::versions::{Data, Holder, Publication, Seals, contents_of, publication, publish_time};
 
 use super::controller::{Controller, FIELD_MANAGER, Looked, written_by_us};
 
@@ -57,12 +57,15 @@ impl Controller {
         };
         // What the watch shows of it now, or after this write.
         let mut meta = looked.meta.clone();
+        let found = map.as_ref().map(|map| Holder::Found(&map.metadata));
+        let mut at = publish_time(found, FIELD_MANAGER, Timestamp::now());
         let step = match step {
             Publication::Replace(next) => {
                 let replacing = || format!("replacing ConfigMap {key}");
                 match call(replacing, maps.replace(key.name.as_str(), &written_by_us(), &next)).await {
                     Ok(written) => {
                         meta = Some(meta_of(&written));
+                        at = publish_time(Some(Holder::Written(&written.metadata)), FIELD_MANAGER, Timestamp::now());
                         tracing::info!(version = version.version, "version published in the ConfigMap");
                         Publication::Published
                     }
@@ -76,7 +79,7 @@ impl Controller {
             step => step,
         };
         self.set_looked(key, Looked { meta, ..looked });
-        Ok(with_outcome(config, &version.version, &step, &Time(Timestamp::now())))
+        Ok(with_outcome(config, &version.version, &step, at, &Time(Timestamp::now())))
     }
 
     /// Text and bytes of the version's ConfigMaps as they were sealed, `None` without any; a message where one has changed.
@@ -116,8 +119,15 @@ fn meta_of(map: &ConfigMap) -> PublishedMeta {
     }
 }
 
-/// The config with conditions and `publishedVersion` as the step left them, where that is a change.
-fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now: &Time) -> Option<Outcome> {
+/// The config with conditions and `publishedVersion` as the step left them, where that is a change. `at` is when the object was written that
+/// holds the version, if one does.
+fn with_outcome(
+    config: &VersionedConfig,
+    version: &str,
+    step: &Publication,
+    at: Timestamp,
+    now: &Time,
+) -> Option<Outcome> {
     let mut next = config.clone();
     let generation = config.metadata.generation;
     let status = next.status.get_or_insert_default();
@@ -146,7 +156,7 @@ fn with_outcome(config: &VersionedConfig, version: &str, step: &Publication, now
             if status.published_version.as_deref() != Some(version) {
                 let message = format!("the published ConfigMap holds version {version}");
                 events.push(EventRecord::new(Reason::Published, message));
-                status.publish_time = Some(now.clone());
+                status.publish_time = Some(Time(at));
             }
             status.published_version = Some(version.to_owned());
             set(status, published, true, Reason::Published, format!("the published ConfigMap holds version {version}"));

@@ -17,7 +17,8 @@ use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::to_publish;
 use nudge_core::versions::{
-    Seals, SecretData, SecretPublication, SecretWanted, contents_of, published_secret, secret_publication,
+    Holder, Seals, SecretData, SecretPublication, SecretWanted, contents_of, publish_time, published_secret,
+    secret_publication,
 };
 use zeroize::Zeroize as _;
 
@@ -47,11 +48,11 @@ impl Controller {
         if before.as_ref().is_some_and(|look| !look.is_due(name, generation, now)) {
             return Ok(None);
         }
-        let (step, held) = self.secret_step(key, config, version).await?;
+        let (step, held, at) = self.secret_step(key, config, version).await?;
         let refused = matches!(&step, SecretPublication::Refused(why) if why.reason != Reason::NoSecretPart);
         let look = SecretLook::after(before.as_ref(), name, generation, refused, now);
         locked(&self.secrets).insert(key.clone(), look);
-        Ok(with_outcome(config, name, &step, held, &Time(Timestamp::now())))
+        Ok(with_outcome(config, name, &step, held, at, &Time(Timestamp::now())))
     }
 
     /// When to look at the published Secret again.
@@ -74,23 +75,25 @@ impl Controller {
         (!config.spec.publishes(PartKind::Secret) || secret()).then_some(version)
     }
 
-    /// What became of the Secret, and whether one of ours is there that holds what the status says.
+    /// What became of the Secret, whether one of ours is there that holds what the status says, and when it was written.
     async fn secret_step(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
         version: &VersionStatus,
-    ) -> Result<(SecretPublication, bool), CallError> {
+    ) -> Result<(SecretPublication, bool, Timestamp), CallError> {
+        let now = Timestamp::now();
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
         let name = key.name.as_str();
         let mut found = match call(|| format!("reading Secret {key}"), api.get_opt(name)).await {
             Ok(found) => Wiped(found),
-            Err(error) => return refusal(error, name, Doing::Read).map(|refused| (refused, true)),
+            Err(error) => return refusal(error, name, Doing::Read).map(|refused| (refused, true, now)),
         };
+        let at = publish_time(found.0.as_ref().map(|secret| Holder::Found(&secret.metadata)), FIELD_MANAGER, now);
         let seals = self.seals(key, config);
         let data = match secret_data(&api, version, &seals).await? {
             Ok(data) => data,
-            Err(why) => return Ok((SecretPublication::Refused(why), found.0.is_some())),
+            Err(why) => return Ok((SecretPublication::Refused(why), found.0.is_some(), at)),
         };
         let published = config.status.as_ref().and_then(|status| status.published_secret_version.as_deref());
         let wanted = SecretWanted {
@@ -104,18 +107,20 @@ impl Controller {
         let step = secret_publication(found.0.as_ref(), &wanted);
         let others = |why: &Explanation| matches!(why.reason, Reason::NotOurs | Reason::IsVersion);
         let held = found.0.is_some() && !matches!(&step, SecretPublication::Refused(why) if others(why));
-        let Some(data) = data.as_ref().filter(|_| step == SecretPublication::Write) else { return Ok((step, held)) };
+        let Some(data) = data.as_ref().filter(|_| step == SecretPublication::Write) else {
+            return Ok((step, held, at));
+        };
         let doing = if held { Doing::Replace } else { Doing::Create };
         let next = published_secret(found.0.take(), name, &version.version, data, &seals);
         let next = Wiped(Some(next));
-        let Some(object) = &next.0 else { return Ok((step, held)) };
+        let Some(object) = &next.0 else { return Ok((step, held, at)) };
         let written = match doing {
             Doing::Create => call(|| format!("creating Secret {key}"), api.create(&written_by_us(), object)).await,
             _ => call(|| format!("replacing Secret {key}"), api.replace(name, &written_by_us(), object)).await,
         };
         let written = match written {
             Ok(written) => Wiped(Some(written)),
-            Err(error) => return refusal(error, name, doing).map(|refused| (refused, held)),
+            Err(error) => return refusal(error, name, doing).map(|refused| (refused, held, at)),
         };
         // What a webhook of others made of it is what pods read.
         if secret_publication(written.0.as_ref(), &wanted) != SecretPublication::Published {
@@ -124,10 +129,15 @@ impl Controller {
                  Secrets",
                 version.version
             );
-            return Ok((SecretPublication::Refused(Reason::ChangedByOthers.explained(message)), false));
+            return Ok((SecretPublication::Refused(Reason::ChangedByOthers.explained(message)), false, at));
         }
         tracing::info!(version = version.version, "version published in the Secret");
-        Ok((SecretPublication::Published, true))
+        let at = publish_time(
+            written.0.as_ref().map(|secret| Holder::Written(&secret.metadata)),
+            FIELD_MANAGER,
+            Timestamp::now(),
+        );
+        Ok((SecretPublication::Published, true, at))
     }
 }
 
@@ -222,12 +232,13 @@ fn refusal(error: CallError, name: &str, doing: Doing) -> Result<SecretPublicati
 }
 
 /// The config with the condition and `publishedSecret` as the step left them, where that is a change. `held`: what the status says may
-/// still be true.
+/// still be true. `at`: when the Secret was written, if it holds the version.
 fn with_outcome(
     config: &VersionedConfig,
     version: &str,
     step: &SecretPublication,
     held: bool,
+    at: Timestamp,
     now: &Time,
 ) -> Option<Outcome> {
     let mut next = config.clone();
@@ -240,7 +251,7 @@ fn with_outcome(
             let message = format!("the published Secret holds version {version}");
             if status.published_secret_version.as_deref() != Some(version) {
                 events.push(EventRecord::new(Reason::Published, message.as_str()));
-                status.secret_publish_time = Some(now.clone());
+                status.secret_publish_time = Some(Time(at));
             }
             status.published_secret_version = Some(version.to_owned());
             (true, Reason::Published, message)
@@ -290,19 +301,20 @@ mod tests {
     #[test]
     fn the_status_claims_no_more_than_was_written() {
         let now = Time(Timestamp::UNIX_EPOCH);
-        let (published, events) = with_outcome(&config(), "1", &SecretPublication::Published, true, &now).unwrap();
+        let (published, events) =
+            with_outcome(&config(), "1", &SecretPublication::Published, true, now.0, &now).unwrap();
         let held = |config: &VersionedConfig| config.status.as_ref().unwrap().published_secret_version.clone();
         assert_eq!((held(&published).as_deref(), events.len()), (Some("1"), 1));
-        assert_eq!(with_outcome(&published, "1", &SecretPublication::Published, true, &now), None);
+        assert_eq!(with_outcome(&published, "1", &SecretPublication::Published, true, now.0, &now), None);
         let refused = |held| {
             let why = Reason::NotAllowed.explained("m");
-            with_outcome(&published, "2", &SecretPublication::Refused(why), held, &now).unwrap()
+            with_outcome(&published, "2", &SecretPublication::Refused(why), held, now.0, &now).unwrap()
         };
         assert_eq!((held(&refused(true).0).as_deref(), held(&refused(false).0)), (Some("1"), None));
         let (after, events) = refused(true);
         assert_eq!(events.len(), 1);
         let again = SecretPublication::Refused(Reason::NotAllowed.explained("m"));
-        assert_eq!(with_outcome(&after, "2", &again, true, &now), None, "one Event");
+        assert_eq!(with_outcome(&after, "2", &again, true, now.0, &now), None, "one Event");
         let (gone, _) = unpublished(&after).unwrap();
         let status = gone.status.as_ref().unwrap();
         assert!(held(&gone).is_none() && status.secret_publish_time.is_none() && status.conditions.is_empty());
