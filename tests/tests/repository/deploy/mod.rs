@@ -11,4 +11,5 @@ mod manifests;
 mod policy;
 mod release;
 mod rendering;
+mod rights;
 mod roles;

@@ -209,7 +209,7 @@ fn no_role_that_listens_may_patch_webhooks_or_create_secrets() -> Result<()> {
 }
 
 /// The overlays with each set of components that can be had together with it.
-const INSTALLATIONS: [(&str, &[&str]); 12] = [
+pub(crate) const INSTALLATIONS: [(&str, &[&str]); 12] = [
     ("base", &[]),
     ("base", &["sources", "analysis"]),
     ("overlays/single-replica", &[]),
