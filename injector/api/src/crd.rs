@@ -127,19 +127,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn zz_dump() {
-        for (file, made) in [
-            ("crd.yaml", crd_yaml()),
-            ("crd-policies.yaml", policy_crd_yaml()),
-            ("crd-approvals.yaml", approval_crd_yaml()),
-            ("sources.yaml", source_crd_yaml()),
-            ("analysis.yaml", analysis_crd_yaml()),
-        ] {
-            std::fs::write(format!("/tmp/w/validate-tests/{file}"), made.unwrap()).unwrap();
-        }
-    }
-
     /// What the conventions of the Kubernetes API ask of a schema (sig-architecture/api-conventions.md), as far as it can be seen.
     fn faults(path: &str, schema: &Value, faults: &mut Vec<String>) {
         let mut fault = |what: &str| faults.push(format!("{path}: {what}"));

@@ -151,15 +151,15 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     let space = guarded.space("names").await?;
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
-        "VersionedConfig shop can't have that spec.version: version \"current\" is not allowed: 'current' stands for whatever \
+        "VersionedConfig shop: spec.version: version \"current\" is not allowed: 'current' stands for whatever \
          version is current; choose another name"
     );
     let long = format!("{}.b", "a".repeat(62));
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
         format!(
-            "VersionedConfig {long} can't be created: its versions have its name in the label nudge.dev/config, where 63 \
-                 characters are allowed; give it a shorter name"
+            "VersionedConfig {long}: metadata.name: versions have it in the label nudge.dev/config, where 63 characters are \
+                 allowed; give it a shorter name"
         )
     );
     // A version that is not there is no reason to refuse: GitOps applies in any order.

@@ -401,8 +401,8 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     assert_eq!(
         message(POLICY, config_of(&admin, &long).await),
         format!(
-            "VersionedConfig {long} can't be created: its versions have its name in the label nudge.dev/config, where 63 \
-                 characters are allowed; give it a shorter name"
+            "VersionedConfig {long}: metadata.name: versions have it in the label nudge.dev/config, where 63 characters are \
+                 allowed; give it a shorter name"
         )
     );
     let chosen = Patch::Merge(json!({"spec": {"version": "1"}}));
@@ -410,7 +410,8 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     let reserved = Patch::Merge(json!({"spec": {"version": "current"}}));
     assert_eq!(
         message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
-        "VersionedConfig first can't have that spec.version: 'current' stands for whatever version is current; choose another name"
+        "VersionedConfig first: spec.version: version \"current\" is not allowed: 'current' stands for whatever version is current; choose \
+         another name"
     );
     Ok(())
 }

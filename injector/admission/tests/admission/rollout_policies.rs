@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::guarded_cluster::{GuardedCluster, message, rollout_policy};
 
 const GUARD: &str = "policies.nudge.dev";
-const REFUSAL: &str = "RolloutPolicy hours can't have these windows: window w1: time zone \"Mars/Olympus\" is not known to this release; \
+const REFUSAL: &str = "RolloutPolicy hours: spec.windows: window w1: time zone \"Mars/Olympus\" is not known to this release; \
                        use a name of the IANA database, such as Europe/Berlin or UTC";
 
 #[tokio::test]

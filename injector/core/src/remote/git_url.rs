@@ -28,7 +28,7 @@ pub enum GitUrlError {
     Port,
     /// A path that is none.
     #[error(
-        "its path must name a repository, by letters, digits and -._~/%+ only, and neither begin with - nor have .. in it"
+        "its path must name a repository by letters, digits and -._~/%+ only, not begin with -, and have no name \"..\""
     )]
     Path,
     /// Too long.

@@ -17,7 +17,7 @@ pub enum Pick {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     /// Not a tag.
-    #[error("{0:?} is no tag: a tag has 1 to 128 letters, digits and ._-, and does not begin with . or -")]
+    #[error("{0:?} is no tag: a tag has 1 to 128 letters, digits and ._-, and begins with none of .-")]
     Tag(String),
     /// Not a range.
     #[error("{0:?} is no range of versions; write one as in >=1.2, <2")]

@@ -16,8 +16,8 @@ pub enum ReferenceError {
     Registry(#[from] AddressError),
     /// The repository.
     #[error(
-        "it must name a repository, as in oci://registry.example.com/team/shop: lower-case letters, digits and separators . _ - within \
-         names"
+        "it must name a repository, as in oci://registry.example.com/team/shop: lower-case letters and digits, with the separators ._- \
+         within names"
     )]
     Repository,
     /// The tag.

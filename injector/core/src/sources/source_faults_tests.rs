@@ -34,7 +34,10 @@ fn broken() -> Vec<(Value, &'static str)> {
             "spec.from: ConfigMap shop is what Nudge may publish for the config",
         ),
         (json!({"from": live, "configName": "a".repeat(64)}), "spec.configName: config \"aaa"),
-        (json!({"from": live, "configName": format!("{}.{}", "a".repeat(32), "b".repeat(32))}), "choose a shorter one"),
+        (
+            json!({"from": live, "configName": format!("{}.{}", "a".repeat(32), "b".repeat(32))}),
+            "give it a shorter name",
+        ),
         (git(json!({"url": "https://git.example.com"})), "spec.from.git.url: its path must name a repository"),
         (git(json!({"url": "https://2130706433/shop"})), "spec.from.git.url: it names no host"),
         (git(json!({"path": "../secrets"})), "spec.from.git: path must be relative, such as config/prod"),

@@ -124,7 +124,7 @@ fn check(faults: &[Explanation]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, max_local_rejects: 1_000_000, ..ProptestConfig::with_cases(200) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, max_local_rejects: 1_000_000, ..ProptestConfig::with_cases(100) })]
 
     #[test]
     fn any_config_is_decided_about(spec in CONFIG.specs(), seconds in 1_i64..2_000_000_000) {

@@ -37,7 +37,7 @@ pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
     (name.len() > MAX_LABEL_BYTES).then(|| {
         let label = labels::CONFIG;
         let why = format!("versions have it in the label {label}, where {MAX_LABEL_BYTES} characters are allowed");
-        invalid(field, format!("{why}; choose a shorter one"))
+        invalid(field, format!("{why}; give it a shorter name"))
     })
 }
 

@@ -86,7 +86,7 @@ pub struct Decision {
 }
 
 /// When to look again at a spec that can't be used: the time may come for the end of its override.
-const OUTLASTED: Millis = 3_600_000;
+const RECHECKED: Millis = 3_600_000;
 /// Most transitions of a rollout at one look.
 const MOST_TRANSITIONS: usize = 16;
 
@@ -144,6 +144,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         }
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
+    let recheck = why.as_ref().map(|_| RECHECKED);
     let progress = progress.by(why);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.yields();
@@ -157,7 +158,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).min();
+    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question);
     (Decision { status, unread, unjudged, question, events, again }, evidence)
@@ -168,8 +169,7 @@ fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::when_read(now.time.0)).into_iter().next()?;
     let message = clipped(format!("no version begins or goes on until this is corrected: {}", fault.message));
-    let until = Some(now.steady + OUTLASTED);
-    Some(Withheld { why: fault.reason.explained(message), until, ends: None, unsaid: false })
+    Some(Withheld { why: fault.reason.explained(message), until: None, ends: None, unsaid: false })
 }
 
 /// What was found of the approvals that the version needs.

@@ -148,6 +148,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::choose::agent_resources;
+    use super::super::files_room::LEAST_ROOM;
     use super::*;
     use crate::injection::{AgentDefaults, read};
 
@@ -165,7 +166,8 @@ mod tests {
         }
         let request = read(&pod).map_err(|refusal| refusal.to_string())?.unwrap();
         let ranges: Vec<LimitRangeItem> = serde_json::from_value(ranges.clone()).unwrap();
-        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), None, &ranges);
+        let files = request.mount_path.as_ref().map(|_| LEAST_ROOM);
+        let fitted = agent_resources(&UserPod::of(&pod).unwrap(), &request, &AgentDefaults::default(), files, &ranges);
         fitted.map(|(resources, _)| resources).map_err(|refusal| refusal.to_string())
     }
 
