@@ -43,7 +43,8 @@ async fn only_the_application_is_notified(command: &[OsString]) -> Result<()> {
 
 /// A shell with the application and a helper, below `init`.
 fn below(init: &[&str]) -> Vec<OsString> {
-    let script = format!("sleep 100000 & {APP} --catch SIGUSR1 & wait; wait");
+    // The helper ends with the shell.
+    let script = format!("setpriv --pdeathsig KILL sleep 100000 & {APP} --catch SIGUSR1 & wait; wait");
     init.iter().copied().chain(["sh", "-c", &script]).map(OsString::from).collect()
 }
 
