@@ -58,9 +58,10 @@ fn object(schema: &Value) -> BoxedStrategy<Value> {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let fields = schema["properties"].as_object().unwrap().iter().map(|(name, schema)| {
         let (name, value) = (name.clone(), values(schema));
-        let value = match required.contains(&name.as_str()) {
-            true => value.prop_map(Some).boxed(),
-            false => proptest::option::weighted(0.3, value).boxed(),
+        let value = if required.contains(&name.as_str()) {
+            value.prop_map(Some).boxed()
+        } else {
+            proptest::option::weighted(0.3, value).boxed()
         };
         value.prop_map(move |value| Some((name.clone(), value?)))
     });
@@ -124,7 +125,7 @@ fn check(faults: &[Explanation]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, max_local_rejects: 1_000_000, ..ProptestConfig::with_cases(100) })]
+    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, max_local_rejects: 1_000_000, ..ProptestConfig::with_cases(64) })]
 
     #[test]
     fn any_config_is_decided_about(spec in CONFIG.specs(), seconds in 1_i64..2_000_000_000) {
