@@ -72,7 +72,8 @@ impl ConfigMetrics {
     }
 
     pub(super) fn update(&self, index: &Index) {
-        let (mut states, mut troubles, mut withheld, mut pods) = ([0; 5], [0; 7], [0; 5], [0_i64; 5]);
+        let (mut states, mut troubles, mut withheld, mut pods) =
+            ([0; STATES.len()], [0; TROUBLES.len()], [0; WITHHELD.len()], [0_i64; 5]);
         for status in index.configs().iter().filter_map(|key| index.config(key)?.status.clone()) {
             for (state, count) in STATES.iter().zip(&mut states) {
                 *count += i64::from(*state == status.state());
