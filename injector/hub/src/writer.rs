@@ -361,9 +361,9 @@ mod tests {
             queue.add(wish(name), Duration::ZERO);
         }
         // Until the pauses are as long as they get.
-        let _ = timeout(Duration::from_mins(60), &mut writing).await;
+        let _ = timeout(Duration::from_hours(1), &mut writing).await;
         let before = refusing.of("a").0;
-        let _ = timeout(Duration::from_mins(60), &mut writing).await;
+        let _ = timeout(Duration::from_hours(1), &mut writing).await;
         assert!(refusing.of("a").0 - before >= 29, "it waits for 2 minutes at the most");
         // A failure is tried at once, and is not tried ever again.
         let before = refusing.of("b").0;
