@@ -113,7 +113,7 @@ impl Observation<'_> {
         let (reason, message) = if self.publishes {
             (Reason::Publishing, format!("version {version} is being published"))
         } else {
-            (Reason::Restarting, "Nudge looks for workloads that take the version by a restart".to_owned())
+            (Reason::Restarting, "Nudge looks for workloads to restart".to_owned())
         };
         (self.published != Some(version)).then(|| Effects::waits(reason, message, None))
     }

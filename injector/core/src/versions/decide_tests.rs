@@ -312,7 +312,7 @@ fn what_failed_stays_failed_while_pods_can_not_be_moved_to_it() {
 #[test]
 fn a_config_without_objects_is_not_said_to_be_published() {
     for (objects, expected) in [
-        (vec![], ("Restarting", "Nudge looks for workloads that take the version by a restart")),
+        (vec![], ("Restarting", "Nudge looks for workloads to restart")),
         (vec![PartKind::ConfigMap], ("Publishing", "version 2 is being published")),
         (vec![PartKind::Secret], ("Publishing", "version 2 is being published")),
     ] {
