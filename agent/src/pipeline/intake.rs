@@ -306,9 +306,9 @@ impl Intake {
         let room = if contents.is_empty() { None } else { self.delivery.room() };
         let Some(room) = room else { return readings };
         let unfit = unfit(&contents, |contents| self.check_room(Some(&room), contents));
-        // After a restart of the agent they may be there already.
+        // After a restart of the agent, or where another version could not be written, they may be there already.
         let are_there = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
-        if unfit.is_empty() || !self.served && are_there() {
+        if unfit.is_empty() || are_there() {
             return readings;
         }
         for (config, fault) in unfit {

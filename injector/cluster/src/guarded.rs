@@ -80,7 +80,10 @@ impl Guard {
                 Ok(guarded)
             }
             Err(error) => {
-                tracing::warn!(error = chain(&error), "addresses of the API server and of kube-system not read");
+                tracing::warn!(
+                    error = chain(&error),
+                    "addresses of the API server, of kube-system and of nodes not read"
+                );
                 let old = known.as_ref().filter(|_| age.is_some_and(|age| age < STALE));
                 old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(Unguarded(error))
             }

@@ -62,7 +62,7 @@ impl Controller {
                 tracing::info!(version = FIRST_VERSION, "ConfigMap taken over as the first version of a config");
                 Ok(Again::Never)
             }
-            Err(error) if error.code() == 409 => Ok(Again::Never),
+            Err(error) if error.is_conflict() => Ok(Again::Never),
             Err(error) => Err(error),
         }
     }
@@ -83,7 +83,7 @@ impl Controller {
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);
             match call(creating, maps.create(&written_by_us(), &object)).await {
                 Ok(_) => return Ok(true),
-                Err(error) if error.code() == 409 => {}
+                Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
             }
             let reading = || format!("reading ConfigMap {}/{name}", key.namespace);

@@ -53,12 +53,12 @@ pub fn reduced(
     };
     let mut status = short(stored, decided);
     let message = if is_plain {
-        plain(&mut status, stored);
+        plain(&mut status);
         // An answer may repeat the text that it is about. What comes first names who refused it.
         let who = cause.split(": ").next().unwrap_or_default();
         format!(
             "messages, users, details of releases and versions that are not in use are left out, because the API server refuses them: \
-             {who}; the log of the controller has the whole answer"
+             {who}; the log of the controller has more of the answer"
         )
     } else {
         format!(
@@ -104,9 +104,9 @@ fn short(stored: &VersionedConfigStatus, decided: &VersionedConfigStatus) -> Ver
     }
 }
 
-fn plain(status: &mut VersionedConfigStatus, stored: &VersionedConfigStatus) {
+fn plain(status: &mut VersionedConfigStatus) {
     status.invalid.clear();
-    status.releases = stored.releases.iter().map(without_details).collect();
+    status.releases = status.releases.iter().map(without_details).collect();
     for condition in &mut status.conditions {
         LEFT_OUT.clone_into(&mut condition.message);
     }
@@ -203,6 +203,7 @@ mod tests {
         assert!(!json.contains(TEXT), "{json}");
         let failure = written.rollout.failure.as_ref().unwrap();
         assert_eq!((failure.reason, failure.overridden.as_deref()), (Reason::CheckRefused, Some("a reason")));
+        assert_eq!(written.releases[0].end_time, Some(at(2)), "a release ends in it");
         assert_eq!(written.conditions.len(), 4);
         let said = find_condition(&written.conditions, ConditionType::StatusComplete).unwrap();
         assert!(said.message.contains(": webhook w denied the request; "), "{}", said.message);

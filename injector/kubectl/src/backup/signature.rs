@@ -14,7 +14,8 @@ const NAMESPACE: &str = "export@nudge.dev";
 /// Whom the keys of `--verify` are taken for.
 const SIGNER: &str = "export";
 /// How the lines of public keys begin.
-const KEY_TYPES: [&str; 4] = ["ssh-ed25519 ", "sk-ssh-ed25519@openssh.com ", "ecdsa-sha2-", "ssh-rsa "];
+const KEY_TYPES: [&str; 5] =
+    ["ssh-ed25519 ", "sk-ssh-ed25519@openssh.com ", "ecdsa-sha2-", "sk-ecdsa-sha2-", "ssh-rsa "];
 
 /// The file with the signature of this file.
 pub(crate) fn beside(file: &Path) -> PathBuf {

@@ -374,6 +374,11 @@ fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     if let Some(key) = key {
         signature::sign(&content, key)?;
         std::fs::rename(signature::beside(&content), signature::beside(path)).map_err(failed)?;
+    } else if let Err(error) = std::fs::remove_file(signature::beside(path))
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        // That of an export before it would say that this one was changed.
+        return Err(failed(error));
     }
     std::fs::rename(content, path).map_err(failed)
 }

@@ -55,7 +55,9 @@ async fn below_an_init_only_the_application_is_notified() -> Result<()> {
             only_the_application_is_notified(&below(init)).await.with_context(|| init.join(" "))?;
         }
     }
-    if tools::find("gosu")?.is_some() && Uid::effective().is_root() {
+    if !Uid::effective().is_root() {
+        tools::skipped("only root can run gosu");
+    } else if tools::find("gosu")?.is_some() {
         only_the_application_is_notified(&below(&["gosu", "root"])).await.context("gosu")?;
     }
     Ok(())
