@@ -230,7 +230,8 @@ impl<'a> Installation<'a> {
         Ok(ApartTwice { control, hub, certs, _webhooks: webhooks })
     }
 
-    async fn certs(&self, options: &ReplicaOptions) -> Result<Replica> {
+    /// Starts the role certs, which is not waited for.
+    pub async fn certs(&self, options: &ReplicaOptions) -> Result<Replica> {
         let options = ReplicaOptions { addresses: Some((ANY, ANY, ANY)), ..options.with_more(&["--roles=certs"]) };
         self.start_as(CERTS_ACCOUNT, &options, None).await
     }
@@ -243,7 +244,8 @@ impl<'a> Installation<'a> {
         Ok(hub)
     }
 
-    async fn control(&self, options: &ReplicaOptions, at: SocketAddr, hub: SocketAddr) -> Result<Replica> {
+    /// Starts the role control with what is mounted, which is not waited for. The API server asks it at `at`.
+    pub async fn control(&self, options: &ReplicaOptions, at: SocketAddr, hub: SocketAddr) -> Result<Replica> {
         let options = ReplicaOptions { addresses: Some((at, hub, ANY)), ..options.with_more(&["--roles=control"]) };
         let mut control = self.start_as(ACCOUNT, &options, None).await?;
         control.admission = control.listens("admission").await?;
@@ -253,7 +255,7 @@ impl<'a> Installation<'a> {
 
     /// What the kubelet mounts into the pods of the roles control and hub, as soon as the role certs has filled the Secrets: the arguments that
     /// name it.
-    async fn mount(&self, certs: &Replica) -> Result<[String; 2]> {
+    pub async fn mount(&self, certs: &Replica) -> Result<[String; 2]> {
         let folder = self.cluster.folder().join(&certs.name).join("mounted");
         fs::create_dir(&folder)?;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);

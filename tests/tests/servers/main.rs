@@ -2,6 +2,7 @@
 //! its own. And what that cluster does itself.
 
 mod cluster;
+mod first_contact;
 mod removal;
 mod replicas;
 mod rights;
