@@ -4,6 +4,7 @@ pub mod call;
 pub mod credential_secret;
 pub mod events;
 pub mod features;
+pub mod first_contact;
 pub mod guarded;
 pub mod index;
 pub mod jitter;

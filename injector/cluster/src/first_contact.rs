@@ -1,0 +1,203 @@
+//! The first contact: whether the API server asks the webhooks of this installation, and trusts who answers. A replica of the injector
+//! can't find out by itself, because its Service leads to replicas that are Ready.
+//!
+//! The question is a dry run that creates a `VersionedConfig` with two steps of one name, which only a webhook refuses. An API server that
+//! does not ask yet takes it, and one that can't ask says why.
+
+use std::time::Duration;
+
+use kube::api::PostParams;
+use kube::{Api, Client};
+use nudge_api::{Pods, Step, VersionedConfig, VersionedConfigSpec};
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::error_chain::message;
+
+/// Label of the question about an installation, for which `contact.nudge.dev` is asked in every namespace.
+const CONTACT: &str = "nudge.dev/contact";
+/// Name of the question.
+const NAME: &str = "nudge-first-contact";
+/// How many answers in a row make the contact. There may be several API servers, and each learns of webhooks by itself.
+const ENOUGH: u32 = 3;
+/// The pause after an answer.
+const BETWEEN: Duration = Duration::from_millis(300);
+/// The pause after a question without an answer.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How long the API server may take: longer than the timeout of every webhook.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The longest cause, in bytes: less than an answer to a probe may have.
+const LONGEST: usize = 800;
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// The installation, by a question in its own namespace, where no other webhook of Nudge is asked.
+    Installation,
+    /// An enabled namespace, by a question in it: the API server also has to know that it is enabled.
+    Namespace,
+}
+
+/// What became of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// A webhook of Nudge has refused it.
+    Answered,
+    /// The API server would have stored it.
+    NotAsked,
+    /// The user may not ask: the API server refuses it by itself.
+    NotAllowed(String),
+    /// The API server reaches or trusts no webhook, or does not answer itself.
+    Failed(String),
+}
+
+impl Reply {
+    fn of(created: kube::Result<VersionedConfig>) -> Self {
+        match created {
+            Ok(_) => Self::NotAsked,
+            Err(kube::Error::Api(status)) if is_answer(&status.message) => Self::Answered,
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+                Self::NotAllowed(status.message.clone())
+            }
+            Err(kube::Error::Api(status)) => Self::Failed(status.message.clone()),
+            Err(error) => Self::Failed(message(&error)),
+        }
+    }
+}
+
+/// Whether a webhook of Nudge has refused.
+fn is_answer(message: &str) -> bool {
+    let refused = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
+    refused.is_some_and(|(name, rest)| name.ends_with(".nudge.dev") && rest.starts_with(" denied the request"))
+}
+
+/// The contact of the API server with the webhooks. Once it is made, it stays made: rotations and outages take nothing back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contact {
+    /// It is not made yet.
+    Missing {
+        /// How many questions in a row had an answer.
+        answers: u32,
+        /// Why the last question without an answer had none.
+        cause: String,
+    },
+    /// It is made.
+    Made,
+}
+
+impl Default for Contact {
+    fn default() -> Self {
+        Self::Missing { answers: 0, cause: "nothing has been asked yet".to_owned() }
+    }
+}
+
+impl Contact {
+    /// The contact after one more reply.
+    #[must_use]
+    pub fn after(self, reply: Reply) -> Self {
+        let Self::Missing { answers, cause } = self else { return Self::Made };
+        let cause = match reply {
+            Reply::Answered if answers + 1 >= ENOUGH => return Self::Made,
+            Reply::Answered => return Self::Missing { answers: answers + 1, cause },
+            Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
+            Reply::NotAllowed(cause) | Reply::Failed(cause) => clipped(cause, LONGEST),
+        };
+        Self::Missing { answers: 0, cause }
+    }
+
+    /// How long to wait before the next question; `None` where the contact is made.
+    pub fn wait(&self) -> Option<Duration> {
+        match self {
+            Self::Made => None,
+            Self::Missing { answers: 0, .. } => Some(AGAIN),
+            Self::Missing { .. } => Some(BETWEEN),
+        }
+    }
+
+    /// Why it is not made yet.
+    pub fn missing(&self) -> Option<&str> {
+        match self {
+            Self::Made => None,
+            Self::Missing { cause, .. } => Some(cause),
+        }
+    }
+}
+
+/// Asks once.
+pub async fn ask(client: Client, namespace: &str, about: About) -> Reply {
+    let api = Api::<VersionedConfig>::namespaced(client, namespace);
+    let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(about));
+    match tokio::time::timeout(DEADLINE, api.create(&dry, &question)).await {
+        Ok(created) => Reply::of(created),
+        Err(_) => Reply::Failed(format!("the API server gave no answer within {DEADLINE:?}")),
+    }
+}
+
+fn question(about: About) -> VersionedConfig {
+    let mut question = VersionedConfig::new(NAME, VersionedConfigSpec::default());
+    let step = Step { name: Some("twice".to_owned()), ..Step::of(Pods::Share("100%".to_owned())) };
+    question.spec.rollout.steps = vec![step.clone(), step];
+    if about == About::Installation {
+        question.metadata.labels = Some([(CONTACT.to_owned(), "true".to_owned())].into());
+    }
+    question
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use nudge_core::versions::config_faults;
+
+    use super::*;
+
+    fn refused(code: u16, message: &str) -> Reply {
+        let status = Status { code, message: message.to_owned(), ..Status::default() };
+        Reply::of(Err(kube::Error::Api(Box::new(status))))
+    }
+
+    fn after(replies: &[Reply]) -> Contact {
+        replies.iter().cloned().fold(Contact::default(), Contact::after)
+    }
+
+    #[test]
+    fn a_refusal_by_a_webhook_of_nudge_is_an_answer_and_nothing_else_is() {
+        let answered = "admission webhook \"contact.nudge.dev\" denied the request: it is not enabled there";
+        assert_eq!(refused(403, answered), Reply::Answered);
+        assert_eq!(Reply::of(Ok(question(About::Namespace))), Reply::NotAsked);
+        let unknown = "Internal error occurred: failed calling webhook \"contact.nudge.dev\": x509: certificate signed by unknown authority";
+        assert_eq!(refused(500, unknown), Reply::Failed(unknown.to_owned()));
+        let foreign = "admission webhook \"policy.example.com\" denied the request: no";
+        assert_eq!(refused(400, foreign), Reply::Failed(foreign.to_owned()));
+        let rights = "versionedconfigs.nudge.dev is forbidden: User \"jane\" cannot create resource";
+        assert_eq!(refused(403, rights), Reply::NotAllowed(rights.to_owned()));
+    }
+
+    #[test]
+    fn three_answers_in_a_row_make_the_contact_and_it_stays_made() {
+        use Reply::{Answered, NotAsked};
+        let failed = || Reply::Failed("unknown authority".to_owned());
+        assert_eq!(after(&[]).wait(), Some(AGAIN));
+        assert_eq!(after(&[Answered, Answered]).wait(), Some(BETWEEN));
+        let broken = after(&[Answered, Answered, failed()]);
+        assert_eq!((broken.wait(), broken.missing()), (Some(AGAIN), Some("unknown authority")));
+        assert_eq!(after(&[failed(), Answered, Answered]).missing(), Some("unknown authority"));
+        assert!(after(&[Answered, NotAsked, Answered, Answered]).missing().is_some());
+        let made = after(&[failed(), Answered, Answered, Answered]);
+        assert_eq!((made.wait(), made.missing()), (None, None));
+        assert_eq!(made.after(failed()), Contact::Made);
+    }
+
+    #[test]
+    fn a_cause_is_bounded() {
+        let contact = after(&[Reply::Failed("é".repeat(10_000))]);
+        assert!(contact.missing().is_some_and(|cause| !cause.is_empty() && cause.len() <= LONGEST));
+    }
+
+    #[test]
+    fn the_question_is_refused_wherever_it_is_asked() {
+        for about in [About::Installation, About::Namespace] {
+            let question = question(about);
+            let faults = config_faults(NAME, &question.spec, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+            assert_eq!(faults.len(), 1, "{about:?}: {faults:?}");
+            assert_eq!(question.metadata.labels.is_some(), about == About::Installation);
+        }
+    }
+}
