@@ -6,6 +6,7 @@ mod cluster;
 mod config_metrics;
 mod content_key;
 mod controllers;
+mod first_contact;
 mod health;
 mod health_socket;
 mod hub;

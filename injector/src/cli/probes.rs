@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use nudge_certs::Certificates;
+use nudge_cluster::first_contact::Contact;
 use nudge_cluster::index::Index;
 use nudge_core::injection::Features;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -34,6 +35,8 @@ struct RuntimeLabel {
 pub(super) struct Probed {
     /// What is known of the cluster, in a process that serves others.
     pub(super) known: Option<Known>,
+    /// The first contact, in a process that waits for it.
+    pub(super) contact: Option<watch::Receiver<Contact>>,
     pub(super) stopping: Stopping,
 }
 
@@ -98,7 +101,7 @@ impl Known {
 
 /// The answers of the health endpoint.
 pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
-    let Probed { known, stopping } = probed;
+    let Probed { known, contact, stopping } = probed;
     let known = known.map(Arc::new);
     let refresh = match &known {
         Some(known) => known.metrics(&mut registry),
@@ -110,6 +113,9 @@ pub(super) fn probes(probed: Probed, mut registry: Registry) -> Health {
         ready: Box::new(move || {
             if *stopping.borrow() {
                 return Err("the replica is shutting down".to_owned());
+            }
+            if let Some(cause) = contact.as_ref().and_then(|contact| contact.borrow().missing().map(str::to_owned)) {
+                return Err(format!("the API server does not ask and trust the webhooks yet: {cause}"));
             }
             known.as_ref().map_or(Ok(()), |known| known.ready())
         }),

@@ -24,7 +24,10 @@ use super::health::Health;
 use super::options::{Options, OptionsError};
 use super::probes::{Known, Probed, probes};
 use super::settings::ServeSettings;
-use super::{analysis, certificates, controllers, health, health_socket, hub, logging, open_files, sources, webhooks};
+use super::{
+    analysis, certificates, controllers, first_contact, health, health_socket, hub, logging, open_files, sources,
+    webhooks,
+};
 use crate::supervise::{Stage, Stopping, TaskError, Tasks};
 
 /// Why serving could not start, or ended.
@@ -176,6 +179,9 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     if let Some(certificates) = certificates.as_ref().filter(|_| roles.certs) {
         certificates::publish(&client, certificates, &mut tasks);
     }
+    // One that serves must be Ready before: the Services lead to it only then.
+    let contact =
+        (roles.certs && !roles.serve()).then(|| first_contact::start(&config, &options.namespace, &mut tasks));
     if roles.analysis {
         analysis::start(&config, &options, &mut tasks)?;
     }
@@ -193,13 +199,13 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         }
         match certificates.filter(|_| roles.serve()) {
             Some(certificates) => serve_others(plane, certificates, stopping).await?,
-            None => (probes(Probed { known: None, stopping }, plane.registry), plane.tasks),
+            None => (probes(Probed { known: None, contact, stopping }, plane.registry), plane.tasks),
         }
     } else {
         if roles.certs {
             tasks.spawn("content key", content_key::keep(client, options));
         }
-        (probes(Probed { known: None, stopping }, Registry::default()), tasks)
+        (probes(Probed { known: None, contact, stopping }, Registry::default()), tasks)
     };
     let health = Arc::new(health);
     if let Some(listener) = health_listener {
@@ -231,7 +237,7 @@ async fn serve_others(
     }
     let ControlPlane { options, index, registry, runtimes, tasks, .. } = plane;
     let known = Known { index, certificates, features, runtimes, stale: options.stale };
-    Ok((probes(Probed { known: Some(known), stopping }, registry), tasks))
+    Ok((probes(Probed { known: Some(known), contact: None, stopping }, registry), tasks))
 }
 
 /// All addresses; on a machine without IPv6 all of IPv4.

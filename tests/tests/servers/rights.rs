@@ -91,7 +91,9 @@ fn asked(cluster: &Cluster, account: &str) -> Result<Asked> {
             resource = format!("{resource}/{sub}");
         }
         let right = right(&text(&event["verb"]), &text(&object["apiGroup"]), &resource);
-        if event["responseStatus"]["code"] == 403 {
+        // A webhook has refused what the account may ask.
+        let is_allowed = event["annotations"]["authorization.k8s.io/decision"] == "allow";
+        if event["responseStatus"]["code"] == 403 && !is_allowed {
             asked.refused.insert(right, event);
         } else {
             asked.answered.insert(right);

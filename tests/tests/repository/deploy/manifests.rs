@@ -60,8 +60,10 @@ pub(crate) fn by_title(objects: Vec<Value>) -> Result<BTreeMap<String, Value>> {
     Ok(all)
 }
 
-/// The webhooks that the API server calls about every namespace: an object there may be older than the label of its namespace.
-pub(crate) const EVERYWHERE: [&str; 3] = ["analyses.nudge.dev", "policies.nudge.dev", "sources.nudge.dev"];
+/// The webhooks that the API server calls about every namespace: an object there may be older than the label of its namespace, and the first
+/// contact is made before any is enabled.
+pub(crate) const EVERYWHERE: [&str; 4] =
+    ["analyses.nudge.dev", "contact.nudge.dev", "policies.nudge.dev", "sources.nudge.dev"];
 
 /// The webhooks of an installation whose selector takes every namespace.
 pub(crate) fn everywhere(objects: &BTreeMap<String, Value>) -> Result<Vec<&str>> {

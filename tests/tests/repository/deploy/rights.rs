@@ -95,6 +95,7 @@ const OUTSIDE: [(&str, &str, &[&str]); 14] = [
             "update secrets nudge-serving",
             "read secrets nudge-content-key",
             "update secrets nudge-content-key",
+            "create versionedconfigs",
         ],
     ),
     ("nudge-sources", "*", &["read namespaces", "read nodes"]),
@@ -190,8 +191,10 @@ fn two_roles_create_secrets_and_none_creates_leases_or_pods_or_changes_roles() -
 #[test]
 fn the_api_server_asks_about_enabled_namespaces_and_elsewhere_about_kinds_of_nudge_alone() -> Result<()> {
     let of_versions = json!({"matchExpressions": [{"key": "nudge.dev/config", "operator": "Exists"}]});
+    let of_questions = json!({"matchExpressions": [{"key": "nudge.dev/contact", "operator": "Exists"}]});
     let expected = BTreeMap::from([
         ("analyses.nudge.dev", ("Fail", vec!["rolloutanalyses", "rolloutanalyses/status"])),
+        ("contact.nudge.dev", ("Fail", vec!["versionedconfigs"])),
         ("policies.nudge.dev", ("Ignore", vec!["rolloutpolicies"])),
         ("sources.nudge.dev", ("Fail", vec!["configsources"])),
     ]);
@@ -205,6 +208,8 @@ fn the_api_server_asks_about_enabled_namespaces_and_elsewhere_about_kinds_of_nud
             let resources: Vec<&str> = rules.iter().flat_map(|rule| texts(&rule["resources"])).collect();
             if webhook["namespaceSelector"] == json!({}) {
                 let policy = webhook["failurePolicy"].as_str().context("a webhook without a policy")?;
+                let is_narrow = name != "contact.nudge.dev" || webhook["objectSelector"] == of_questions;
+                ensure!(is_narrow, "{resource} {components:?}: users create configs without Nudge in every namespace");
                 everywhere.insert(name, (policy, resources));
                 continue;
             }

@@ -207,6 +207,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
         (&certs, "list", "/secrets/"),
         (&certs, "get", "/configmaps/"),
         (&certs, "get", "/pods/"),
+        (&certs, "create", "nudge.dev/versionedconfigs/"),
     ] {
         ensure!(!may(&space, user, verb, what, Some("nudge-injector")).await?, "{user} {verb} {what}");
     }

@@ -1,0 +1,45 @@
+//! The wait of the role certs for the first contact: a process without the webhooks is Ready when the API server asks and trusts them.
+
+use std::future::pending;
+
+use kube::Config;
+use nudge_cluster::first_contact::{About, Contact, Reply, ask};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::cluster;
+use crate::supervise::Tasks;
+
+/// Asks until the contact is made, and never again.
+pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watch::Receiver<Contact> {
+    let (config, namespace, sender) = (config.clone(), namespace.to_owned(), watch::Sender::default());
+    let contact = sender.subscribe();
+    tasks.spawn("first contact", async move {
+        make(&config, &namespace, &sender).await;
+        pending().await
+    });
+    contact
+}
+
+async fn make(config: &Config, namespace: &str, contact: &watch::Sender<Contact>) {
+    let mut logged = None;
+    loop {
+        // A connection for each question: there may be several API servers.
+        let reply = match cluster::client(config) {
+            Ok(client) => ask(client, namespace, About::Installation).await,
+            Err(error) => Reply::Failed(error.to_string()),
+        };
+        contact.send_modify(|contact| *contact = std::mem::take(contact).after(reply));
+        let now = contact.borrow().clone();
+        let Some(wait) = now.wait() else {
+            tracing::info!("the API server asks and trusts the webhooks");
+            return;
+        };
+        let cause = now.missing().map(str::to_owned);
+        if logged != cause {
+            tracing::info!(cause, "waiting until the API server asks and trusts the webhooks");
+            logged = cause;
+        }
+        sleep(wait).await;
+    }
+}
