@@ -1,12 +1,16 @@
 //! `kubectl nudge enable` and `disable`: the RoleBindings by which Nudge may work in a namespace, and the label that makes it do so.
 
+use std::time::{Duration, Instant};
+
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams};
+use nudge_cluster::first_contact::{About, Contact, Reply, ask};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
@@ -16,11 +20,16 @@ use crate::session::{Session, deleting, patching};
 const CONTROL: &str = "nudge-injector";
 const HUB: &str = "nudge-hub";
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// How long to wait for the answers of the webhooks.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Only an admin of the cluster can do this: the roles that are always bound have rights that an admin of a
 namespace does not have, and the label is part of the Namespace.
+
+At the end the command waits until the API server gets answers of Nudge's webhooks for the
+namespace, at most a minute.
 
 Versions with Secret parts need --secrets. It is for all Secrets of the namespace, because RBAC
 can't select those of versions.
@@ -123,7 +132,32 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
     if dry != DryRun::Client {
         label(session, namespace, json!("true"), dry).await?;
     }
-    session.out.line(&format!("namespace/{namespace} enabled{}", dry.suffix()))
+    session.out.line(&format!("namespace/{namespace} enabled{}", dry.suffix()))?;
+    if dry == DryRun::None { answered(session, command).await } else { Ok(()) }
+}
+
+/// Waits until the API server asks the webhooks about the namespace and trusts them: the next request there is not refused for want of that.
+async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
+    let (began, mut contact) = (Instant::now(), Contact::default());
+    loop {
+        let reply = ask(session.client.clone(), &command.name, About::Namespace).await;
+        if let Reply::NotAllowed(cause) = &reply {
+            session.out.warn(&format!("you may not try whether the webhooks of Nudge answer: {cause}"));
+            return Ok(());
+        }
+        contact = contact.after(reply);
+        let Some(wait) = contact.wait() else { return Ok(()) };
+        if began.elapsed() > PATIENCE {
+            let cause = contact.missing().unwrap_or_default();
+            return Err(Failure::new(format!(
+                "the webhooks of Nudge did not answer the API server within {} s: {cause}; see kubectl -n {} get pods, and \
+                 run the command again",
+                PATIENCE.as_secs(),
+                command.system_namespace
+            )));
+        }
+        sleep(wait).await;
+    }
 }
 
 pub(crate) async fn disable(session: &Session, command: &Disable) -> Result<(), Failure> {
