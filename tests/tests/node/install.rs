@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use nudge_tests::cluster::installation::{NAMESPACE, deploy};
+use serde_json::json;
 
 use crate::place::{Place, succeed};
 use crate::readme;
@@ -16,6 +17,9 @@ use nudge_tests::eventually;
 
 /// How long the control plane may take until all of it is ready, and to be gone.
 const SOON: Duration = Duration::from_mins(3);
+
+/// The namespace of the first act.
+const FIRST: &str = "nudge-e2e-first";
 
 /// Kubernetes from which on README says to apply `overlays/current`.
 const CURRENT: u32 = 30;
@@ -28,7 +32,7 @@ pub(crate) fn type_in(place: &Place, line: &str, namespace: &str) -> Result<Stri
     succeed(place.command("sh").args(["-ec", &line])).with_context(|| format!("README: {line}"))
 }
 
-/// Installs, and waits until every replica is ready.
+/// Installs, waits for what README says, and acts at once; then waits until every replica is ready.
 pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     let folder = if minor(client).await? >= CURRENT { "deploy/overlays/current" } else { "deploy/base" };
     let images = place.images();
@@ -43,10 +47,24 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
         fs::write(own.path().join("kustomization.yaml"), format!("{kind}resources: [../{folder}]\nimages:\n{names}"))?;
         succeed(place.command("kubectl").args(["apply", "--server-side", "-k"]).arg(own.path()))?;
     }
+    type_in(place, &readme::command("Install", "rollout status")?, "")?;
+    first_act(place)?;
     for name in ["nudge-certs", "nudge-injector", "nudge-hub"] {
         is_ready(client, name).await?;
     }
     Ok(())
+}
+
+/// The first act of a user after what README waits for, at once and without a second try: a namespace is enabled and gets a config.
+fn first_act(place: &Place) -> Result<()> {
+    let kubectl = |arguments: &[&str]| succeed(place.command("kubectl").args(arguments));
+    kubectl(&["create", "namespace", FIRST])?;
+    enable(place, FIRST)?;
+    let file = tempfile::NamedTempFile::new()?;
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "first"}});
+    fs::write(file.path(), config.to_string())?;
+    succeed(place.command("kubectl").args(["create", "-n", FIRST, "-f"]).arg(file.path())).context("the first act")?;
+    kubectl(&["delete", "namespace", FIRST]).map(drop)
 }
 
 /// Waits until every replica of a Deployment is ready.

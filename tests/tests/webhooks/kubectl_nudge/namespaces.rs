@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
-use nudge_api::{PartKind, VersionedConfig};
+use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
@@ -47,6 +47,11 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
     assert_eq!(enabled(&space).await?, nothing);
 
     works(installation, &space, &["enable", &space.name]).await?;
+    // What comes next is asked about, and answered, at once: a name that only a webhook refuses.
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let config = VersionedConfig::new(&"a".repeat(64), VersionedConfigSpec::default());
+    let refused = space.api::<VersionedConfig>().create(&dry, &config).await.err().map(|error| error.to_string());
+    ensure!(refused.as_ref().is_some_and(|message| message.contains("shorter name")), "{refused:?}");
     let bindings = ["nudge-namespace", "nudge-namespace-hub"].map(str::to_owned).to_vec();
     assert_eq!(enabled(&space).await?, (bindings, true));
     works(installation, &space, &["enable", &space.name, "--secrets", "--publish-secrets", "--restart"]).await?;
