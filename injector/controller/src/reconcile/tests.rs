@@ -129,6 +129,23 @@ fn returning() -> (VersionedConfig, PodState) {
 /// An object of version 2, or one that only has its labels, with a name that somebody chose.
 const PARTS: [(&str, &str); 3] = [("1", "shop-1"), ("2", "shop-2"), ("2", "planted")];
 
+/// A ConfigMap that is the whole of a version.
+fn part(version: &str, name: &str) -> PartMeta {
+    PartMeta {
+        kind: PartKind::ConfigMap,
+        name: name.to_owned(),
+        uid: name.replace("shop-", "u"),
+        resource_version: "1".to_owned(),
+        version: version.to_owned(),
+        part: None,
+        parts: None,
+        prune: false,
+        keep: None,
+        created: 0,
+        terminating: false,
+    }
+}
+
 async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     let (client, writes) = picky(refuses);
     let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
@@ -136,24 +153,7 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     let (config, pod) = returning();
     let key = ConfigKey::parse("ns", "shop").unwrap();
     for (version, name) in PARTS {
-        let (name, uid) = (name.to_owned(), name.replace("shop-", "u"));
-        let (version, resource_version) = (version.to_owned(), "1".to_owned());
-        index.put_part(
-            key.clone(),
-            PartMeta {
-                kind: PartKind::ConfigMap,
-                name,
-                uid,
-                resource_version,
-                version,
-                part: None,
-                parts: None,
-                prune: false,
-                keep: None,
-                created: 0,
-                terminating: false,
-            },
-        );
+        index.put_part(key.clone(), part(version, name));
     }
     index.put_config(config);
     index.put_pod(pod);
@@ -207,4 +207,26 @@ async fn where_no_status_is_taken_an_event_says_so_and_little_is_tried() {
     let notes: Vec<_> = writes.events.iter().map(|event| event["note"].as_str().unwrap_or_default()).collect();
     assert!(matches!(notes[..], [note] if note.contains("policy example denied request")), "{notes:?}");
     assert!(writes.tried <= 5 + 2, "{}", writes.tried);
+}
+
+#[tokio::test]
+async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_each_time() {
+    let (client, _) = picky(|_| false);
+    let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+    index.set_enabled(["ns".to_owned()].into());
+    let key = ConfigKey::parse("ns", "shop").unwrap();
+    index.put_part(key.clone(), part("1", "shop-1"));
+    let config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "1"},
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},
+    });
+    index.put_config(serde_json::from_value(config).unwrap());
+    let silence = Duration::from_mins(1);
+    let controller = Arc::new(Controller::new(client, index, hmac_key, "a", silence, RolloutMetrics::default()));
+    controller.begin();
+    let mut waits = Vec::new();
+    for _ in 0..7 {
+        waits.push(Box::pin(controller.reconcile(&key)).await.unwrap());
+    }
+    assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000].map(|millis| Again::At(Duration::from_millis(millis))));
 }
