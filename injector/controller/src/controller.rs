@@ -91,6 +91,8 @@ pub struct Controller {
     pub(super) approval_queue: Queue,
     /// What was asked about versions on trial.
     pub(super) asked: Mutex<HashMap<ConfigKey, Asked>>,
+    /// The configs of which the API server does not have the objects that the index shows, and for how many looks.
+    pub(super) outdated: Mutex<HashMap<ConfigKey, u32>>,
 }
 
 /// The right to begin a move in a namespace, until it is dropped. No other config of the namespace may begin then: only these share pods.
@@ -172,6 +174,7 @@ impl Controller {
             approvers: Mutex::default(),
             approval_queue: Queue::default(),
             asked: Mutex::default(),
+            outdated: Mutex::default(),
         }
     }
 
@@ -333,6 +336,7 @@ impl Controller {
         locked(&self.subjects).remove(key);
         locked(&self.counting).forget(key);
         locked(&self.asked).remove(key);
+        locked(&self.outdated).remove(key);
         locked(&self.approvers).rest(key);
         self.forget_restarts(key);
     }
@@ -351,6 +355,7 @@ impl Controller {
         *locked(&self.away) = None;
         *locked(&self.counting) = Counting::default();
         locked(&self.asked).clear();
+        locked(&self.outdated).clear();
         locked(&self.waiting).clear();
         *locked(&self.approvers) = Approvers::default();
         self.approval_queue.clear();

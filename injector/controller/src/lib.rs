@@ -19,6 +19,7 @@ mod locked;
 #[cfg(test)]
 mod look_tests;
 mod metrics;
+mod outdated;
 mod policy_status;
 mod pruning;
 mod publishing;

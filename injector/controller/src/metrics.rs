@@ -22,6 +22,7 @@ pub struct RolloutMetrics {
     all_assigned: Histogram,
     restarted: Family<Outcome, Counter>,
     measured: Family<Outcome, Counter>,
+    outdated: Counter,
 }
 
 impl Default for RolloutMetrics {
@@ -34,6 +35,7 @@ impl Default for RolloutMetrics {
             all_assigned: seconds(),
             restarted: family(&["restarted", "evicted", "failed", "refused"]),
             measured: family(&["number", "error"]),
+            outdated: Counter::default(),
         }
     }
 }
@@ -90,6 +92,8 @@ impl RolloutMetrics {
         registry.register("restarted_workloads", help, self.restarted.clone());
         let help = "Answers of spec.rollout.analysis that the leader has read, by outcome: a number, or an error";
         registry.register("analysis_answers", help, self.measured.clone());
+        let help = "Looks at configs for which the API server did not have the objects that the watches had shown";
+        registry.register("outdated_looks", help, self.outdated.clone());
     }
 
     pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
@@ -108,6 +112,10 @@ impl RolloutMetrics {
 
     pub(super) fn restarted(&self, outcome: &'static str) {
         self.restarted.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(super) fn outdated(&self) {
+        self.outdated.inc();
     }
 
     pub(super) fn measured(&self, numbers: u64, errors: u64) {

@@ -216,7 +216,7 @@ impl Controller {
         };
         let (mut facts, gate) = (self.facts(key), self.gate(key, &config));
         let known = self.evidence(key);
-        let mut turns = 0;
+        let (mut turns, mut tried) = (0, Vec::new());
         let (mut decision, evidence, one) = loop {
             let one = if begins { self.begins(key) } else { None };
             if begins && one.is_none() {
@@ -231,17 +231,16 @@ impl Controller {
             }
             drop(one);
             turns += 1;
-            for (kind, name) in made.0.unread.into_iter().take(READ_AT_ONCE) {
-                if let Some(read) = self.read(&key.namespace, kind, &name).await? {
+            tried = made.0.unread;
+            tried.truncate(READ_AT_ONCE);
+            for (kind, name) in &tried {
+                if let Some(read) = self.read(&key.namespace, *kind, name).await? {
                     facts.insert(read.uid.clone(), read);
                 }
             }
         };
-        let more = match &decision.again {
-            _ if !decision.unread.is_empty() => Again::Soon,
-            Some(millis) => Again::At(wait(*millis)),
-            None => Again::Never,
-        };
+        let at = decision.again.map_or(Again::Never, |millis| Again::At(wait(millis)));
+        let more = self.read_again(key, &decision.unread, &tried).unwrap_or(at);
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         // What is decided may not be written, so what is needed to decide it anew is kept until it is.
