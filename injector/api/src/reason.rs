@@ -113,6 +113,7 @@ reasons! {
     OutsideWindow Controller false "Versions may go on at other times."
     OnHold Controller true "Versions may not go on until a hold ends."
     InvalidSpec Controller true "The object breaks a rule that its schema can't say; nothing new begins by it."
+    HubAway Controller true "The hub is away, so nobody knows which versions pods run."
     PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version goes on."
     Released Controller false "A release ended; the message says how, and who asked for it."
     Failed Controller true "The version failed; or a notification failed for another reason."

@@ -10,6 +10,7 @@ use nudge_api::VersionedConfig;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
+use nudge_core::hub_away::HubAway;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::line::Lines;
@@ -78,6 +79,8 @@ pub struct Controller {
     away: Mutex<Option<Away>>,
     /// What the replicas of the hub note on their Lease.
     pub(super) lines: Mutex<Lines>,
+    /// Why the hub is away, if it is.
+    pub(super) hub_away: Mutex<Option<HubAway>>,
     /// The configs to reconcile.
     pub(super) queue: Arc<Queue>,
     /// The namespaces in which a config may begin to move, and who waits there for its turn.
@@ -168,6 +171,7 @@ impl Controller {
             away: Mutex::default(),
             queue: Arc::new(Queue::new(is_urgent)),
             lines: Mutex::default(),
+            hub_away: Mutex::default(),
             beginning: Mutex::default(),
             waiting: Mutex::default(),
             counting: Mutex::default(),
@@ -353,6 +357,7 @@ impl Controller {
         locked(&self.restarts).clear();
         locked(&self.restarting).clear();
         *locked(&self.away) = None;
+        *locked(&self.hub_away) = None;
         *locked(&self.counting) = Counting::default();
         locked(&self.asked).clear();
         locked(&self.outdated).clear();
@@ -420,6 +425,7 @@ pub(crate) mod tests {
             current_since: None,
             restart: &restart,
             line: 0,
+            hub_away: None,
         };
         let status =
             VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };

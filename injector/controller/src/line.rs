@@ -1,4 +1,4 @@
-//! For how long reports wait in the line of the hub, by the Lease of its replicas. Only the leader asks.
+//! What the leader reads of the Lease of the hubs: for how long reports wait in the line of each, and whether any is there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use nudge_cluster::call::call;
+use nudge_core::hub_away::{HubAway, Renewals, hub_away};
 use nudge_core::rollout::Millis;
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 
 use super::controller::Controller;
 use super::locked::locked;
+use super::turns::is_moved;
 
 /// How often the Lease is read.
 const EVERY: Duration = Duration::from_secs(5);
@@ -21,18 +23,90 @@ impl Controller {
     pub(super) fn line(&self) -> Millis {
         Millis::try_from(locked(&self.lines).longest(Instant::now()).as_millis()).unwrap_or(Millis::MAX)
     }
+
+    /// Takes in the Lease as it is now. One that does not exist is renewed by nobody.
+    fn take_lease(&self, renewals: &mut Renewals, lease: Option<Lease>, now: Instant) {
+        let Lease { metadata, spec } = lease.unwrap_or_default();
+        let waits = {
+            let mut lines = locked(&self.lines);
+            lines.take(&metadata.annotations.unwrap_or_default(), now);
+            lines.longest(now)
+        };
+        let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
+        self.set_hub_away(hub_away(overdue, waits, self.index.reported(), now));
+    }
+
+    /// Rollouts that are held by it, or are to be, are looked at once when that changes.
+    fn set_hub_away(&self, away: Option<HubAway>) {
+        let before = std::mem::replace(&mut *locked(&self.hub_away), away);
+        if before == away {
+            return;
+        }
+        match away {
+            Some(away) => tracing::warn!(cause = ?away, "the hub is away; rollouts are held"),
+            None => tracing::info!("the hub is back; rollouts go on"),
+        }
+        for key in self.index.configs() {
+            if self.index.config(&key).is_some_and(|config| is_moved(&config)) {
+                self.queue.add(key, Duration::ZERO);
+            }
+        }
+    }
 }
 
-/// Reads the Lease of the hub again and again. One that can't be read says nothing, and what was noted before soon does not count any more.
+/// Reads the Lease of the hubs again and again. One that can't be read says nothing, and what was noted before soon does not count any more.
 pub async fn follow_line(controller: Arc<Controller>, namespace: String, lease: String) {
     let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
+    let mut renewals = Renewals::default();
     loop {
-        match call(|| format!("reading Lease {namespace}/{lease}"), leases.get_metadata(&lease)).await {
-            Ok(found) => {
-                locked(&controller.lines).take(&found.metadata.annotations.unwrap_or_default(), Instant::now());
+        match call(|| format!("reading Lease {namespace}/{lease}"), leases.get_opt(&lease)).await {
+            Ok(found) => controller.take_lease(&mut renewals, found, Instant::now()),
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "Lease of the hub not read");
+                renewals = Renewals::default();
+                controller.set_hub_away(None);
             }
-            Err(error) => tracing::debug!(error = chain(&error), "notes of the hub not read"),
         }
         sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_cluster::index::Index;
+    use serde_json::json;
+
+    use super::*;
+    use crate::controller::tests::blind;
+
+    #[tokio::test]
+    async fn moves_are_looked_at_when_the_hub_goes_and_when_it_comes_back() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        for (name, stage) in [("moves", Some("Moving")), ("rests", None)] {
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+                "status": {"currentVersion": "1", "targetVersion": stage.map(|_| "2"), "rollout": {"stage": stage}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+        }
+        let controller = blind(index);
+        let (mut renewals, start) = (Renewals::default(), Instant::now());
+        let mut look = |second: u64, renewed: i64| {
+            let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
+            let spec = Some(LeaseSpec { renew_time, ..LeaseSpec::default() });
+            let lease = Lease { spec, ..Lease::default() };
+            controller.take_lease(&mut renewals, Some(lease), start + Duration::from_secs(second));
+            let woken = controller.queue.len();
+            controller.queue.clear();
+            (*locked(&controller.hub_away), woken)
+        };
+        assert_eq!((look(0, 1), look(25, 1)), ((None, 0), (None, 0)));
+        assert_eq!(look(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is looked at");
+        assert_eq!((look(35, 1), look(40, 2)), ((Some(HubAway::NotRenewing), 0), (None, 1)));
     }
 }

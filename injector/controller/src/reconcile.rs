@@ -287,6 +287,7 @@ impl Controller {
             approvals: &seen.approvals,
             restart: &seen.restarting.state,
             line: self.line(),
+            hub_away: *locked(&self.hub_away),
             now: Now { time: &now, steady: self.steady() },
         };
         decide(&observed, evidence)

@@ -5,6 +5,7 @@ pub mod event_record;
 mod faults;
 pub mod features;
 pub mod governance;
+pub mod hub_away;
 pub mod identity;
 pub mod injection;
 pub mod keys;

@@ -26,10 +26,11 @@ const TROUBLES: [(ConditionType, &str); 7] = [
 ];
 
 /// Reasons why a version that is not wrong may not go on.
-const WITHHELD: [Reason; 7] = [
+const WITHHELD: [Reason; 8] = [
     Reason::AwaitingApproval,
     Reason::OutsideWindow,
     Reason::OnHold,
+    Reason::HubAway,
     Reason::PoliciesUnknown,
     Reason::InvalidSpec,
     Reason::UnknownTimeZone,

@@ -93,6 +93,11 @@ impl Index {
         inner.spaces.values().flat_map(|space| nodes.iter().flat_map(|node| there(space, node))).collect()
     }
 
+    /// When the report of any pod was last seen to change.
+    pub fn reported(&self) -> Option<Instant> {
+        self.lock().reported
+    }
+
     /// Adds a pod, or replaces it.
     pub fn put_pod(&self, state: PodState) {
         let key = state.key();
@@ -114,6 +119,7 @@ impl Index {
             let wake = same.map_or_else(|| Arc::new(watch::Sender::new(())), |entry| Arc::clone(&entry.wake));
             let is_new = same.is_none();
             let falls = same.is_some_and(|entry| falls(&entry.state, &state));
+            let reports = same.is_some_and(|entry| entry.state.report != state.report);
             let harmed = falls || same.is_some_and(|entry| fails(&entry.state, &state));
             let fell = if falls { Some(Instant::now()) } else { same.and_then(|entry| entry.fell) };
             let entry = PodEntry { state: Arc::clone(&state), fell, wake: Arc::clone(&wake) };
@@ -127,6 +133,9 @@ impl Index {
             space.enter_node(&state);
             space.keep_pod(key, entry);
             wake.send_replace(());
+            if reports {
+                inner.reported = Some(Instant::now());
+            }
             (configs_of(&state), is_new, harmed)
         };
         if is_new {

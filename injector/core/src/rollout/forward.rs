@@ -90,6 +90,11 @@ fn judged(
         Stage::Restarting => effects,
         Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, tally, evidence, seen, now)),
     };
+    if let Some(effects) = seen.without_hub().filter(|_| stage != Stage::Restarting) {
+        // What is waited for can't be seen: the time does not count.
+        evidence.quiet.get_or_insert(now.steady);
+        return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
+    }
     if let Some(mut effects) = waits {
         let deadline = deadline(tally, evidence, seen, now);
         if effects.has_deadline() {
@@ -119,6 +124,7 @@ fn looked(
     now: Now<'_>,
 ) -> (Move, Tally, Option<Judgement>) {
     evidence.about(&moved.target);
+    evidence.note_hub(seen.hub_away.is_some(), now.steady);
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
     let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
     let window = moved.watch.as_ref().map_or_else(|| watch(seen.pods.iter(), first, shortest).seconds, |it| it.seconds);

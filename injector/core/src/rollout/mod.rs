@@ -19,6 +19,8 @@ mod handover_tests;
 mod harm;
 #[cfg(test)]
 mod held_tests;
+#[cfg(test)]
+mod hub_away_tests;
 mod idle;
 #[cfg(test)]
 mod in_place_tests;

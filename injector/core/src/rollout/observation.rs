@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{BackgroundStatus, Reason, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
+use nudge_api::{BackgroundStatus, Explanation, Reason, ReleaseApproval, RolloutAnalysisStatus, RolloutSpec};
 
 use super::clock::{Millis, seconds};
 use super::withheld::Withheld;
 use super::{Effects, Subject};
+use crate::hub_away::HubAway;
 use crate::requester::Requesters;
 
 /// The most that a pod is given for the line of the hub.
@@ -94,6 +95,8 @@ pub struct Observation<'a> {
     pub restart: &'a Restarts,
     /// For how long reports of pods wait in the line of a hub replica.
     pub line: Millis,
+    /// Why what pods say reaches nobody, if that is so.
+    pub hub_away: Option<HubAway>,
 }
 
 impl Observation<'_> {
@@ -106,6 +109,13 @@ impl Observation<'_> {
     /// What holds the version that is requested, unless it is to go out at once.
     pub(super) fn withheld(&self) -> Option<Effects> {
         self.withheld.filter(|_| self.at_once.is_none()).map(Withheld::effects)
+    }
+
+    /// What holds the version while the hub is away, however it is assigned. The deadline does not end that. Without pods to move nobody needs
+    /// the hub.
+    pub(super) fn without_hub(&self) -> Option<Effects> {
+        let Explanation { reason, message } = self.hub_away.filter(|_| !self.pods.is_empty())?.explanation();
+        Some(Effects::held(reason, message))
     }
 
     /// Waits until the version is published: workloads are looked at only then, also where there is nothing to publish.

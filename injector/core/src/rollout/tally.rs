@@ -33,7 +33,7 @@ impl Tally {
             }
             tally.judges += 1;
             let taken = pod.has_taken(&moved.target);
-            let late = || evidence.assigned(pod).is_none_or(|since| now.steady - since >= seen.ack_patience());
+            let late = || evidence.assigned_since(pod).is_none_or(|since| now.steady - since >= seen.ack_patience());
             if taken && pod.ready {
                 tally.proven += 1;
             } else if taken {

@@ -19,6 +19,7 @@ use super::{
     recorded, to_publish,
 };
 use crate::event_record::EventRecord;
+use crate::hub_away::HubAway;
 use crate::identity::Identity;
 use crate::pods::slowest_probe;
 use crate::requester::{Requester, Requesters};
@@ -36,6 +37,7 @@ pub(super) struct TestRollout {
     pub(super) background: Option<BackgroundStatus>,
     pub(super) restart: Restarts,
     pub(super) line: Millis,
+    pub(super) hub_away: Option<HubAway>,
     pub(super) at_once: Option<&'static str>,
     pub(super) requesters: Requesters,
     pub(super) generation: i64,
@@ -88,6 +90,7 @@ impl TestRollout {
             background: None,
             restart: Restarts::Done,
             line: 0,
+            hub_away: None,
             at_once: None,
             requesters: Requesters::default(),
             generation: 1,
@@ -131,6 +134,7 @@ impl TestRollout {
                 current_since: None,
                 restart: &self.restart,
                 line: self.line,
+                hub_away: self.hub_away,
             };
             let rollout = memory.take().unwrap_or_else(|| Rollout::from_status(&self.status, &time));
             let from = rollout.clone();

@@ -76,6 +76,7 @@ impl Progress {
                 | Reason::AnalysisInconclusive
                 | Reason::OutsideWindow
                 | Reason::OnHold
+                | Reason::HubAway
                 | Reason::PoliciesUnknown
         );
         let begins = changes && ready.is_none_or(|ready| ready.reason != reason.as_str());

@@ -20,6 +20,7 @@ use super::seal::Seals;
 use super::seal_check::Facts;
 use crate::event_record::EventRecord;
 use crate::governance::{Approvals, Effective, Policies, approved, sealed_digest, withheld};
+use crate::hub_away::HubAway;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
@@ -64,6 +65,8 @@ pub struct Observed<'a> {
     pub restart: &'a Restarts,
     /// For how long reports of pods wait in the line of a hub replica.
     pub line: Millis,
+    /// Why what pods say reaches nobody, if that is so.
+    pub hub_away: Option<HubAway>,
     /// Now.
     pub now: Now<'a>,
 }
@@ -235,6 +238,7 @@ fn transitions(
         current_since: current_since(status),
         restart: observed.restart,
         line: observed.line,
+        hub_away: observed.hub_away,
     };
     // The rest at the next look.
     let mut last = Effects { look_again: Some(observed.now.steady), ..Effects::default() };

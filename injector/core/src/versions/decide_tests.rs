@@ -93,6 +93,7 @@ impl Fixture {
             published: self.config.status.as_ref().and_then(to_publish),
             restart: &Restarts::Done,
             line: 0,
+            hub_away: None,
             now: Now { time: &at(self.now), steady: self.now * 1000 },
         };
         decide(&observed, &self.evidence)
@@ -403,6 +404,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 published: Some("2"),
                 restart,
                 line: 0,
+                hub_away: None,
                 now: Now { time: &at(50), steady: 50_000 },
             },
             &Evidence::default(),
@@ -480,6 +482,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 published: Some("1"),
                 restart: &Restarts::Done,
                 line: 0,
+                hub_away: None,
                 now: Now { time: &at(50), steady: 50_000 },
             },
             &Evidence::default(),

@@ -182,6 +182,7 @@ impl Judge for Engine {
                 current_since: None,
                 restart: &Restarts::Done,
                 line: 0,
+                hub_away: None,
             };
             let (after, effects) = next(rollout, &mut self.evidence, &seen, Now { time: &now, steady });
             rollout = after;

@@ -6,6 +6,7 @@ mod blame;
 mod checks;
 mod handwritten;
 mod holding;
+mod hub_away;
 mod judgement;
 mod leader;
 mod plain;

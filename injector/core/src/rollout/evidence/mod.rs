@@ -57,6 +57,10 @@ pub struct Evidence {
     pub(super) progress: Option<(usize, Millis)>,
     /// Since when nothing is waited for but time.
     pub(super) quiet: Option<Millis>,
+    /// The hub was away at the last look.
+    hub_away: bool,
+    /// Since when the hub is back, if it was away.
+    hub_back: Option<Millis>,
     /// When a pod with the target was last there of which it counts what becomes of it.
     pub(super) judged: Option<Millis>,
 }
@@ -203,14 +207,21 @@ impl Evidence {
         !known.harmed || known.healthy.is_some() || known.excused.is_some_and(|at| now < at + patience)
     }
 
+    /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
+    pub(super) fn note_hub(&mut self, away: bool, now: Millis) {
+        if std::mem::replace(&mut self.hub_away, away) || away {
+            self.hub_back = Some(now);
+        }
+    }
+
     /// Whether the pod is healthy now, or gone.
     pub(super) fn is_well(&self, pod: &str) -> bool {
         self.pods.get(pod).is_none_or(|known| known.healthy.is_some())
     }
 
-    /// Since when the target is assigned to the pod.
-    pub(super) fn assigned(&self, pod: &Subject) -> Option<Millis> {
-        self.pods.get(pod.uid.as_str())?.assigned
+    /// Since when the pod can acknowledge the target that is assigned to it.
+    pub(super) fn assigned_since(&self, pod: &Subject) -> Option<Millis> {
+        self.pods.get(pod.uid.as_str()).and_then(|known| known.assigned).max(self.hub_back)
     }
 
     /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.

@@ -1,0 +1,42 @@
+//! A hub that is away holds a rollout for as long as it is, and the version is not blamed.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
+use nudge_api::VersionedConfigStatus;
+use nudge_tests::cluster::Options;
+use nudge_tests::{Cluster, Installation, ReplicaOptions};
+use serde_json::json;
+
+use super::rollout_under_test::RolloutUnderTest;
+
+/// Longer than it takes until the leader knows that the hub is away.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// Whether the rollout is held because the hub is away.
+fn holds(status: &VersionedConfigStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.reason == "HubAway")
+}
+
+#[tokio::test]
+async fn a_rollout_outlasts_a_hub_that_is_away_for_longer_than_its_deadline() -> Result<()> {
+    let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
+    let Some(installation) = Installation::apply_apart(&cluster).await? else { return Ok(()) };
+    let apart = installation.apart(&ReplicaOptions::quick()).await?;
+    let rollout = RolloutUnderTest::new(&installation, apart.hub.hub, 4, &["1"]).await?;
+    let deadline = json!({"rollout": {"progressDeadlineSeconds": DEADLINE.as_secs(), "ackTimeoutSeconds": 5}});
+    rollout.set(deadline).await?;
+    apart.hub.signal(Signal::SIGSTOP)?;
+    rollout.wants("2").await?;
+    rollout.first_step("2").await?;
+    rollout.stands("the hub is away", holds).await?;
+    tokio::time::sleep(DEADLINE).await; // the time is what is tried, nothing is waited for
+    let status = rollout.status().await?;
+    ensure!(holds(&status) && status.rollout.failure.is_none(), "{status:#?}");
+    ensure!(rollout.assigned(&status).len() == 1, "no other pod gets it: {status:#?}");
+    ensure!(apart.control.metric_where("nudge_configs_withheld", "reason=\"HubAway\"").await? > 0.5, "it is counted");
+    apart.hub.signal(Signal::SIGCONT)?;
+    rollout.is_current("2").await?;
+    rollout.all_end_with("2").await
+}
