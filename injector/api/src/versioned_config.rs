@@ -171,8 +171,8 @@ pub struct RolloutSpec {
     /// silent.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,
-    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in which pods are only watched, or a
-    /// hold, a window or an approval is waited for, does not count.
+    /// How many seconds a rollout may make no progress before it fails, from 1 to 604800. Defaults to 600. Time in which pods are only watched, a
+    /// hold, a window or an approval is waited for, or the hub is away, does not count.
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: u32,
     /// How many of the pods with the new version may be harmed before the version fails: a number, such as 2, or a share from 0% to 100%, rounded
