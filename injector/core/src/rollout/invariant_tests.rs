@@ -9,6 +9,7 @@ use super::assignment::of_place;
 use super::test_scene::{Nature, Scene};
 use super::tests::{TestRollout, on_hold, reason};
 use super::{Rollout, Subject};
+use crate::hub_away::HubAway;
 
 /// Something happens.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ enum Event {
     Blind,
     Hold,
     Unhold,
+    /// The hub goes away, or is back.
+    Hub(bool),
     /// A neighbour is moved, or not any more.
     Neighbour(bool),
     /// Another version is requested.
@@ -51,6 +54,7 @@ fn weather() -> impl Strategy<Value = Event> {
         1 => Just(Event::Blind),
         1 => Just(Event::Hold),
         2 => Just(Event::Unhold),
+        1 => any::<bool>().prop_map(Event::Hub),
         1 => any::<bool>().prop_map(Event::Neighbour),
         2 => (0..WORKLOADS.len(), 1_i64..30).prop_map(|(workload, after)| Event::Born(workload, after)),
         1 => any::<usize>().prop_map(Event::Gone),
@@ -88,6 +92,7 @@ impl Scene {
             Event::Blind => self.rollout.evidence.blind(),
             Event::Hold => self.rollout.withheld = Some(on_hold()),
             Event::Unhold => self.rollout.withheld = None,
+            Event::Hub(away) => self.rollout.hub_away = away.then_some(HubAway::NotRenewing),
             Event::Neighbour(moves) => self.rollout.neighbour = moves.then_some("keys"),
             Event::Request(version) => self.requested = ["1", "2", "3", "4"][version],
             Event::Change(step) => {
@@ -129,6 +134,7 @@ impl Scene {
     /// All trouble ends.
     fn calm(&mut self) {
         self.rollout.withheld = None;
+        self.rollout.hub_away = None;
         self.rollout.neighbour = None;
         for pod in &mut self.rollout.pods {
             (pod.node_ready, pod.running, pod.in_contact) = (true, true, true);

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use kube::api::PostParams;
 use nix::sys::signal::Signal;
-use nudge_api::VersionedConfigStatus;
+use nudge_api::{VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 use nudge_tests::cluster::Options;
-use nudge_tests::{Cluster, Installation, ReplicaOptions};
+use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
-use super::rollout_under_test::RolloutUnderTest;
+use super::rollout_under_test::{LONG, RolloutUnderTest};
 
 /// Longer than it takes until the leader knows that the hub is away.
 const DEADLINE: Duration = Duration::from_mins(1);
@@ -24,6 +25,11 @@ async fn a_rollout_outlasts_a_hub_that_is_away_for_longer_than_its_deadline() ->
     let Some(cluster) = Cluster::start(&Options::default()).await? else { return Ok(()) };
     let Some(installation) = Installation::apply_apart(&cluster).await? else { return Ok(()) };
     let apart = installation.apart(&ReplicaOptions::quick()).await?;
+    let configs = installation.enabled("trust").await?.api::<VersionedConfig>();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
+    let trusted = async || configs.create(&dry, &config).await.ok().map(drop);
+    eventually(LONG, "the API server trusts the webhooks", trusted).await?;
     let rollout = RolloutUnderTest::new(&installation, apart.hub.hub, 4, &["1"]).await?;
     let deadline = json!({"rollout": {"progressDeadlineSeconds": DEADLINE.as_secs(), "ackTimeoutSeconds": 5}});
     rollout.set(deadline).await?;

@@ -1,5 +1,7 @@
 //! Who is woken by changes of pods.
 
+use nudge_core::pods::{Report, ReportState};
+
 use super::*;
 
 #[test]
@@ -31,6 +33,21 @@ fn another_version_of_a_pod_that_is_the_same_wakes_nobody_and_is_known() {
     assert!(!woken.has_changed().unwrap());
     let entry = index.pod(&PodKey::new("ns", "web")).unwrap();
     assert_eq!(entry.state.version.0.as_deref(), Some("2"));
+}
+
+#[test]
+fn that_the_report_of_a_pod_changes_is_noted() {
+    let index = enabled();
+    let of = |ready: bool, state: &ReportState| PodState {
+        ready,
+        report: Some(Report { versions: Vec::new(), state: state.clone(), at: None }),
+        ..pod("u", &["shop"])
+    };
+    index.put_pod(of(false, &ReportState::Acknowledged));
+    index.put_pod(of(true, &ReportState::Acknowledged));
+    assert_eq!(index.reported(), None, "a pod that is new to the index says nothing new");
+    index.put_pod(of(true, &ReportState::Pending(nudge_api::Reason::Pending.explained("not yet"))));
+    assert!(index.reported().is_some());
 }
 
 #[test]
