@@ -74,6 +74,18 @@ mod tests {
         assert_ne!(of("shop", "1-2", 1, 1).1, of("shop", "1", 2, 3).1);
     }
 
+    /// A digest as name of the version does not fit behind every name of a config.
+    #[test]
+    fn the_name_of_a_source_may_be_too_long_to_stand_behind_that_of_the_config() {
+        let version = |last: char| format!("src-{}{last}", "0".repeat(39));
+        for (length, has_room) in [(18, true), (19, false), (63, false)] {
+            let config = "s".repeat(length);
+            let [(readable, one), (_, other)] = ['1', '2'].map(|last| of(&config, &version(last), 1, 1));
+            assert_eq!(readable.is_some(), has_room, "{length}");
+            assert!(one != other && ConfigName::new(&one).is_ok(), "{one}");
+        }
+    }
+
     #[test]
     fn the_name_of_a_deleted_version_is_taken() {
         let mut other = VersionedConfig::new("shop-1", VersionedConfigSpec::default());

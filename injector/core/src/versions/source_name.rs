@@ -11,8 +11,9 @@ use super::seal::Seals;
 
 /// How the name of a version begins that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
-/// Bytes of a digest in a name.
-const NAME_BYTES: usize = 12;
+/// Bytes of a digest in a name: enough that nobody finds two contents with one name, whatever content is made for that. A name has 63 characters
+/// at most, so no more than 29 have room beside the prefixes.
+const NAME_BYTES: usize = 20;
 
 /// Whether a source makes versions of this name.
 pub fn is_of_source(version: &str) -> bool {

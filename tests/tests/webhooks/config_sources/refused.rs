@@ -230,8 +230,9 @@ async fn a_name_of_a_source_is_no_name_for_anything_else() -> Result<()> {
     let first = is_current(&space, "shop", None).await?;
     changes(&space, "live", "2").await?;
     let second = is_current(&space, "shop", Some(&first)).await?;
+    let version = format!("src-{}", "0".repeat(40));
     let forged = json!({
-        "metadata": {"name": "forged", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": "src-000000000000000000000000"}},
+        "metadata": {"name": "forged", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
         "immutable": true, "data": {"key": "3"}
     });
     let forged: ConfigMap = space.create_object(forged).await?;
