@@ -2,6 +2,7 @@
 //! may not `override` the config can only make these stricter, except for a hold that is not protected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +16,20 @@ pub struct Approval {
     /// Whether approvals by users who created an object of the version, or asked for the version, are ignored. If it is not known who did, all
     /// approvals are ignored. Defaults to true.
     pub not_author: bool,
+    /// For how many seconds an approval counts, from 3600 to 31536000. Defaults to 2592000, which are 30 days. If it runs out while pods get the
+    /// version, the rollout stops where it is until the version is approved again.
+    #[schemars(range(min = 3600, max = 31_536_000))]
+    pub valid_seconds: u32,
+}
+
+impl Approval {
+    /// How long one counts at least, whatever the rule says.
+    pub const SHORTEST: SignedDuration = SignedDuration::from_hours(1);
 }
 
 impl Default for Approval {
     fn default() -> Self {
-        Self { required: 1, not_author: true }
+        Self { required: 1, not_author: true, valid_seconds: 30 * 24 * 3600 }
     }
 }
 

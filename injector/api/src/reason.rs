@@ -171,6 +171,7 @@ reasons! {
     NotSigned Controller true "Admission has not signed the groups of the user for this decision."
     NotAwaited Controller false "The version does not wait for approvals."
     NoRight Controller true "The user may not approve or deny versions of the config any more."
+    RanOut Controller true "The user has approved the version too long ago."
     IsAuthor Controller true "The user has created a part of the version, or asked for it."
     AuthorUnknown Controller true "Who created the version, or asked for it, is not known."
     NotCounted Controller true "Approvals of the version can't be counted."

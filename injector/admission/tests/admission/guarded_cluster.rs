@@ -337,6 +337,10 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         (json!({"approval": null}), "that removes spec.rollout.approval"),
         (json!({"approval": {"required": 1}}), "that requires 1 approval instead of 2"),
         (json!({"approval": {"notAuthor": false}}), "that lets authors approve (notAuthor: false)"),
+        (
+            json!({"approval": {"validSeconds": 2_592_001}}),
+            "that lets approvals count for 2592001 s instead of 2592000 (validSeconds)",
+        ),
         (json!({"windows": null}), "that removes spec.rollout.windows"),
         (json!({"windows": []}), "that removes spec.rollout.windows"),
         (

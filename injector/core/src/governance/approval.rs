@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Approval, ApprovalDecision, Explanation, Reason, Release, ReleaseApproval, clipped};
 use nudge_protocol::bounded_text::one_line;
@@ -106,24 +107,25 @@ pub fn approved(
 ) -> Result<Vec<ReleaseApproval>, Withheld> {
     let about = |given: &&Given| given.version == candidate.version && given.digest == candidate.digest;
     let about: Vec<&Given> = approvals.given.iter().filter(about).collect();
-    counted(needed, candidate, &about, approvals.incomplete.as_deref()).map_err(|message| {
+    let at = now.time.0;
+    counted(needed, candidate, &about, approvals.incomplete.as_deref(), at).map_err(|message| {
         let again = !approvals.given.is_empty() || approvals.incomplete.is_some();
         let why = Reason::AwaitingApproval.explained(clipped(message));
-        let awaited = approvals.awaited.filter(|&until| now.steady < until && went_on(needed, candidate, &about));
+        let awaited = approvals.awaited.filter(|&until| now.steady < until && went_on(needed, candidate, &about, at));
         let until = awaited.or_else(|| again.then(|| now.steady + AGAIN));
         Withheld { why, until, ends: None, unsaid: awaited.is_some() }
     })
 }
 
 /// Whether the version would go on by what was last known of rights.
-fn went_on(needed: &Approval, candidate: Candidate<'_>, about: &[&Given]) -> bool {
+fn went_on(needed: &Approval, candidate: Candidate<'_>, about: &[&Given], at: Timestamp) -> bool {
     let as_before = |given: &&Given| {
         let approves = given.decision == ApprovalDecision::Approve;
         // Another leader has had answers that are not known here.
         Given { may: given.may.or(given.could).or(Some(approves)), ..(*given).clone() }
     };
     let before: Vec<Given> = about.iter().map(as_before).collect();
-    counted(needed, candidate, &before.iter().collect::<Vec<_>>(), None).is_ok()
+    counted(needed, candidate, &before.iter().collect::<Vec<_>>(), None, at).is_ok()
 }
 
 fn counted(
@@ -131,6 +133,7 @@ fn counted(
     candidate: Candidate<'_>,
     about: &[&Given],
     incomplete: Option<&str>,
+    at: Timestamp,
 ) -> Result<Vec<ReleaseApproval>, String> {
     let Candidate { config, version, digest, authors, asker, rule } = candidate;
     if let Some(why) = incomplete {
@@ -148,8 +151,9 @@ fn counted(
         return Err(format!("version {version} waits for its approvals to be counted: its parts are being read"));
     }
     let mut users: BTreeMap<&str, &Given> = BTreeMap::new();
-    // The right may be that of a group that the user has left, and has another one for what was decided later.
-    let rank = |given: &Given| (given.may != Some(true), given.may.is_some(), given.at.0);
+    // The right may be that of a group that the user has left, and has another one for what was decided later. The same is so of what has run out.
+    let rank =
+        |given: &Given| (given.has_run_out(needed, at), given.may != Some(true), given.may.is_some(), given.at.0);
     for &given in about.iter().filter(|given| given.decision == ApprovalDecision::Approve) {
         let first = users.entry(&given.user).or_insert(given);
         if rank(given) < rank(first) {
@@ -158,7 +162,7 @@ fn counted(
     }
     let (mut counts, mut others) = (Vec::new(), Vec::new());
     for (user, given) in users {
-        match excluded(needed, authors, asker, given) {
+        match excluded(needed, authors, asker, given, at) {
             None => counts.push(given),
             Some(why) => others.push(format!("{} {}", shown(user), why.phrase())),
         }
@@ -209,6 +213,8 @@ pub fn deciding_command(decision: ApprovalDecision, config: &str, version: &str,
 /// Why an approval does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exclusion {
+    /// It was given too long ago.
+    RanOut,
     /// The right is gone.
     NoRight,
     /// The API server has not said whether the user has the right.
@@ -225,6 +231,7 @@ impl Exclusion {
     /// What is said of the user, behind the name.
     fn phrase(self) -> &'static str {
         match self {
+            Self::RanOut => "approved it, which has run out (validSeconds)",
             Self::NoRight => "may not approve it any more",
             Self::NoAnswer => "approves it, and the API server has not said whether that user still may",
             Self::Author => "has created a part of it",
@@ -235,8 +242,11 @@ impl Exclusion {
 }
 
 /// Why an approval does not count.
-fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given) -> Option<Exclusion> {
+fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given, at: Timestamp) -> Option<Exclusion> {
     let user = given.user.as_str();
+    if given.has_run_out(needed, at) {
+        return Some(Exclusion::RanOut);
+    }
     match (given.may, authors, asker) {
         (Some(false), ..) => return Some(Exclusion::NoRight),
         (None, ..) => return Some(Exclusion::NoAnswer),
@@ -258,14 +268,15 @@ pub fn approval_counts(
     candidate: Candidate<'_>,
     given: &Given,
     incomplete: Option<&str>,
+    at: Timestamp,
 ) -> Option<(bool, Explanation)> {
-    let Candidate { config, version, authors, asker, .. } = candidate;
+    let Candidate { config, version, digest, authors, asker, .. } = candidate;
     if let Some(why) = incomplete {
         let message = format!("approvals of version {version} can't be counted: {why}");
         return Some((false, Reason::NotCounted.explained(message)));
     }
     let user = shown(&given.user);
-    let Some(exclusion) = excluded(needed, authors, asker, given) else {
+    let Some(exclusion) = excluded(needed, authors, asker, given, at) else {
         let message = format!("{user} approves version {version}, and that counts");
         return Some((true, Reason::Counted.explained(message)));
     };
@@ -273,6 +284,11 @@ pub fn approval_counts(
     let why = match exclusion {
         Exclusion::NoAnswer => return None,
         Exclusion::Unknown if *authors == Authors::Unread => return None,
+        Exclusion::RanOut => {
+            let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
+            let seconds = needed.valid_seconds;
+            Reason::RanOut.explained(format!("{text}: approvals count for {seconds} s; approve it again: {command}"))
+        }
         Exclusion::NoRight => {
             let right = format!("the right to approve versions of VersionedConfig {config}");
             Reason::NoRight.explained(format!("{text}; this needs {right}"))
@@ -289,6 +305,11 @@ pub fn approval_counts(
 }
 
 impl Given {
+    /// Whether it was given too long ago to count.
+    fn has_run_out(&self, needed: &Approval, at: Timestamp) -> bool {
+        at.duration_since(self.at.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
+    }
+
     /// Whether the release went on by this approval.
     pub fn is_recorded(&self, release: &Release) -> bool {
         let user = shown(&self.user);

@@ -33,7 +33,7 @@ fn made_by(users: &[&str]) -> Authors {
 }
 
 fn needs(required: u32) -> Approval {
-    Approval { required, not_author: true }
+    Approval { required, ..Approval::default() }
 }
 
 /// Version 2 of config shop, which nobody has asked for.
@@ -97,6 +97,29 @@ fn a_user_counts_once_for_the_version_and_content_that_was_approved() {
 }
 
 #[test]
+fn an_approval_counts_for_so_long_and_a_later_one_of_the_user_for_longer() {
+    let authors = made_by(&["alice"]);
+    let candidate = of_nobody(&authors, &RuleOwner::Config);
+    let needed = Approval { valid_seconds: 3600, ..needs(1) };
+    let at = |second: i64, all: &[Given]| {
+        let approvals = Approvals { given: all.to_vec(), ..Approvals::default() };
+        let time = Time(Timestamp::from_second(second).unwrap());
+        let counted = approved(&needed, candidate, &approvals, Now { time: &time, steady: 0 });
+        counted.map(|all| all[0].approval_time.0.as_second()).map_err(|withheld| withheld.why.message)
+    };
+    let (one, other) = (given("bob", 10), given("bob", 20));
+    assert_eq!(at(3609, std::slice::from_ref(&one)), Ok(10));
+    let message = at(3610, std::slice::from_ref(&one)).unwrap_err();
+    assert!(message.starts_with("version 2 has 0 of 1 approval that it needs; kubectl nudge approve "), "{message}");
+    assert!(message.ends_with("; so far: bob approved it, which has run out (validSeconds)"), "{message}");
+    for all in [[one.clone(), other.clone()], [other, one]] {
+        assert_eq!(at(3610, &all), Ok(20));
+    }
+    let message = at(1_000_000, &[given("bob", 999_999), denied("carol")]).unwrap_err();
+    assert!(message.starts_with("carol denies version 2"), "a denial has no end: {message}");
+}
+
+#[test]
 fn one_denial_by_somebody_with_the_right_holds_it_also_by_an_author() {
     for user in ["carol", "alice", "dora", "bob"] {
         let message = by_alice(1, &[given("bob", 1), denied(user)]).unwrap_err();
@@ -121,11 +144,11 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
     ] {
         let message = count(&needs(1), authors, asker, &bob).unwrap_err();
         assert!(message.contains(why) && !message.contains("kubectl nudge approve"), "{message}");
-        let anybody = Approval { required: 1, not_author: false };
+        let anybody = Approval { not_author: false, ..needs(1) };
         assert!(count(&anybody, authors, asker, &bob).is_ok());
     }
     assert!(count(&needs(1), &known, Asker::Nobody, &bob).is_ok());
-    let anybody = Approval { required: 1, not_author: false };
+    let anybody = Approval { not_author: false, ..needs(1) };
     for user in ["alice", "dora"] {
         assert!(count(&anybody, &known, asked, &[given(user, 1)]).is_ok());
     }

@@ -21,7 +21,7 @@ pub enum RuleOwner {
 /// The rules together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective<'a> {
-    /// Who must agree: as many as the strictest rule says, and nobody who made the version if one says so.
+    /// Who must agree: as many as the strictest rule says, nobody who made the version if one says so, and for the shortest time.
     pub approval: Option<Approval>,
     /// Whose rule that is: where several are as strict, the config's own, or else the first.
     pub approval_of: RuleOwner,
@@ -80,7 +80,11 @@ impl<'a> Effective<'a> {
     fn add(&mut self, owner: &RuleOwner, approval: Option<&Approval>, windows: &'a [Window]) {
         let is_stricter = |one: &Approval| {
             let known = self.approval.as_ref();
-            known.is_none_or(|known| one.required > known.required || (one.not_author && !known.not_author))
+            known.is_none_or(|known| {
+                one.required > known.required
+                    || (one.not_author && !known.not_author)
+                    || one.valid_seconds < known.valid_seconds
+            })
         };
         if approval.is_some_and(is_stricter) {
             self.approval_of = owner.clone();
@@ -89,6 +93,7 @@ impl<'a> Effective<'a> {
             (Some(one), Some(other)) => Some(Approval {
                 required: one.required.max(other.required),
                 not_author: one.not_author || other.not_author,
+                valid_seconds: one.valid_seconds.min(other.valid_seconds),
             }),
             (one, other) => one.or_else(|| other.cloned()),
         };

@@ -83,7 +83,7 @@ fn of_each_rule_the_stricter_one_counts_both_ways() {
 
 #[test]
 fn approval_is_the_most_that_any_rule_asks_for() {
-    let approval = |required, not_author| Approval { required, not_author };
+    let approval = |required, not_author| Approval { required, not_author, ..Approval::default() };
     let merged = |own: Option<Approval>, others: &[Approval]| {
         let policies = others.iter().map(|one| policy("p", json!({"approval": one})));
         let (spec, policies) =
@@ -94,6 +94,10 @@ fn approval_is_the_most_that_any_rule_asks_for() {
     assert_eq!(merged(Some(approval(2, false)), &[]), Some(approval(2, false)));
     assert_eq!(merged(None, &[approval(1, true)]), Some(approval(1, true)));
     assert_eq!(merged(Some(approval(1, false)), &[approval(3, false), approval(2, true)]), Some(approval(3, true)));
+    let hours = |hours: u32| Approval { valid_seconds: hours * 3600, ..approval(1, true) };
+    for (own, other) in [(2, 5), (5, 2)] {
+        assert_eq!(merged(Some(hours(own)), &[hours(other)]), Some(hours(2)), "the shortest time");
+    }
 }
 
 #[test]

@@ -49,7 +49,9 @@ fn approval(old: Option<&Approval>, new: Option<&Approval>) -> Vec<String> {
         format!("requires {} {approvals} instead of {}", new.required, old.required)
     });
     let author = (old.not_author && !new.not_author).then(|| "lets authors approve (notAuthor: false)".to_owned());
-    fewer.into_iter().chain(author).collect()
+    let (is, was) = (new.valid_seconds, old.valid_seconds);
+    let longer = (is > was).then(|| format!("lets approvals count for {is} s instead of {was} (validSeconds)"));
+    fewer.into_iter().chain(author).chain(longer).collect()
 }
 
 fn windows(old: &[Window], new: &[Window]) -> Option<String> {

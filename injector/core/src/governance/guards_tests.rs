@@ -62,13 +62,16 @@ fn guards_are_four_fields() {
 }
 
 #[test]
-fn fewer_approvals_and_those_of_authors_are_less() {
+fn fewer_approvals_those_of_authors_and_older_ones_are_less() {
     let approval =
         |required: u32, not_author: bool| json!({"approval": {"required": required, "notAuthor": not_author}});
     assert_eq!(said(&approval(2, true), &approval(1, true)), ["requires 1 approval instead of 2"]);
     assert_eq!(said(&approval(1, true), &approval(1, false)), ["lets authors approve (notAuthor: false)"]);
     assert_eq!(said(&approval(3, true), &approval(2, false)).len(), 2);
     assert_eq!(said(&approval(1, false), &approval(2, true)), Vec::<String>::new());
+    let valid = |seconds: u32| json!({"approval": {"validSeconds": seconds}});
+    assert_eq!(said(&valid(3600), &valid(3601)), ["lets approvals count for 3601 s instead of 3600 (validSeconds)"]);
+    assert_eq!(said(&valid(3601), &valid(3600)), Vec::<String>::new());
     // The defaults are what an empty object says.
     assert_eq!(said(&json!({"approval": {}}), &approval(1, true)), Vec::<String>::new());
 }

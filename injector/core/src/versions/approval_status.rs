@@ -111,7 +111,7 @@ fn verdict(
         return no(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
     }
     if let Some(guarded) = guarded {
-        return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete);
+        return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete, now.time.0);
     }
     if status.releases.iter().any(|release| given.is_recorded(release)) {
         return Some((true, Reason::Counted.explained(format!("version {version} went on by it"))));
@@ -241,6 +241,20 @@ mod tests {
         assert_eq!(nowhere.conditions[0].reason, "NoConfig");
         let (approval, given) = decided(&fixture, "bob", "1", "Approve");
         assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "NotAwaited"), "it is current");
+    }
+
+    #[test]
+    fn an_approval_that_has_run_out_says_how_to_approve_again() {
+        let mut fixture = guarded();
+        let (approval, given) = decided(&fixture, "bob", "2", "Approve");
+        fixture.now = 7 + 30 * 24 * 3600 - 1;
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("True", "Counted"));
+        fixture.now += 1;
+        assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "RanOut"));
+        let message = message(&fixture, &approval, Some(&given));
+        let expected = "version 2: bob approved it, which has run out (validSeconds): approvals count for 2592000 s; approve it again: kubectl \
+                        nudge approve shop 2 --digest=";
+        assert!(message.starts_with(expected), "{message}");
     }
 
     #[test]

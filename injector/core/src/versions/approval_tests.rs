@@ -12,7 +12,7 @@ impl Fixture {
     /// A config that needs approvals, each version of which alice has made.
     fn guarded(current: Option<&str>, required: u32) -> Self {
         let mut fixture = Self::new(current);
-        fixture.config.spec.rollout.approval = Some(Approval { required, not_author: true });
+        fixture.config.spec.rollout.approval = Some(Approval { required, ..Approval::default() });
         fixture.asked_by(Some("dora"));
         fixture
     }

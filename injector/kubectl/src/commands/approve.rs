@@ -2,8 +2,9 @@
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, ObjectMeta};
-use nudge_api::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
+use nudge_api::{Approval, ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionStatus};
 use nudge_core::governance::{sealed_digest, short_digest};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use nudge_protocol::{ConfigName, VersionName};
@@ -24,8 +25,8 @@ use crate::version::stored::sealed;
 It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \
 version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets \
 authors approve). --digest names the content that you have read: if the version has another digest, nothing is approved. Without a \
-terminal it is needed. If you have denied the version before, that is withdrawn. If your groups have changed since you have approved it, \
-run it again: what counts is the right of the groups that you had.")]
+terminal it is needed. If you have denied the version before, that is withdrawn. If your approval has run out, or your \
+groups have changed since you have approved it, run it again: what counts is the right of the groups that you had.")]
 pub(crate) struct Approve {
     #[command(flatten)]
     pub(crate) decide: Decide,
@@ -115,10 +116,16 @@ async fn decide(
     let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
     let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
     // The right is that of the user with the groups of that time: those of today have it, and the others may have lost it.
-    if is_known && own.iter().any(|one| same(one) && groups(one) == groups(&tried)) {
+    let is_of_today = |one: &VersionApproval| same(one) && groups(one) == groups(&tried);
+    let now = Timestamp::now();
+    if is_known && own.iter().any(|one| is_of_today(one) && lasts(one, now)) {
         return session.out.line(&format!("config {name}: version {version}{which} is already {word} by {me}"));
     }
-    let anew = if is_known { ", with the groups of today in place of those of before" } else { "" };
+    let anew = match (is_known, own.iter().any(is_of_today)) {
+        (true, true) => ", in place of what may have run out",
+        (true, false) => ", with the groups of today in place of those of before",
+        (false, _) => "",
+    };
     if dry == DryRun::None {
         let created = session.api::<VersionApproval>().create(&creating(dry), &object).await;
         created.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
@@ -135,6 +142,13 @@ fn is_what_was_read(config: &str, version: &VersionStatus, read: Option<&Digest>
         "version {name} of config {config} has the digest {has}, not {other}: its content is not what you have read; read it again with \
          kubectl nudge diff {config} current {name}"
     )))
+}
+
+/// Whether the decision counts at this time, whatever the rules say of how long approvals count.
+fn lasts(one: &VersionApproval, now: Timestamp) -> bool {
+    let made = one.metadata.creation_timestamp.as_ref();
+    one.spec.decision == ApprovalDecision::Deny
+        || made.is_some_and(|made| now.duration_since(made.0) < Approval::SHORTEST)
 }
 
 /// The groups of the user, as admission has noted them; behind what proves that, which differs in each.
@@ -207,6 +221,20 @@ mod tests {
             Command::Approve(command) => Ok(command.decide),
             Command::Deny(command) => Ok(command.decide),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_approval_that_may_have_run_out_is_given_again_and_no_denial_is() {
+        let of = |decision: &str| -> VersionApproval {
+            let spec = json!({"configName": "game", "version": "2", "digest": "", "decision": decision, "reason": "r", "approver": "bob"});
+            let metadata = json!({"name": "one", "creationTimestamp": "2026-11-26T10:00:00Z"});
+            let object = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": metadata, "spec": spec});
+            serde_json::from_value(object).unwrap()
+        };
+        for (time, expected) in [("10:59:59", true), ("11:00:00", false)] {
+            let now = format!("2026-11-26T{time}Z").parse().unwrap();
+            assert_eq!((lasts(&of("Approve"), now), lasts(&of("Deny"), now)), (expected, true), "{time}");
         }
     }
 
