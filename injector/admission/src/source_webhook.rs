@@ -175,7 +175,14 @@ mod tests {
         let made = request("ConfigSource", "CREATE", None, Some(&secret()));
         let (denied, asked) = reviewed(all(), &made).await;
         assert_eq!(denied, None);
-        let rights = ["get Secret tls", "create Secrets", "update ConfigMap shop"];
+        let rights = [
+            "get Secret tls",
+            "create Secrets",
+            "update ConfigMap shop",
+            "create VersionedConfigs",
+            "patch VersionedConfig shop",
+            "delete Secrets",
+        ];
         let questions = rights.map(|right| format!("may eve {right} in team"));
         let asked: Vec<_> = asked.into_iter().filter(|question| question.starts_with("may ")).collect();
         assert_eq!(asked, questions);
@@ -218,13 +225,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_the_spec_is_asked_about_and_no_other() {
+    async fn a_change_of_the_spec_and_a_sync_are_asked_about_and_nothing_else() {
         let mut other = secret();
         other["spec"]["suspend"] = json!(true);
         let changed = request("ConfigSource", "UPDATE", Some(&secret()), Some(&other));
         assert!(
             reviewed(FakeLookups { may_read: vec![], ..all() }, &changed).await.0.unwrap().contains("change its spec")
         );
+        let synced = |value: &str| {
+            let mut synced = secret();
+            synced["metadata"]["annotations"] = json!({"nudge.dev/sync": value});
+            synced
+        };
+        for before in [secret(), synced("1")] {
+            let asked = request("ConfigSource", "UPDATE", Some(&before), Some(&synced("2")));
+            let denied = reviewed(FakeLookups { may_read: vec![], ..all() }, &asked).await.0.unwrap();
+            assert!(denied.contains("may not set its annotation nudge.dev/sync"), "{denied}");
+        }
+        for after in [secret(), synced("1")] {
+            let as_before = request("ConfigSource", "UPDATE", Some(&synced("1")), Some(&after));
+            assert_eq!(reviewed(FakeLookups::default(), &as_before).await, (None, Vec::new()));
+        }
         let mut labelled = secret();
         labelled["metadata"]["labels"] = json!({"team": "a"});
         let same = request("ConfigSource", "UPDATE", Some(&secret()), Some(&labelled));
