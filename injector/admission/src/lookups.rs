@@ -163,6 +163,10 @@ pub enum Right<'a> {
     Approve(&'a str),
     /// To restore the config of this name from an export.
     Import(&'a str),
+    /// To create configs.
+    CreateConfigs,
+    /// To patch the config of this name.
+    PatchConfig(&'a str),
 }
 
 impl<'a> Right<'a> {
@@ -186,6 +190,8 @@ impl<'a> Right<'a> {
             Self::Override(name) => ("override", CONFIGS, *name),
             Self::Approve(name) => ("approve", CONFIGS, *name),
             Self::Import(name) => ("import", CONFIGS, *name),
+            Self::CreateConfigs => ("create", CONFIGS, ""),
+            Self::PatchConfig(name) => ("patch", CONFIGS, *name),
         };
         let group = if resource == CONFIGS { "nudge.dev" } else { "" };
         // Without a name the review is about all objects of the kind, which is stricter.
@@ -206,6 +212,8 @@ impl fmt::Display for Right<'_> {
             Self::Override(name) => write!(out, "override VersionedConfig {name}"),
             Self::Approve(name) => write!(out, "approve versions of VersionedConfig {name}"),
             Self::Import(name) => write!(out, "import VersionedConfig {name}"),
+            Self::CreateConfigs => write!(out, "create VersionedConfigs"),
+            Self::PatchConfig(name) => write!(out, "patch VersionedConfig {name}"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user who creates one, or changes
-//! its spec, needs the same rights: otherwise it would lend them.
+//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user who creates one, changes its spec, or
+//! has it look at its object, needs the same rights: otherwise it would lend them.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
 use nudge_core::sources::{published, source_faults};
+use nudge_protocol::labels;
 
 use super::faults::refuse_new;
 use super::lookups::{Attended, Lookups, Right};
@@ -35,9 +36,10 @@ impl<L: Lookups> ValidateSources<L> {
         }
         let what = match request.operation {
             Operation::Create => "create it",
-            Operation::Update if spec(request.old_object.as_ref()) != spec(request.object.as_ref()) => {
-                "change its spec"
-            }
+            Operation::Update => match change(request.old_object.as_ref(), request.object.as_ref()) {
+                Some(change) => change,
+                None => return Ok(Verdict::allow()),
+            },
             _ => return Ok(Verdict::allow()),
         };
         let namespace = namespace(request)?;
@@ -69,12 +71,7 @@ impl<L: Lookups> ValidateSources<L> {
         if known.is_none() {
             known = self.lookups.config(namespace, config).await?;
         }
-        let mut rights: Vec<Right<'_>> = reading(from).collect();
-        rights.extend([Right::Create(from.part_kind()), Right::UpdateConfigMap(config)]);
-        if known.is_some_and(|known| known.spec.publishes(PartKind::Secret)) {
-            rights.push(Right::UpdateSecret(config));
-        }
-        let asked = rights
+        let asked = lent(from, config, known.is_some_and(|known| known.spec.publishes(PartKind::Secret)))
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
@@ -92,6 +89,17 @@ impl<L: Lookups> ValidateSources<L> {
             request.user()
         ))))
     }
+}
+
+/// What the role does for the source, as the rights of a user who has it done. `publishes`: the config has a published Secret.
+fn lent<'a>(from: FromOne<'a>, config: &'a str, publishes: bool) -> Vec<Right<'a>> {
+    let kind = from.part_kind();
+    let mut rights: Vec<Right<'a>> = reading(from).collect();
+    rights.extend([Right::Create(kind), Right::UpdateConfigMap(config)]);
+    rights.extend(publishes.then_some(Right::UpdateSecret(config)));
+    // Older versions are deleted because of the source's history limit.
+    rights.extend([Right::CreateConfigs, Right::PatchConfig(config), Right::Delete(kind)]);
+    rights
 }
 
 /// What the source reads for its user, beside what a server gives.
@@ -123,7 +131,15 @@ impl<L: Lookups> Webhook for ValidateSources<L> {
     }
 }
 
-/// As JSON, so unknown fields count too.
+/// The change that needs the rights; `None` where there is none. The specs are compared as JSON, so unknown fields count too.
+fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
+    let sync = |object: Option<&DynamicObject>| object?.metadata.annotations.as_ref()?.get(labels::SYNC).cloned();
+    if spec(old) != spec(new) {
+        return Some("change its spec");
+    }
+    sync(new).is_some_and(|new| sync(old) != Some(new)).then_some("set its annotation nudge.dev/sync")
+}
+
 fn spec(object: Option<&DynamicObject>) -> Option<&serde_json::Value> {
     object?.data.get("spec")
 }
@@ -135,6 +151,8 @@ fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use nudge_api::VersionedConfigSpec;
     use serde_json::{Value, json};
 
@@ -157,6 +175,9 @@ mod tests {
             enabled: true,
             may_update: true,
             may_create: vec![PartKind::ConfigMap, PartKind::Secret],
+            may_create_configs: true,
+            may_patch_config: true,
+            may_delete: vec![PartKind::ConfigMap, PartKind::Secret],
             may_read: vec!["tls", "live"],
             ..FakeLookups::default()
         }
@@ -190,10 +211,49 @@ mod tests {
             (FakeLookups { may_read: vec![], ..all() }, rights[0]),
             (FakeLookups { may_create: vec![PartKind::ConfigMap], ..all() }, rights[1]),
             (FakeLookups { may_update: false, ..all() }, rights[2]),
+            (FakeLookups { may_create_configs: false, ..all() }, rights[3]),
+            (FakeLookups { may_patch_config: false, ..all() }, rights[4]),
+            (FakeLookups { may_delete: vec![PartKind::ConfigMap], ..all() }, rights[5]),
         ] {
             let denied = reviewed(lookups, &made).await.0.unwrap();
             assert!(denied.contains("user \"eve\" may not create it") && denied.contains(right), "{denied}");
         }
+    }
+
+    /// The role uses all that it may do, and does nothing else (`tests/tests/servers/rights.rs`). So a call that is new in it is found here.
+    #[test]
+    fn what_the_role_may_do_is_asked_of_who_has_it_done() {
+        let sources = [secret(), source(&json!({"configMap": {"name": "live"}}))]
+            .map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
+        let asked: BTreeSet<_> = sources
+            .iter()
+            .flat_map(|source| lent(source.spec.from.only().unwrap(), "shop", true))
+            .map(|right| {
+                let (verb, group, resource, _) = right.parts();
+                [verb, group, resource].map(str::to_owned)
+            })
+            .collect();
+        let roles = include_str!("../../../deploy/components/sources/rbac-namespace.yaml");
+        let roles: Vec<Value> = serde_saphyr::from_multiple(roles).unwrap();
+        let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
+        let mut unasked = Vec::new();
+        for rule in roles.iter().flat_map(|role| role["rules"].as_array().unwrap()) {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let rights = texts(&rule["verbs"]).into_iter().map(|verb| [verb, group.clone(), resource.clone()]);
+                    unasked.extend(rights.filter(|right| !asked.contains(right)).map(|right| right.join(" ")));
+                }
+            }
+        }
+        // It reads sources and their configs, and writes what has become of a source.
+        let own = [
+            "list nudge.dev configsources",
+            "watch nudge.dev configsources",
+            "patch nudge.dev configsources/status",
+            "list nudge.dev versionedconfigs",
+            "watch nudge.dev versionedconfigs",
+        ];
+        assert_eq!(unasked, own);
     }
 
     #[tokio::test]
@@ -203,7 +263,8 @@ mod tests {
         let made = request("ConfigSource", "CREATE", None, Some(&source(&json!({"configMap": {"name": "live"}}))));
         let lookups = FakeLookups { config: Some(config), may_update_secret: true, ..all() };
         let (denied, asked) = reviewed(lookups, &made).await;
-        assert_eq!((denied, asked.last().map(String::as_str)), (None, Some("may eve update Secret shop in team")));
+        assert_eq!(denied, None);
+        assert!(asked.iter().any(|question| question == "may eve update Secret shop in team"), "{asked:?}");
     }
 
     #[tokio::test]

@@ -160,7 +160,8 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
     space.create_object::<Secret>(json!({"metadata": {"name": "deploy"}, "stringData": {"token": "a"}})).await?;
     let rules = json!([
         {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update", "delete"]},
     ]);
     space.grant("eve", rules, user("eve")).await?;
     let client = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;

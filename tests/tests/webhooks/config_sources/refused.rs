@@ -141,8 +141,8 @@ async fn a_source_lends_no_right_that_its_maker_lacks() -> Result<()> {
         Ok(serde_json::from_value(object)?)
     };
     let rule = |resource: &str, verbs: &[&str], names: &[&str]| {
-        json!({"apiGroups": [if resource == "configsources" { "nudge.dev" } else { "" }], "resources": [resource], "verbs": verbs,
-               "resourceNames": names})
+        let group = if ["configsources", "versionedconfigs"].contains(&resource) { "nudge.dev" } else { "" };
+        json!({"apiGroups": [group], "resources": [resource], "verbs": verbs, "resourceNames": names})
     };
     let makes = rule("configsources", &["create", "update", "patch"], &[]);
     let publishes = rule("configmaps", &["update"], &["shop"]);
@@ -156,18 +156,34 @@ async fn a_source_lends_no_right_that_its_maker_lacks() -> Result<()> {
             "map",
             "update ConfigMap shop",
         ),
+        (
+            "keeper",
+            json!([
+                makes,
+                publishes,
+                reads,
+                rule("secrets", &["create"], &[]),
+                rule("versionedconfigs", &["create", "patch"], &[])
+            ]),
+            "secret",
+            "delete Secrets",
+        ),
     ] {
         let made = sources_of(&space, user, rules).await?.create(&PostParams::default(), &source(from)?).await;
         let error = made.err().context("it is not refused")?.to_string();
         ensure!(error.contains(&format!("this needs the right to {missing} in namespace")), "{user}: {error}");
     }
     // A user who has all of them may, and one who changes it needs them, too.
-    let all = json!([makes, publishes, reads, rule("secrets", &["create"], &[])]);
+    let configs = [rule("versionedconfigs", &["create"], &[]), rule("versionedconfigs", &["patch"], &["shop"])];
+    let all = json!([makes, publishes, reads, rule("secrets", &["create", "delete"], &[]), configs[0], configs[1]]);
     sources_of(&space, "able", all).await?.create(&PostParams::default(), &source("secret")?).await?;
     let changer = sources_of(&space, "changer", json!([makes])).await?;
     let patch = Patch::Merge(json!({"spec": {"from": {"secret": {"name": "another"}}}}));
     let error = changer.patch("shop", &PatchParams::default(), &patch).await.err().context("it is not refused")?;
     ensure!(error.to_string().contains("may not change its spec"), "{error}");
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/sync": "now"}}}));
+    let error = changer.patch("shop", &PatchParams::default(), &patch).await.err().context("it is not refused")?;
+    ensure!(error.to_string().contains("may not set its annotation nudge.dev/sync"), "{error}");
     Ok(())
 }
 

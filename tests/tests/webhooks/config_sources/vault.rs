@@ -184,7 +184,8 @@ async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
     let eve = installation.cluster.user("eve", &[]);
     let rules = json!([
         {"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]},
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "delete"]},
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update"]},
     ]);
     space.grant("eve", rules, user("eve")).await?;
