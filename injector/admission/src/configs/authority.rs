@@ -119,6 +119,16 @@ mod tests {
         assert_eq!(changed(&none, &retried("1")), Some("set its annotation nudge.dev/retry"));
         assert_eq!(changed(&retried("1"), &retried("2")), Some("set its annotation nudge.dev/retry"));
         assert_eq!((changed(&retried("1"), &retried("1")), changed(&retried("1"), &none)), (None, None));
+        let set_by = |manager: &str| {
+            let fields = json!({"f:spec": {"f:version": {}}});
+            json!({"metadata": {"managedFields": [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]}})
+        };
+        let who = Some("change who sets its spec.version");
+        for before in [none.clone(), set_by("nudge-sources")] {
+            assert_eq!((changed(&before, &set_by("flux")), changed(&set_by("flux"), &before)), (who, who), "{before}");
+        }
+        assert_eq!(changed(&set_by("flux"), &set_by("argocd")), None, "it is somebody else as before");
+        assert_eq!(changed(&none, &set_by("nudge-sources")), None);
         let kept = |by: &[&str]| json!({"metadata": {"finalizers": by}});
         assert_eq!(changed(&kept(&["a/b"]), &kept(&["a/b", "c/d"])), Some("add a finalizer to it"));
         assert_eq!(changed(&kept(&["a/b", "c/d"]), &kept(&["c/d"])), None, "the end of a deletion");
