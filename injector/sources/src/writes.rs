@@ -138,7 +138,7 @@ impl Writes {
         match self.write(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
             Err(error) if error.code() == 409 => {
-                Err(WriteError::Refused(held_by(source, holder(config).unwrap_or("somebody else"))))
+                Err(WriteError::Refused(held_by(source, holder(&config.metadata).unwrap_or("somebody else"))))
             }
             Err(error) => {
                 let refused = refused(error, &format!("spec.version of config {name} can't be set"), true);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_core::sources::holder;
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
@@ -22,6 +23,10 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
     let finalizers = |object: &DynamicObject| object.metadata.finalizers.clone().unwrap_or_default();
     if old.data.get("spec") != new.data.get("spec") {
         return Some("change its spec");
+    }
+    // A source sets the version of a config where nobody else does.
+    if holder(&old.metadata).is_some() != holder(&new.metadata).is_some() {
+        return Some("change who sets its spec.version");
     }
     if forced(new) && !forced(old) {
         return Some("set its annotation nudge.dev/force-delete");

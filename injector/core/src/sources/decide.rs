@@ -135,7 +135,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     if status.failed_versions.iter().any(|failed| failed == version) && !asked {
         return Outcome::Blocked(failed(source, version));
     }
-    if let Some(other) = holder(config).filter(|_| automatic && !wanted) {
+    if let Some(other) = holder(&config.metadata).filter(|_| automatic && !wanted) {
         return Outcome::Blocked(held_by(source, other));
     }
     // It was made by this source a moment ago: it is to be sealed, and then asked for.

@@ -1,16 +1,17 @@
-//! Who sets `spec.version` of a config, by the field managers that the API server keeps.
+//! Who sets `spec.version` of a config, by the field managers that the API server keeps. Users may write them, so admission asks for the rights of
+//! a change of the spec where that changes who it is.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nudge_api::VersionedConfig;
 use serde_json::Value;
 
 /// The field manager of sources.
 pub const FIELD_MANAGER: &str = "nudge-sources";
 
-/// The manager other than sources that set `spec.version`.
-pub fn holder(config: &VersionedConfig) -> Option<&str> {
+/// The manager other than sources that set `spec.version` of the config with these metadata.
+pub fn holder(meta: &ObjectMeta) -> Option<&str> {
     let of_others = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() != Some(FIELD_MANAGER) && has_version(entry);
-    let entry = config.metadata.managed_fields.iter().flatten().find(of_others)?;
+    let entry = meta.managed_fields.iter().flatten().find(of_others)?;
     Some(entry.manager.as_deref().unwrap_or("somebody"))
 }
 
@@ -50,12 +51,12 @@ mod tests {
 
     #[test]
     fn who_sets_the_field_holds_it_until_it_is_released() {
-        assert_eq!(holder(&VersionedConfig::default()), None);
-        assert_eq!(holder(&config(&[(FIELD_MANAGER, true), ("flux", false)])), None);
+        assert_eq!(holder(&ObjectMeta::default()), None);
+        assert_eq!(holder(&config(&[(FIELD_MANAGER, true), ("flux", false)]).metadata), None);
         let mut held = config(&[(FIELD_MANAGER, true), ("flux", true)]);
-        assert_eq!(holder(&held), Some("flux"));
+        assert_eq!(holder(&held.metadata), Some("flux"));
         held.metadata.managed_fields = Some(release(&held));
-        assert_eq!(holder(&held), None);
+        assert_eq!(holder(&held.metadata), None);
         let kept = serde_json::to_value(&held.metadata.managed_fields).unwrap();
         assert_eq!(kept[1]["fieldsV1"]["f:spec"], json!({"f:historyLimit": {}}));
         assert_eq!(kept[0]["fieldsV1"]["f:spec"]["f:version"], json!({}));

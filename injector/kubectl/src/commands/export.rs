@@ -281,7 +281,7 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
     for place in sourced {
         let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
         let held = match configs.get_opt(&place.name).await {
-            Ok(Some(config)) => holder(&config).map(str::to_owned),
+            Ok(Some(config)) => holder(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
             // Users may write anything into managedFields.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),

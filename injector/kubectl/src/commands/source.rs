@@ -178,7 +178,7 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
     let (name, dry) = (&named.source, named.dry.dry_run);
     let source = get(session, name).await?;
     let config = session.find_config(source.config()).await?;
-    let held = config.as_ref().and_then(|config| Some((config, holder(config)?)));
+    let held = config.as_ref().and_then(|config| Some((config, holder(&config.metadata)?)));
     if held.is_none() && !source.spec.suspend {
         return session.out.line(&format!("source {name} is neither suspended nor held by somebody else"));
     }
