@@ -283,6 +283,7 @@ async fn what_can_not_be_used_is_refused() -> Result<()> {
         json!({"windows": [named("")]}),
         json!({"windows": [named("Day")]}),
         json!({"approval": {"required": 0}}),
+        json!({"approval": {"validSeconds": 3599}}),
         json!({"hold": {}}),
     ] {
         ensure!(stored(bad.clone()).await.is_err(), "{bad}");

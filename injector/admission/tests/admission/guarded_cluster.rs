@@ -376,7 +376,7 @@ pub(crate) fn strict_changes() -> Vec<Value> {
     analysis[0]["max"] = json!("0.005");
     vec![
         json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0}),
-        json!({"approval": {"required": 3}, "hold": {"reason": "still the sale"}}),
+        json!({"approval": {"required": 3, "validSeconds": 3600}, "hold": {"reason": "still the sale"}}),
         json!({"windows": [{"name": "late", "days": ["Sat"], "from": "23:00", "to": "03:00", "timeZone": "Europe/Berlin"}]}),
         json!({"analysis": analysis}),
     ]
