@@ -1,10 +1,12 @@
 //! Sources beside each other, and beside people.
 
 use anyhow::{Context, Result, ensure};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use nudge_api::{ConfigSource, VersionedConfig};
 use serde_json::json;
 
+use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
     changes, condition, config_until, enabled, is, is_current, live, quick, until, versions,
 };
@@ -72,5 +74,14 @@ async fn a_config_that_somebody_else_manages_is_left_alone() -> Result<()> {
     let held = until(&space, "shop", "it is held", is("HeldBy")).await?;
     ensure!(condition(&held, "Ready").2.contains("is set by flux"), "{held:?}");
     ensure!(versions(&space, "shop").await?.is_empty());
+    // Nobody hands the field over who may not set it.
+    let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["patch"]}]);
+    let client = sources_of(&space, "labels", rules).await?.into_client();
+    let configs = Api::<VersionedConfig>::namespaced(client, &space.name);
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
+    configs.patch("shop", &PatchParams::default(), &labelled).await?;
+    let reset = Patch::Merge(json!({"metadata": {"managedFields": [{}]}}));
+    let refused = configs.patch("shop", &PatchParams::default(), &reset).await.err().context("it is not refused")?;
+    ensure!(refused.to_string().contains("may not change who sets its spec.version"), "{refused}");
     Ok(())
 }
