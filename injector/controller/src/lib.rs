@@ -13,6 +13,8 @@ mod controller;
 mod counting;
 mod gate;
 mod judging;
+#[cfg(test)]
+mod judging_tests;
 mod line;
 mod listings;
 mod locked;
