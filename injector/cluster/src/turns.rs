@@ -1,5 +1,5 @@
-//! Who may ask other servers now, and take how much for it. All together take a bounded amount at the same time, and one namespace, whose
-//! servers may all be slow, no more than its share: the others' wait for a turn does not grow with what it asks.
+//! Who may ask other servers, or judge a version, now, and take how much for it. All together take a bounded amount at the same time, and one
+//! namespace, whose servers may all be slow, no more than its share: the others' wait for a turn does not grow with what it asks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -10,6 +10,7 @@ use nudge_api::VersionedConfig;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
+use nudge_cluster::turns::Turns;
 use nudge_core::hub_away::HubAway;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
@@ -19,7 +20,6 @@ use nudge_core::restart::{Memory, Part};
 use nudge_core::rollout::{Evidence, Millis, Subjects};
 use nudge_core::versions::{Facts, Seals};
 use ring::hmac;
-use tokio::sync::Semaphore;
 
 use super::approvers::Approvers;
 use super::asked::Asked;
@@ -58,8 +58,8 @@ pub struct Controller {
     pub(super) gates: Mutex<HashMap<ConfigKey, Gate>>,
     /// Whose versions are being judged.
     pub(super) judging: Mutex<HashSet<ConfigKey>>,
-    /// One at a time: each may take a processor for a second.
-    pub(super) judgements: Semaphore,
+    /// One at a time, of one namespace after another: each may take a processor for a second.
+    pub(super) judgements: Turns,
     pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
     /// What was last seen of published Secrets.
     pub(super) secrets: Mutex<HashMap<ConfigKey, SecretLook>>,
@@ -158,7 +158,7 @@ impl Controller {
             facts: Mutex::default(),
             gates: Mutex::default(),
             judging: Mutex::default(),
-            judgements: Semaphore::new(1),
+            judgements: Turns::new(1, 1),
             looked: Mutex::default(),
             secrets: Mutex::default(),
             evidence: Mutex::default(),

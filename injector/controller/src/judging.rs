@@ -63,7 +63,7 @@ impl Controller {
             let (config, facts) = (Arc::clone(config), facts.clone());
             let judged = async move {
                 let End { controller, key, again } = &mut end;
-                let turn = controller.judgements.acquire().await;
+                let turn = controller.judgements.take(&key.namespace).await;
                 let judged = controller.judge(key, &config, &mut gate, &next, &facts).await;
                 drop(turn);
                 locked(&controller.gates).insert(key.clone(), gate);
