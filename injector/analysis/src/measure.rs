@@ -3,7 +3,7 @@
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::Unguarded;
 use nudge_cluster::tasks::caught;
-use nudge_core::analysis::{Fault, fill, server};
+use nudge_core::analysis::{Fault, fill, is_answered, is_trial, server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
@@ -26,6 +26,8 @@ enum MeasureError {
     Guard(#[from] Unguarded),
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    #[error(transparent)]
+    Trial(AskError),
     #[error("of the pods with the version")]
     Target(#[source] AskError),
     #[error("of the other pods")]
@@ -64,9 +66,13 @@ async fn measured(
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
         None => Credentials::default(),
     };
+    let tries = is_trial(&question.round);
     let of = async |pods: &[String]| {
         let query = fill(&prometheus.query, namespace, pods);
-        ask(&address, &query, &credentials, &reach, &analyses.roots).await
+        match ask(&address, &query, &credentials, &reach, &analyses.roots).await {
+            Err(AskError::Answer(error)) if tries && is_answered(&error) => Ok(String::new()),
+            answer => answer,
+        }
     };
     let control = async {
         if question.control.is_empty() {
@@ -75,7 +81,8 @@ async fn measured(
         of(&question.control).await.map(Some)
     };
     let (target, control) = tokio::join!(of(&question.pods), control);
-    Ok((target.map_err(MeasureError::Target)?, control.map_err(MeasureError::Control)?))
+    let of_target = if tries { MeasureError::Trial } else { MeasureError::Target };
+    Ok((target.map_err(of_target)?, control.map_err(MeasureError::Control)?))
 }
 
 #[cfg(test)]

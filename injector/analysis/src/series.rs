@@ -1,13 +1,17 @@
 //! The answers of one round, and when each query is due.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Analysis, Answer, QueryAnswers, RolloutAnalysisStatus};
-use nudge_core::analysis::period;
+use nudge_core::analysis::{is_trial, period};
 use tokio::time::Instant;
 
 use crate::measure::Numbers;
+
+/// When to try an analysis again that has no answer.
+const TRIED_AGAIN: Duration = Duration::from_mins(1);
 
 /// One round.
 pub(crate) struct Series {
@@ -34,13 +38,18 @@ impl Series {
         self.round == round
     }
 
-    /// When this query is due: a whole period after the round began, so that all data are of it.
-    pub(crate) fn due(&self, analysis: &Analysis) -> Instant {
-        self.queries
-            .get(&analysis.name)
-            .map_or(self.began, |query| query.last)
-            .checked_add(period(analysis))
-            .unwrap_or(self.began)
+    /// When this query is due: a whole period after the round began, so that all data are of it. One that is tried is due at once, and no more
+    /// once it has an answer.
+    pub(crate) fn due(&self, analysis: &Analysis) -> Option<Instant> {
+        let query = self.queries.get(&analysis.name);
+        if !is_trial(&self.round) {
+            let last = query.map_or(self.began, |query| query.last);
+            return Some(last.checked_add(period(analysis)).unwrap_or(self.began));
+        }
+        let Some((query, answer)) = query.and_then(|query| Some((query, query.answers.last()?))) else {
+            return Some(self.began);
+        };
+        answer.error.as_ref().and_then(|_| query.last.checked_add(TRIED_AGAIN))
     }
 
     /// Notes an answer to what was asked at this time.
@@ -76,8 +85,6 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
@@ -93,11 +100,11 @@ mod tests {
         let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
         let mut series = Series::new("a", None, began);
         let minute = Duration::from_mins(1);
-        assert_eq!(series.due(&analysis()), began + minute);
+        assert_eq!(series.due(&analysis()), Some(began + minute));
         for number in 1..=30 {
             let asked = began + minute * number;
             series.note(&analysis(), asked, at.clone(), Ok((number.to_string(), None)));
-            assert_eq!(series.due(&analysis()), asked + minute);
+            assert_eq!(series.due(&analysis()), Some(asked + minute));
         }
         let status = series.status(&[analysis()]);
         let answers = &status.queries[0].answers;
@@ -105,7 +112,18 @@ mod tests {
         // Another process goes on, and waits for a period: it does not know when the last one was asked.
         let later = began + minute * 40;
         let next = Series::new("a", Some(&status), later);
-        assert_eq!((next.status(&[analysis()]), next.due(&analysis())), (status.clone(), later + minute));
+        assert_eq!((next.status(&[analysis()]), next.due(&analysis())), (status.clone(), Some(later + minute)));
         assert!(Series::new("b", Some(&status), later).status(&[analysis()]).queries.is_empty());
+    }
+
+    #[test]
+    fn a_trial_is_due_at_once_and_again_until_there_is_an_answer() {
+        let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
+        let mut series = Series::new("trial-1", None, began);
+        assert_eq!(series.due(&analysis()), Some(began));
+        series.note(&analysis(), began, at.clone(), Err("away".to_owned()));
+        assert_eq!(series.due(&analysis()), Some(began + TRIED_AGAIN));
+        series.note(&analysis(), began + TRIED_AGAIN, at, Ok((String::new(), None)));
+        assert_eq!(series.due(&analysis()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One config that is being moved: its numbers are asked for while the controller wants them.
+//! One config that is being moved, or whose analyses are tried: its numbers are asked for while the controller wants them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
-use nudge_api::{Analysis, RolloutAnalysis, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
+use nudge_api::{Analysis, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::analysis::{is_trial, trial};
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -67,7 +68,8 @@ impl Task {
         let name = object.name_any();
         let Some(analyses) = self.asked(object, &name).await? else { return Ok(again()) };
         let now = Instant::now();
-        let due: Vec<&Analysis> = analyses.iter().filter(|analysis| series.due(analysis) <= now).collect();
+        let is_due = |analysis: &&Analysis| series.due(analysis).is_some_and(|due| due <= now);
+        let due: Vec<&Analysis> = analyses.iter().filter(is_due).collect();
         let measured = due.iter().map(async |analysis| {
             let numbers = measure(&self.analyses, &self.namespace, analysis, &object.spec).await;
             (*analysis, numbers, Time(Timestamp::now()))
@@ -83,18 +85,16 @@ impl Task {
         if !due.is_empty() {
             self.write(&name, &series.status(&analyses)).await?;
         }
-        let next = analyses.iter().map(|analysis| series.due(analysis)).min();
+        let next = analyses.iter().filter_map(|analysis| series.due(analysis)).min();
         Ok(next.unwrap_or_else(again))
     }
 
-    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one.
+    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one than is judged or tried by.
     async fn asked(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
         let question = &object.spec;
-        Ok(config
-            .filter(|config| moves(config, question.generation, &question.target_version))
-            .map(|config| config.spec.rollout.analysis))
+        Ok(config.filter(|config| is_asked(config, question)).map(|config| config.spec.rollout.analysis))
     }
 
     async fn write(&self, name: &str, status: &RolloutAnalysisStatus) -> Result<(), CallError> {
@@ -113,6 +113,14 @@ impl Task {
 fn again() -> Instant {
     let now = Instant::now();
     now.checked_add(AGAIN).unwrap_or(now)
+}
+
+/// Whether this is what the controller wants to know of the config.
+fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
+    if is_trial(&question.round) {
+        return trial(&config.spec.rollout.analysis).round == question.round;
+    }
+    moves(config, question.generation, &question.target_version)
 }
 
 /// Whether the config is being moved to this version by a spec of this generation.

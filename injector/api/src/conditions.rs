@@ -34,6 +34,8 @@ pub enum ConditionType {
     Fetched,
     /// The content of a source follows the rules of the config.
     Valid,
+    /// Each query of `spec.rollout.analysis` has an answer.
+    Measurable,
     /// The approval counts.
     Counted,
 }
@@ -55,6 +57,7 @@ impl ConditionType {
             Self::Suspect => "Suspect",
             Self::Fetched => "Fetched",
             Self::Valid => "Valid",
+            Self::Measurable => "Measurable",
             Self::Counted => "Counted",
         }
     }

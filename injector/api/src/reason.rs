@@ -125,6 +125,8 @@ reasons! {
     Inconclusive Controller true "Pods were harmed, and it is not sure that the version is to blame."
     AnalysisFailed Controller true "A query of spec.rollout.analysis says that the version is bad."
     AnalysisInconclusive Controller true "A query of spec.rollout.analysis has no answer that says whether the version is good."
+    Measurable Controller false "Each query of spec.rollout.analysis has an answer."
+    NotMeasurable Controller true "A query of spec.rollout.analysis has no answer, so a rollout would be held."
     Suspect Controller true "Pods were harmed soon after the version became current."
     WeakEvidence Controller false "The pods can be bad for longer than they are watched."
     NobodyToJudge Controller true "No healthy pod can prove the version."

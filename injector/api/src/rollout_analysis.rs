@@ -5,7 +5,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked while the config of this name is being moved.
+/// What is asked while the config of this name is being moved, and once before.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "internal.nudge.dev",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "RolloutAnalysis",
     plural = "rolloutanalyses",
     namespaced,
-    doc = "RolloutAnalysis is what Nudge measures while the config of this name is being moved. Only Nudge may write it.",
+    doc = "RolloutAnalysis is what Nudge measures while the config of this name is being moved, and once before. Only Nudge may write it.",
     status = "RolloutAnalysisStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutAnalysisSpec {
-    /// Version that is judged.
+    /// Version that is judged. Empty where only the queries are tried.
     #[schemars(length(max = 63))]
     pub target_version: String,
     /// The metadata.generation of the config whose queries are asked.

@@ -15,6 +15,7 @@ use super::counts::pod_counts;
 use super::guarded_version::{Provenance, guarded_version, overridden_for};
 use super::inventory::inventory;
 use super::judged::{Judging, Unjudged};
+use super::measurable::measurable;
 use super::requested::{desired, requested};
 use super::seal::Seals;
 use super::seal_check::Facts;
@@ -47,7 +48,7 @@ pub struct Observed<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
-    /// What was measured of the version that is on trial.
+    /// What was measured of the version that is on trial, or while the analyses are tried.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The version that was last published, or that could not be written.
     pub published: Option<&'a str>,
@@ -156,14 +157,23 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
+    let analyses = measurable(config, &mut status, observed.measured, now);
+    events.extend(analyses.event);
     let suspect = effects.suspect.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
+    let again = effects
+        .look_again
+        .map(|at| (at - clocks.steady).max(0))
+        .into_iter()
+        .chain(later)
+        .chain(recheck)
+        .chain(analyses.again)
+        .min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
-    let (unjudged, question) = (inventory.unjudged, effects.question);
+    let (unjudged, question) = (inventory.unjudged, effects.question.or(analyses.question));
     (Decision { status, unread, unjudged, question, events, again }, evidence)
 }
 

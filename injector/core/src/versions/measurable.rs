@@ -1,0 +1,141 @@
+//! The condition `Measurable`: whether the analyses of a config can be asked, as their trial has found before a rollout needs them.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{
+    ConditionType, Reason, RolloutAnalysisSpec, RolloutAnalysisStatus, VersionedConfig, VersionedConfigStatus,
+    condition, find_condition, set_condition,
+};
+
+use crate::analysis::{Trial, server, trial, tried};
+use crate::event_record::EventRecord;
+use crate::rollout::Millis;
+
+/// How soon to look for the first answers of a trial, in milliseconds.
+const PENDING: Millis = 5_000;
+/// How soon to look whether what could not be asked can be, in milliseconds.
+const FAILING: Millis = 15_000;
+
+/// What follows from a trial, beside the condition.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Measurable {
+    /// What is to be asked.
+    pub(super) question: Option<RolloutAnalysisSpec>,
+    /// The Event that says that it can't be.
+    pub(super) event: Option<EventRecord>,
+    /// After how many milliseconds there may be more answers.
+    pub(super) again: Option<Millis>,
+}
+
+/// The question that is to be asked of the analyses of a config with this status: none while something moves, where one
+/// has no meaning, nor once each has had an answer.
+pub fn wanted_trial(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<RolloutAnalysisSpec> {
+    let analyses = &config.spec.rollout.analysis;
+    let moves = status.is_some_and(|status| status.rollout.stage.is_some());
+    if analyses.is_empty() || moves || analyses.iter().any(|analysis| server(analysis).is_err()) {
+        return None;
+    }
+    let question = trial(analyses);
+    let known = status.and_then(|status| find_condition(&status.conditions, ConditionType::Measurable));
+    let works = known.is_some_and(|known| known.status == "True" && known.message.starts_with(&begin(&question.round)));
+    (!works).then_some(question)
+}
+
+/// Sets the condition by what was measured. What another trial has said goes.
+pub(super) fn measurable(
+    config: &VersionedConfig,
+    status: &mut VersionedConfigStatus,
+    measured: Option<&RolloutAnalysisStatus>,
+    now: &Time,
+) -> Measurable {
+    let analyses = &config.spec.rollout.analysis;
+    let is_it = |kind: &str| kind == ConditionType::Measurable.as_str();
+    if analyses.is_empty() {
+        status.conditions.retain(|condition| !is_it(&condition.type_));
+        return Measurable::default();
+    }
+    let begin = begin(&trial(analyses).round);
+    status.conditions.retain(|condition| !is_it(&condition.type_) || condition.message.starts_with(&begin));
+    let failed = find_condition(&status.conditions, ConditionType::Measurable).is_some_and(|it| it.status == "False");
+    let (works, reason, message) = match tried(analyses, measured) {
+        Trial::Pending => {
+            let question = wanted_trial(config, Some(&*status));
+            let again = question.as_ref().map(|_| if failed { FAILING } else { PENDING });
+            return Measurable { question, event: None, again };
+        }
+        Trial::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
+        Trial::Fails(why) => (false, Reason::NotMeasurable, why),
+    };
+    let message = format!("{begin}{message}");
+    let event = (!works && !failed).then(|| EventRecord::new(reason, message.as_str()));
+    let generation = config.metadata.generation;
+    let kind = ConditionType::Measurable;
+    set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
+    let question = wanted_trial(config, Some(&*status));
+    let again = question.as_ref().map(|_| FAILING);
+    Measurable { question, event, again }
+}
+
+/// How messages about this trial begin.
+fn begin(round: &str) -> String {
+    format!("{round}: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_api::RolloutStage;
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(query: &str) -> VersionedConfig {
+        let prometheus = json!({"address": "http://prometheus:9090", "query": query});
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+            "spec": {"rollout": {"analysis": [{"name": "errors", "prometheus": prometheus, "max": "1"}]}},
+        }))
+        .unwrap()
+    }
+
+    fn answer(config: &VersionedConfig, error: Option<&str>) -> RolloutAnalysisStatus {
+        let answers = json!([{"number": 1, "answerTime": "2026-01-01T00:00:00Z", "error": error}]);
+        let round = trial(&config.spec.rollout.analysis).round;
+        serde_json::from_value(json!({"round": round, "queries": [{"name": "errors", "answers": answers}]})).unwrap()
+    }
+
+    #[test]
+    fn analyses_are_tried_until_they_work_and_once_more_after_each_change() {
+        let now = Time(Timestamp::UNIX_EPOCH);
+        let mut status = VersionedConfigStatus::default();
+        let says = |status: &VersionedConfigStatus| {
+            find_condition(&status.conditions, ConditionType::Measurable)
+                .map(|it| (it.status.clone(), it.reason.clone()))
+        };
+        let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
+        let one = config("rate(up{pod=~\"{{pods}}\"}[1m])");
+        let asked = measurable(&one, &mut status, None, &now);
+        assert_eq!((asked.question.is_some(), asked.again, says(&status)), (true, Some(PENDING), None));
+        let failing = answer(&one, Some("Secret metrics can't be read"));
+        let failed = measurable(&one, &mut status, Some(&failing), &now);
+        assert_eq!((failed.question.is_some(), failed.again), (true, Some(FAILING)));
+        assert_eq!(says(&status), said("False", "NotMeasurable"));
+        let event = failed.event.unwrap();
+        assert!(event.warning && event.explanation.message.ends_with(": errors: Secret metrics can't be read"));
+        assert_eq!(measurable(&one, &mut status, Some(&failing), &now).event, None, "it is said once");
+        // A rollout has other answers, and asks for itself.
+        status.rollout.stage = Some(RolloutStage::Moving);
+        assert_eq!(measurable(&one, &mut status, None, &now), Measurable::default());
+        assert_eq!(says(&status), said("False", "NotMeasurable"));
+        status.rollout.stage = None;
+        assert_eq!(measurable(&one, &mut status, Some(&answer(&one, None)), &now), Measurable::default());
+        assert_eq!(says(&status), said("True", "Measurable"));
+        assert_eq!(measurable(&one, &mut status, None, &now), Measurable::default(), "it is asked no more");
+        assert_eq!(says(&status), said("True", "Measurable"));
+        let other = config("rate(down{pod=~\"{{pods}}\"}[1m])");
+        assert!(measurable(&other, &mut status, Some(&answer(&one, None)), &now).question.is_some());
+        assert_eq!(says(&status), None, "of other queries");
+        let none = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
+        measurable(&one, &mut status, Some(&answer(&one, None)), &now);
+        assert_eq!((measurable(&none, &mut status, None, &now), says(&status)), (Measurable::default(), None));
+    }
+}
