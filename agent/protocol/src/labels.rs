@@ -45,6 +45,9 @@ pub const GUARDED: &str = "nudge.dev/guarded";
 /// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves it alone until the annotation is taken away. Who
 /// sets or removes it needs the verb `import`.
 pub const IMPORTING: &str = "nudge.dev/importing";
+/// Annotation of a `ConfigSource`, set by the webhook with an HMAC: when and by whom its spec was set. The parts that it makes repeat it, behind the
+/// name of the source.
+pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
 /// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetentionSeconds`. Older

@@ -26,6 +26,7 @@ mod policy_webhook;
 mod requester;
 pub mod review;
 pub mod server;
+mod source_setter;
 mod source_webhook;
 mod validation;
 mod verdict;

@@ -91,6 +91,8 @@ pub struct Common<'a> {
     pub secret_type: &'a str,
     /// Where its content is from: the annotation nudge.dev/origin.
     pub origin: Option<&'a str>,
+    /// Who set the spec of the source that makes it: the annotation nudge.dev/set-by.
+    pub set_by: Option<&'a str>,
 }
 
 /// The type of a Secret that has none of its own.
@@ -110,7 +112,8 @@ fn metadata(common: &Common<'_>, number: usize, count: usize, name: &str) -> Obj
         part_labels.insert(labels::PART.to_owned(), number.to_string());
     }
     let count = (count > 1).then(|| count.to_string());
-    let annotations = [(labels::PARTS, count.as_deref()), (labels::ORIGIN, common.origin)];
+    let annotations =
+        [(labels::PARTS, count.as_deref()), (labels::ORIGIN, common.origin), (labels::SET_BY, common.set_by)];
     let annotations: BTreeMap<_, _> =
         annotations.into_iter().filter_map(|(key, value)| Some(owned((key, value?)))).collect();
     ObjectMeta {
@@ -171,7 +174,7 @@ mod tests {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
         object(
             part,
-            &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None },
+            &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None, set_by: None },
             of,
             "shop-1.0.1",
         )

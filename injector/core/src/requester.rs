@@ -1,5 +1,5 @@
 //! Who asked for a version, as admission saw it: an annotation for `spec.version`, one for `spec.rollout.override`, and one for another attempt with
-//! a version that failed.
+//! a version that failed. In the same way, who set the spec of a `ConfigSource`, and so decided what its versions are.
 //!
 //! The webhook writes them and removes what users wrote there, and the controller believes no other: each has an HMAC under a key that only
 //! Nudge has, over the config, what was asked for, when, and by whom. So an old one says nothing about another version, and not that it was
@@ -7,9 +7,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{Override, VersionedConfig};
+use nudge_api::{ConfigSource, Override, VersionedConfig};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 use ring::hmac;
@@ -28,6 +28,8 @@ pub enum Asked<'a> {
     Current(&'a str),
     /// Another attempt with this version, by the annotation `nudge.dev/retry`.
     Retry(&'a str),
+    /// Versions of what the spec of a source says.
+    Source,
     /// A version for all pods at once, in `spec.rollout.override`.
     Override {
         /// The version.
@@ -121,6 +123,27 @@ impl<'a> From<&'a Override> for Asked<'a> {
     }
 }
 
+/// The note that admission writes for this user, who sets the spec of a source. `None` where the name of the source, or the user, can't be said.
+pub fn note_setter(key: &hmac::Key, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
+    let requester = Requester::new(user, now);
+    let is_known = !source.is_empty() && !user.is_empty() && requester.user == user;
+    is_known.then(|| requester.signed(key, namespace, source, Asked::Source))
+}
+
+/// What a part that the source makes has in `nudge.dev/set-by`.
+pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
+    let (name, annotations) = (source.metadata.name.as_deref()?, source.metadata.annotations.as_ref()?);
+    let note = annotations.get(labels::SET_BY).filter(|note| note.len() <= REQUESTER_BYTES)?;
+    Some(format!("{name} {note}"))
+}
+
+/// Who set the spec of the source that this part names.
+pub fn setter(key: &hmac::Key, part: &ObjectMeta) -> Option<String> {
+    let (source, note) = part.annotations.as_ref()?.get(labels::SET_BY)?.split_once(' ')?;
+    let namespace = part.namespace.as_deref().unwrap_or_default();
+    Requester::verified(note, key, namespace, source, Asked::Source).map(|requester| requester.user)
+}
+
 fn own_key(key: &hmac::Key) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(key, PURPOSE).as_ref())
 }
@@ -129,6 +152,7 @@ fn message(namespace: &str, name: &str, asked: Asked<'_>, requester: &Requester)
     let (field, version, reason, until) = match asked {
         Asked::Current(version) => ("version", version, "", String::new()),
         Asked::Retry(version) => ("retry", version, "", String::new()),
+        Asked::Source => ("source", "", "", String::new()),
         Asked::Override { version, reason, until } => ("override", version, reason, until.to_string()),
     };
     let at = requester.at.0.to_string();
@@ -213,6 +237,33 @@ mod tests {
         let later = Time(asked.until_time.0 + k8s_openapi::jiff::SignedDuration::from_hours(1));
         config.spec.rollout.overridden = Some(Override { until_time: later, ..asked });
         assert_eq!(Requesters::of(&config, &key(1)).overridden, None, "prolonged by somebody else");
+    }
+
+    #[test]
+    fn a_part_names_who_set_the_spec_of_its_source_and_nobody_else() {
+        let now = Timestamp::from_second(1_790_000_000).unwrap();
+        let note = note_setter(&key(1), ("team", "shop"), "alice", now);
+        let part = |name: &str, note: &Option<String>| {
+            let mut source: ConfigSource = serde_json::from_value(serde_json::json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": name},
+                "spec": {"from": {"configMap": {"name": "live"}}},
+            }))
+            .unwrap();
+            source.metadata.annotations = note.clone().map(|note| [(labels::SET_BY.to_owned(), note)].into());
+            let annotations = repeated_setter(&source).map(|note| [(labels::SET_BY.to_owned(), note)].into());
+            ObjectMeta { namespace: Some("team".to_owned()), annotations, ..ObjectMeta::default() }
+        };
+        assert_eq!(setter(&key(1), &part("shop", &note)).as_deref(), Some("alice"));
+        assert_eq!(setter(&key(1), &part("other", &note)), None, "another source");
+        assert_eq!(setter(&key(2), &part("shop", &note)), None, "another key");
+        assert_eq!(setter(&key(1), &part("shop", &None)), None);
+        let elsewhere = ObjectMeta { namespace: Some("other".to_owned()), ..part("shop", &note) };
+        assert_eq!(setter(&key(1), &elsewhere), None);
+        let asked = alice().signed(&key(1), "team", "shop", Asked::Current(""));
+        assert_eq!(setter(&key(1), &part("shop", &Some(asked))), None, "for something else");
+        for user in ["", "a\nb", &"x".repeat(USER_BYTES + 1)] {
+            assert_eq!(note_setter(&key(1), ("team", "shop"), user, now), None, "{user:?}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, FromOne, Reason, 
 use nudge_authoring::source_name;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
+use nudge_core::requester::repeated_setter;
 use nudge_core::sources::{self, Act, Decision, Observed, Upstream, debounce, decide, missing, unreadable};
 use nudge_core::versions::Seals;
 use nudge_protocol::backoff::Backoff;
@@ -352,7 +353,9 @@ impl Task {
                 let refused = |error| WriteError::Refused(no_name(&error));
                 let config = ConfigName::new(&name).map_err(refused)?;
                 let label = VersionName::new(&version).map_err(refused)?;
-                let existed = self.writes.make(&config, &label, newest, self.source.spec.history_limit).await?;
+                let set_by = repeated_setter(&self.source);
+                let more = (self.source.spec.history_limit, set_by.as_deref());
+                let existed = self.writes.make(&config, &label, newest, more).await?;
                 if let Some(existed) = existed.filter(|_| again) {
                     let message = format!(
                         "{existed} exists already, and version {version} is not sealed; see kubectl nudge status {name}, and delete \

@@ -80,7 +80,7 @@ impl Writes {
         config: &ConfigName,
         version: &VersionName,
         newest: &Newest,
-        keep: u32,
+        (keep, set_by): (u32, Option<&str>),
     ) -> Result<Option<String>, WriteError> {
         let origin = newest.origin.as_ref().and_then(Origin::annotation);
         let common = Common {
@@ -89,6 +89,7 @@ impl Writes {
             keep: Keep::Newest(keep),
             secret_type: &newest.secret_type,
             origin: origin.as_deref(),
+            set_by,
         };
         let (count, mut existed) = (newest.parts.len(), None);
         for (part, number) in newest.parts.iter().zip(1..) {

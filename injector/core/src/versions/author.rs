@@ -1,5 +1,5 @@
 //! Who created a part of a version, as admission saw it: an annotation with an HMAC under a key that only Nudge has, over all that the part is,
-//! the user and the time.
+//! the user and the time, and over who set the spec of the source that made it, where it says so.
 //!
 //! The webhook writes it and removes what users wrote there. On another part, or with other content, it is worth nothing. A part whose webhook
 //! was away has none, or one that somebody else has got for it before: it must be as old as the part.
@@ -36,7 +36,7 @@ pub fn made_by<V: AsRef<[u8]>>(
         return None;
     }
     let second = now.as_second();
-    let tag = hmac::sign(&own_key(key), &signed(message(kind, namespace, part, content)?, user, second));
+    let tag = hmac::sign(&own_key(key), &signed(message(kind, namespace, part, content)?, part, user, second));
     Some(format!("{second} {} {user}", STANDARD.encode(tag)))
 }
 
@@ -55,7 +55,7 @@ pub fn author<V: AsRef<[u8]>>(
         return None;
     }
     let message = message(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
-    hmac::verify(&own_key(key), &signed(message, user, second), &STANDARD.decode(tag).ok()?).ok()?;
+    hmac::verify(&own_key(key), &signed(message, part, user, second), &STANDARD.decode(tag).ok()?).ok()?;
     Some(user.to_owned())
 }
 
@@ -64,8 +64,9 @@ fn own_key(key: &hmac::Key) -> hmac::Key {
 }
 
 /// The message is a list of texts, each behind its length, and so is this.
-fn signed(mut message: Vec<u8>, user: &str, second: i64) -> Vec<u8> {
-    for text in [user, &second.to_string()] {
+fn signed(mut message: Vec<u8>, part: &ObjectMeta, user: &str, second: i64) -> Vec<u8> {
+    let setter = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::SET_BY));
+    for text in [user, &second.to_string()].into_iter().chain(setter.map(String::as_str)) {
         message.extend((text.len() as u64).to_be_bytes());
         message.extend(text.as_bytes());
     }
@@ -127,7 +128,8 @@ mod tests {
         for at in [BORN - SKEW - 1, BORN + SKEW + 1] {
             assert_eq!(says(at, &|_, _| ()), None, "it was got before, or is of a later part of that name");
         }
-        let changes: [Change; 7] = [
+        let changes: [Change; 8] = [
+            |meta, _| drop(meta.annotations.as_mut().unwrap().insert(labels::SET_BY.into(), "shop a b bob".into())),
             |meta, _| meta.namespace = Some("other".into()),
             |meta, _| meta.name = Some("shop-3".into()),
             |meta, _| drop(meta.labels.as_mut().unwrap().insert(labels::VERSION.into(), "3".into())),

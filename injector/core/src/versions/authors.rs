@@ -1,4 +1,4 @@
-//! Who made a sealed version: the creators of its parts, as what was read of them says.
+//! Who made a sealed version: the creators of its parts, and who set the spec of the source that made it, as what was read of them says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use nudge_api::{PartKind, VersionStatus};
 
 use super::seal::Seals;
 use super::seal_check::{Facts, facts_of};
+use super::source_name::is_of_source;
 use crate::governance::Authors;
 use crate::keys::PartMeta;
 
@@ -29,8 +30,10 @@ pub(super) fn authors(
         };
         // Of the content that was sealed, and no other.
         let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
-        unknown |= author.is_none();
-        users.extend(author);
+        // The author's note is about the setter's, too.
+        let setter = facts.setter.clone().filter(|_| author.is_some());
+        unknown |= author.is_none() || (setter.is_none() && is_of_source(&version.version));
+        users.extend(author.into_iter().chain(setter));
     }
     let authors = match (unknown || version.parts.is_empty(), unread.is_empty()) {
         (true, _) => Authors::Unknown,
@@ -47,6 +50,27 @@ mod tests {
     use super::super::seal::tests::seals;
     use super::super::seal_check::tests::{facts, part};
     use super::*;
+
+    #[test]
+    fn who_set_the_spec_of_a_source_is_an_author_of_its_versions() {
+        let name = format!("{}0123", super::super::source_name::SOURCE_PREFIX);
+        let part = Arc::new(part(PartKind::ConfigMap, "a", &name));
+        let version: VersionStatus = serde_json::from_value(serde_json::json!({
+            "version": name, "state": "Available", "keys": 1, "bytes": 1,
+            "parts": [{"kind": "ConfigMap", "name": "a", "uid": part.uid, "digest": "sha256:a"}],
+        }))
+        .unwrap();
+        let of = |author: Option<&str>, setter: Option<&str>| {
+            let mut known = facts(&part, "a");
+            (known.author, known.setter) = (author.map(str::to_owned), setter.map(str::to_owned));
+            let known = Facts::from([(part.uid.clone(), known)]);
+            authors(&version, std::slice::from_ref(&part), &known, &seals()).0
+        };
+        let both = Authors::Known(["sources", "alice"].map(str::to_owned).into());
+        assert_eq!(of(Some("sources"), Some("alice")), both);
+        assert_eq!(of(Some("sources"), None), Authors::Unknown);
+        assert_eq!(of(None, Some("alice")), Authors::Unknown);
+    }
 
     #[test]
     fn they_are_those_of_all_parts_as_they_were_sealed() {

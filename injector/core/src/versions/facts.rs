@@ -10,6 +10,7 @@ use super::author::author;
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
 use super::seal::Seals;
+use crate::requester::setter;
 
 /// What must be known of a part's content to seal its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct PartFacts {
     pub marked: bool,
     /// Its creator, where that is known.
     pub author: Option<String>,
+    /// Who set the spec of the source that made it, where that is known.
+    pub setter: Option<String>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
     /// The digest under the injector's key, which is written nowhere.
@@ -44,6 +47,7 @@ impl PartFacts {
             immutable: immutable == Some(true),
             marked: is_marked(key, kind, meta, content),
             author: author(key, kind, meta, content),
+            setter: setter(key, meta),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
             keyed: part_digest(content, Some(key)),
             keys: content.keys().cloned().collect(),

@@ -204,6 +204,7 @@ pub(super) mod tests {
             immutable: true,
             marked: true,
             author: Some("alice".to_owned()),
+            setter: None,
             plain: (part.kind == PartKind::ConfigMap).then(|| format!("sha256:{content}")),
             keyed: format!("hmac-sha256:{content}"),
             keys: vec![format!("{}-key", part.name)],

@@ -122,6 +122,7 @@ fn made(command: &Create, of: &Made, part: &Part, part_of: (usize, usize), name:
         keep: Keep::Config,
         secret_type: command.secret_type.as_deref().unwrap_or(OPAQUE),
         origin: of.origin.as_deref(),
+        set_by: None,
     };
     object(part, &common, part_of, name)
 }

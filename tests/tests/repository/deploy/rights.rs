@@ -221,7 +221,7 @@ fn the_api_server_asks_about_enabled_namespaces_and_elsewhere_about_kinds_of_nud
                     let conditions = format!("{}{}", webhook["objectSelector"], webhook["matchConditions"]);
                     conditions.contains("nudge.dev/inject")
                 }
-                ["versionedconfigs" | "versionapprovals"] => true,
+                ["versionedconfigs" | "versionapprovals" | "configsources"] => true,
                 _ => false,
             };
             ensure!(is_said, "{resource} {components:?}: {name} is asked about other objects");

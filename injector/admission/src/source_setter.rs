@@ -1,0 +1,131 @@
+//! The webhook that notes who set the spec of a `ConfigSource`, in an annotation with an HMAC (see `nudge_core::requester`): that user is an author
+//! of its versions. The note stays as it is when a request changes something else or lacks it, and nobody else's text stays there.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use k8s_openapi::jiff::Timestamp;
+use kube::core::admission::Operation;
+use kube::core::dynamic::DynamicObject;
+use nudge_core::requester::note_setter;
+use nudge_protocol::labels::SET_BY;
+use ring::hmac;
+use serde_json::json;
+
+use super::review::{Request, ReviewError};
+use super::verdict::Verdict;
+use super::version_webhooks::namespace;
+use super::webhook::{Webhook, WebhookError};
+
+/// Notes who sets the spec of a source.
+#[derive(Clone, Debug)]
+pub(super) struct MutateSources {
+    key: Arc<hmac::Key>,
+}
+
+impl MutateSources {
+    /// A webhook that signs with `key`.
+    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+        Self { key }
+    }
+
+    fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
+        if request.kind.group != "nudge.dev" || request.kind.kind != "ConfigSource" {
+            return Err(ReviewError::Request("it is not about a ConfigSource").into());
+        }
+        let lacks = ReviewError::Request("it lacks the object that its operation needs");
+        let old = match request.operation {
+            Operation::Create => None,
+            Operation::Update => request.old_object.as_ref(),
+            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
+        };
+        let new = request.object.as_ref().ok_or(lacks)?;
+        let name = new.metadata.name.as_deref().unwrap_or(&request.name);
+        let note = match old.filter(|old| old.data.get("spec") == new.data.get("spec")) {
+            Some(old) => note(old).map(str::to_owned),
+            None => note_setter(&self.key, (namespace(request)?, name), request.user(), Timestamp::now()),
+        };
+        let changes = changes(new, note);
+        Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
+    }
+}
+
+impl Webhook for MutateSources {
+    fn path(&self) -> &'static str {
+        "/mutate/sources"
+    }
+
+    fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
+        Box::pin(async move { self.verdict(request) })
+    }
+}
+
+fn note(source: &DynamicObject) -> Option<&str> {
+    source.metadata.annotations.as_ref()?.get(SET_BY).map(String::as_str)
+}
+
+/// The operations after which the source has exactly this note, or none.
+fn changes(source: &DynamicObject, wanted: Option<String>) -> Vec<PatchOperation> {
+    let path = || PointerBuf::from_tokens(["metadata", "annotations", SET_BY]);
+    match wanted {
+        None if note(source).is_none() => Vec::new(),
+        None => vec![PatchOperation::Remove(RemoveOperation { path: path() })],
+        Some(wanted) if note(source) == Some(wanted.as_str()) => Vec::new(),
+        Some(wanted) => {
+            let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
+            let all = AddOperation { path: annotations, value: json!({}) };
+            let bare = source.metadata.annotations.is_none().then_some(PatchOperation::Add(all));
+            let own = PatchOperation::Add(AddOperation { path: path(), value: wanted.into() });
+            bare.into_iter().chain([own]).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::fixtures::request;
+
+    fn source(object: &str, annotations: Option<Value>) -> Value {
+        let mut source = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop", "namespace": "team"},
+            "spec": {"from": {"configMap": {"name": object}}},
+        });
+        if let Some(annotations) = annotations {
+            source["metadata"]["annotations"] = annotations;
+        }
+        source
+    }
+
+    /// The annotations of the source as it is stored.
+    async fn stored(old: Option<&Value>, new: &Value) -> Value {
+        let webhook = MutateSources::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        let verdict = webhook.review(&request("ConfigSource", operation, old, Some(new))).await.unwrap();
+        let mut stored = new.clone();
+        if let Verdict::Allow { patch: Some(patch), .. } = verdict {
+            json_patch::patch(&mut stored, &patch).unwrap();
+        }
+        stored["metadata"]["annotations"].take()
+    }
+
+    #[tokio::test]
+    async fn it_is_who_set_the_spec_last_and_nobody_whom_a_user_names() {
+        let made = stored(None, &source("live", None)).await;
+        assert!(made[SET_BY].as_str().unwrap().ends_with(" eve"), "{made}");
+        let forged = json!({SET_BY: "2026-01-01T00:00:00Z AAAA alice", "note": "b"});
+        let created = stored(None, &source("live", Some(forged.clone()))).await;
+        assert!(created[SET_BY].as_str().unwrap().ends_with(" eve") && created["note"] == "b", "{created}");
+        // Something else changes.
+        let old = source("live", Some(json!({SET_BY: "kept"})));
+        assert_eq!(stored(Some(&old), &source("live", Some(forged.clone()))).await[SET_BY], "kept");
+        assert_eq!(stored(Some(&old), &source("live", None)).await, json!({SET_BY: "kept"}));
+        assert_eq!(stored(Some(&source("live", None)), &source("live", Some(forged))).await, json!({"note": "b"}));
+        let changed = stored(Some(&old), &source("other", Some(json!({SET_BY: "kept"})))).await;
+        assert!(changed[SET_BY].as_str().unwrap().ends_with(" eve"), "{changed}");
+    }
+}
