@@ -174,7 +174,7 @@ reasons! {
     NotAwaited Controller false "The version does not wait for approvals."
     NoRight Controller true "The user may not approve or deny versions of the config any more."
     RanOut Controller true "The user has approved the version too long ago."
-    IsAuthor Controller true "The user has created a part of the version, or asked for it."
+    IsAuthor Controller true "The user has created a part of the version, set the spec of its source, or asked for it."
     AuthorUnknown Controller true "Who created the version, or asked for it, is not known."
     NotCounted Controller true "Approvals of the version can't be counted."
     // Sources.

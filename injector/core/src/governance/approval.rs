@@ -219,7 +219,7 @@ enum Exclusion {
     NoRight,
     /// The API server has not said whether the user has the right.
     NoAnswer,
-    /// The user has created a part of the version.
+    /// The user has created a part of the version, or set the spec of the source that made it.
     Author,
     /// The user has asked for the version.
     Asker,
@@ -234,7 +234,7 @@ impl Exclusion {
             Self::RanOut => "approved it, which has run out (validSeconds)",
             Self::NoRight => "may not approve it any more",
             Self::NoAnswer => "approves it, and the API server has not said whether that user still may",
-            Self::Author => "has created a part of it",
+            Self::Author => "has created a part of it, or set its source",
             Self::Asker => "has asked for it",
             Self::Unknown => "approves it",
         }

@@ -70,7 +70,10 @@ fn what_is_missing_is_said_with_the_whole_command() {
     let all = [given("bob", 1), given("alice", 1), given("dora", 1), gone, open];
     let message = by_alice(2, &all).unwrap_err();
     assert!(message.starts_with("version 2 has 1 of 2 approvals that it needs; kubectl nudge approve "), "{message}");
-    assert!(message.contains("; so far: bob approves it; alice has created a part of it; "), "{message}");
+    assert!(
+        message.contains("; so far: bob approves it; alice has created a part of it, or set its source; "),
+        "{message}"
+    );
     assert!(message.contains("carol may not approve it any more; dora has asked for it; and 1 more"), "{message}");
     assert_eq!(by_alice(1, &all), Ok(vec!["bob".to_owned()]));
 }

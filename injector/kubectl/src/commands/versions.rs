@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nudge_api::{Origin, VersionStatus, VersionedConfig};
+use nudge_api::{VersionStatus, VersionedConfig};
 use nudge_core::governance::short_digest;
 use nudge_protocol::{ConfigName, labels};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::table::table;
 use crate::session::Session;
-use crate::version::stored::{Found, label, objects, origin};
+use crate::version::stored::{Found, PartOrigin, label, objects, origin};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -46,13 +46,13 @@ struct Row {
     digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seal_time: Option<Time>,
-    /// Where its content is from, as its creator says.
+    /// Where its content is from, as a source has found it, or as its creator says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    origin: Option<Origin>,
+    origin: Option<PartOrigin>,
 }
 
 /// Where the content of the version is from, as the first of its objects has it that says so.
-fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<Origin> {
+fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<PartOrigin> {
     let is_part = |(kind, meta): &&Found| {
         version.parts.iter().any(|part| {
             part.kind == *kind && meta.name.as_ref() == Some(&part.name) && meta.uid.as_ref() == Some(&part.uid)
@@ -118,7 +118,7 @@ pub(crate) async fn run(session: &Session, command: &Versions) -> Result<(), Fai
                 let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
                 let sealed = row.seal_time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string());
                 let objects = row.objects.len().to_string();
-                let origin = row.origin.as_ref().map_or_else(|| "-".to_owned(), Origin::line);
+                let origin = row.origin.as_ref().map_or_else(|| "-".to_owned(), PartOrigin::line);
                 vec![
                     row.version.clone(),
                     row.state.clone(),
@@ -194,7 +194,7 @@ mod tests {
             object("shop-2-1", "shop-2-1", "nothing that can be read"),
             object("shop-2-2", "shop-2-2", &git("https://git.example.com/shop")),
         ];
-        assert_eq!(origin_of(&version, &found).unwrap().line(), "Git https://git.example.com/shop");
+        assert_eq!(origin_of(&version, &found).unwrap().line(), "says it is from Git https://git.example.com/shop");
         assert_eq!(origin_of(&version, &found[..3]), None);
     }
 }

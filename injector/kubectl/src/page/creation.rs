@@ -24,7 +24,7 @@ pub(crate) struct Creation {
     /// When, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<i64>,
-    /// Where its content is from, as its creator says.
+    /// Where its content is from, as a source has found it, or as its creator says.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
     /// How many objects the version has.
@@ -52,7 +52,7 @@ fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>, sealed: &BTreeSet<&str>) 
         }
         let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
         let is_part = meta.uid.as_deref().is_some_and(|uid| sealed.contains(uid));
-        let from = origin(meta).filter(|_| is_part).map(|origin| origin.line());
+        let from = origin(meta).filter(|_| is_part).map(|origin| origin.phrase());
         let first = Creation { by: program(meta), at, from, objects: 0 };
         let known = creations.entry(version.to_owned()).or_insert_with(|| first.clone());
         if at < known.at {
@@ -112,7 +112,7 @@ mod tests {
         };
         let git = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
         let planted = json!({"kind": "Git", "url": "https://evil.example/shop"}).to_string();
-        assert_eq!(from(&[&planted, "{}", &git]).as_deref(), Some("Git https://git.example.com/shop"));
+        assert_eq!(from(&[&planted, "{}", &git]).as_deref(), Some("says it is from Git https://git.example.com/shop"));
         assert_eq!(from(&[&planted, "", "{}"]), None);
     }
 

@@ -8,10 +8,14 @@ use nudge_api::{Origin, PartKind, PartStatus, VersionStatus, VersionedConfig};
 use nudge_core::versions::{Contents, contents_of, object_name};
 use nudge_protocol::names::CURRENT;
 use nudge_protocol::{VersionName, labels};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, doing};
 use crate::session::Session;
+
+/// The account that makes versions of sources.
+const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
 
 /// Kind and metadata of one object of a version.
 pub(crate) type Found = (PartKind, ObjectMeta);
@@ -56,9 +60,36 @@ pub(crate) fn label<'a>(meta: &'a ObjectMeta, label: &str) -> &'a str {
     meta.labels.as_ref().and_then(|labels| labels.get(label)).map(String::as_str).unwrap_or_default()
 }
 
-/// Where the content of the object is from, as its creator says.
-pub(crate) fn origin(meta: &ObjectMeta) -> Option<Origin> {
-    Origin::read(meta.annotations.as_ref()?.get(labels::ORIGIN)?)
+/// Where the content of an object is from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PartOrigin {
+    #[serde(flatten)]
+    origin: Origin,
+    /// Whether a source has made the object, as admission has noted it. Else its creator says where it is from.
+    made_by_source: bool,
+}
+
+impl PartOrigin {
+    /// In one line, as a table has it.
+    pub(crate) fn line(&self) -> String {
+        let says = if self.made_by_source { "" } else { "says it is from " };
+        format!("{says}{}", self.origin.line())
+    }
+
+    /// As the page writes it below a version.
+    pub(crate) fn phrase(&self) -> String {
+        let from = if self.made_by_source { "from " } else { "" };
+        format!("{from}{}", self.line())
+    }
+}
+
+/// Where the content of the object is from.
+pub(crate) fn origin(meta: &ObjectMeta) -> Option<PartOrigin> {
+    let annotations = meta.annotations.as_ref()?;
+    let origin = Origin::read(annotations.get(labels::ORIGIN)?)?;
+    let author = annotations.get(labels::MADE_BY).and_then(|note| note.splitn(3, ' ').nth(2));
+    Some(PartOrigin { origin, made_by_source: author == Some(SOURCES) })
 }
 
 /// The failure for a config that has no current version.
@@ -172,6 +203,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_origin_is_a_fact_only_where_a_source_has_made_the_object() {
+        let says = |author: Option<&str>| {
+            let origin = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
+            let note = author.map(|author| (labels::MADE_BY.to_owned(), format!("1790000000 dGFn {author}")));
+            let annotations = [(labels::ORIGIN.to_owned(), origin)].into_iter().chain(note).collect();
+            let found = origin(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }).unwrap();
+            (found.line(), found.phrase())
+        };
+        let fact = "Git https://git.example.com/shop";
+        assert_eq!(says(Some(SOURCES)), (fact.to_owned(), format!("from {fact}")));
+        let said = format!("says it is from {fact}");
+        for author in [None, Some("alice"), Some("alice system:serviceaccount:nudge-system:nudge-sources")] {
+            assert_eq!(says(author), (said.clone(), said.clone()), "{author:?}");
+        }
+    }
 
     #[test]
     fn before_the_first_current_version_a_comparison_has_an_empty_side() {

@@ -107,7 +107,10 @@ async fn awaits_approval(shop: &Shop<'_>, [author, requester, other]: [&Person<'
     let approve = ["approve", "shop", "1.0.2", "--reason=mine", &read];
     author.nudge(&approve)?;
     requester.nudge(&approve)?;
-    let said = format!("; so far: {} has created a part of it; {} has asked for it", author.user, requester.user);
+    let said = format!(
+        "; so far: {} has created a part of it, or set its source; {} has asked for it",
+        author.user, requester.user
+    );
     shop.waits(Reason::AwaitingApproval, &said).await?;
     let refused = other.nudge(&approve).err().context("somebody without the verb could approve")?.to_string();
     ensure!(refused.contains("may not approve or deny versions of config shop"), "{refused}");

@@ -32,7 +32,7 @@ function facts(version, creation, previous) {
     element("div", {}, element("strong", {}, version.version), " ", element("span", { class: color }, `${mark} ${version.state}`),
       previous ? " (the way back)" : "", version.consent ? ", needs somebody to ask for it" : ""),
     element("div", { class: "soft" }, size, creation ? made() : "", version.sealTime ? age(version.sealTime, "; sealed ") : "", request(version)),
-    creation?.from ? element("div", { class: "soft" }, `from ${creation.from}`) : "",
+    creation?.from ? element("div", { class: "soft" }, creation.from) : "",
     version.message ? element("div", {}, version.message) : "",
   ];
 }
