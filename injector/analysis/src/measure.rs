@@ -3,7 +3,7 @@
 use nudge_api::{Analysis, RolloutAnalysisSpec};
 use nudge_cluster::guarded::Unguarded;
 use nudge_cluster::tasks::caught;
-use nudge_core::analysis::{Fault, fill, is_answered, is_trial, server};
+use nudge_core::analysis::{Fault, fill, is_answered, is_rehearsal, server};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 
@@ -27,7 +27,7 @@ enum MeasureError {
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     #[error(transparent)]
-    Trial(AskError),
+    Rehearsal(AskError),
     #[error("of the pods with the version")]
     Target(#[source] AskError),
     #[error("of the other pods")]
@@ -66,7 +66,7 @@ async fn measured(
         Some(secret) => credentials(&analyses.client, &analyses.account, (namespace, &secret.name), &address).await?,
         None => Credentials::default(),
     };
-    let tries = is_trial(&question.round);
+    let tries = is_rehearsal(&question.round);
     let of = async |pods: &[String]| {
         let query = fill(&prometheus.query, namespace, pods);
         match ask(&address, &query, &credentials, &reach, &analyses.roots).await {
@@ -81,7 +81,7 @@ async fn measured(
         of(&question.control).await.map(Some)
     };
     let (target, control) = tokio::join!(of(&question.pods), control);
-    let of_target = if tries { MeasureError::Trial } else { MeasureError::Target };
+    let of_target: fn(AskError) -> MeasureError = if tries { MeasureError::Rehearsal } else { MeasureError::Target };
     Ok((target.map_err(of_target)?, control.map_err(MeasureError::Control)?))
 }
 

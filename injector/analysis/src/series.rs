@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Analysis, Answer, QueryAnswers, RolloutAnalysisStatus};
-use nudge_core::analysis::{is_trial, period};
+use nudge_core::analysis::{is_rehearsal, period};
 use tokio::time::Instant;
 
 use crate::measure::Numbers;
@@ -38,11 +38,11 @@ impl Series {
         self.round == round
     }
 
-    /// When this query is due: a whole period after the round began, so that all data are of it. One that is tried is due at once, and no more
+    /// When this query is due: a whole period after the round began, so that all data are of it. In a rehearsal it is due at once, and no more
     /// once it has an answer.
     pub(crate) fn due(&self, analysis: &Analysis) -> Option<Instant> {
         let query = self.queries.get(&analysis.name);
-        if !is_trial(&self.round) {
+        if !is_rehearsal(&self.round) {
             let last = query.map_or(self.began, |query| query.last);
             return Some(last.checked_add(period(analysis)).unwrap_or(self.began));
         }
@@ -117,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_is_due_at_once_and_again_until_there_is_an_answer() {
+    fn a_rehearsal_is_due_at_once_and_again_until_there_is_an_answer() {
         let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
-        let mut series = Series::new("trial-1", None, began);
+        let mut series = Series::new("rehearsal-1", None, began);
         assert_eq!(series.due(&analysis()), Some(began));
         series.note(&analysis(), began, at.clone(), Err("away".to_owned()));
         assert_eq!(series.due(&analysis()), Some(began + TRIED_AGAIN));

@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{Analysis, RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::analysis::{is_trial, trial};
+use nudge_core::analysis::{is_rehearsal, rehearsal};
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
@@ -117,8 +117,8 @@ fn again() -> Instant {
 
 /// Whether this is what the controller wants to know of the config.
 fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
-    if is_trial(&question.round) {
-        return trial(&config.spec.rollout.analysis).round == question.round;
+    if is_rehearsal(&question.round) {
+        return rehearsal(&config.spec.rollout.analysis).round == question.round;
     }
     moves(config, question.generation, &question.target_version)
 }

@@ -1,5 +1,6 @@
-//! What is measured of a version on trial, and whether its analyses can be asked before there is one: the answers are read from the `RolloutAnalysis` of the config's name, and whose numbers are wanted is
-//! written there. The role `analysis` asks for them, so the controllers need neither the network nor a Secret for it.
+//! What is measured of a version on trial, and whether its analyses can be asked before there is one: the answers are read from the
+//! `RolloutAnalysis` of the config's name, and whose numbers are wanted is written there. The role `analysis` asks for them, so the controllers
+//! need neither the network nor a Secret for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Resource as _};
 use nudge_api::{RolloutAnalysis, RolloutAnalysisSpec, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_core::analysis::is_trial;
+use nudge_core::analysis::is_rehearsal;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::wanted_trial;
+use nudge_core::versions::wanted_rehearsal;
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 
@@ -32,7 +33,7 @@ fn is_measured(config: &VersionedConfig) -> bool {
 impl Controller {
     /// The answers so far. Where they can't be read those count that were read last: a rollout, and above all its way back, waits for nobody.
     pub(super) async fn measured(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
-        if !is_measured(config) && wanted_trial(config, config.status.as_ref()).is_none() {
+        if !is_measured(config) && wanted_rehearsal(config, config.status.as_ref()).is_none() {
             return None;
         }
         let asked = locked(&self.asked).get(key).cloned().unwrap_or_default();
@@ -142,7 +143,7 @@ fn status(object: Option<&RolloutAnalysis>) -> Option<RolloutAnalysisStatus> {
 
 /// How many answers have come since, with a number and with an error.
 fn added(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisStatus>) -> (u64, u64) {
-    let Some(after) = after.filter(|after| !is_trial(&after.round)) else { return (0, 0) };
+    let Some(after) = after.filter(|after| !is_rehearsal(&after.round)) else { return (0, 0) };
     let before = before.filter(|before| before.round == after.round);
     let (mut numbers, mut errors) = (0, 0);
     for query in &after.queries {

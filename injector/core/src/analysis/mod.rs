@@ -14,7 +14,7 @@ mod outcome;
 mod pace;
 mod query;
 mod reach;
-mod trial;
+mod rehearsal;
 
 pub use answer::{AnswerError, number};
 pub use check::{Fault, analysis_faults, server};
@@ -22,4 +22,4 @@ pub use judge::{Judgement, Memory, Names, Verdict, judge};
 pub use pace::period;
 pub use query::{MOST_PODS, fill, sample};
 pub use reach::{LONGEST_REACH, ReachError, reach};
-pub use trial::{Trial, is_answered, is_trial, trial, tried};
+pub use rehearsal::{Rehearsal, is_answered, is_rehearsal, rehearsal, rehearsed};

@@ -48,7 +48,7 @@ pub struct Observed<'a> {
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
-    /// What was measured of the version that is on trial, or while the analyses are tried.
+    /// What was measured of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The version that was last published, or that could not be written.
     pub published: Option<&'a str>,

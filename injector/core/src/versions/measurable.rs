@@ -1,4 +1,4 @@
-//! The condition `Measurable`: whether the analyses of a config can be asked, as their trial has found before a rollout needs them.
+//! The condition `Measurable`: whether the analyses of a config can be asked, as their rehearsal has found before a rollout needs them.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
@@ -6,16 +6,16 @@ use nudge_api::{
     condition, find_condition, set_condition,
 };
 
-use crate::analysis::{Trial, server, trial, tried};
+use crate::analysis::{Rehearsal, rehearsal, rehearsed, server};
 use crate::event_record::EventRecord;
 use crate::rollout::Millis;
 
-/// How soon to look for the first answers of a trial, in milliseconds.
+/// How soon to look for the first answers of a rehearsal, in milliseconds.
 const PENDING: Millis = 5_000;
 /// How soon to look whether what could not be asked can be, in milliseconds.
 const FAILING: Millis = 15_000;
 
-/// What follows from a trial, beside the condition.
+/// What follows from a rehearsal, beside the condition.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Measurable {
     /// What is to be asked.
@@ -28,19 +28,22 @@ pub(super) struct Measurable {
 
 /// The question that is to be asked of the analyses of a config with this status: none while something moves, where one
 /// has no meaning, nor once each has had an answer.
-pub fn wanted_trial(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<RolloutAnalysisSpec> {
+pub fn wanted_rehearsal(
+    config: &VersionedConfig,
+    status: Option<&VersionedConfigStatus>,
+) -> Option<RolloutAnalysisSpec> {
     let analyses = &config.spec.rollout.analysis;
     let moves = status.is_some_and(|status| status.rollout.stage.is_some());
     if analyses.is_empty() || moves || analyses.iter().any(|analysis| server(analysis).is_err()) {
         return None;
     }
-    let question = trial(analyses);
+    let question = rehearsal(analyses);
     let known = status.and_then(|status| find_condition(&status.conditions, ConditionType::Measurable));
     let works = known.is_some_and(|known| known.status == "True" && known.message.starts_with(&begin(&question.round)));
     (!works).then_some(question)
 }
 
-/// Sets the condition by what was measured. What another trial has said goes.
+/// Sets the condition by what was measured. What another rehearsal has said goes.
 pub(super) fn measurable(
     config: &VersionedConfig,
     status: &mut VersionedConfigStatus,
@@ -53,29 +56,29 @@ pub(super) fn measurable(
         status.conditions.retain(|condition| !is_it(&condition.type_));
         return Measurable::default();
     }
-    let begin = begin(&trial(analyses).round);
+    let begin = begin(&rehearsal(analyses).round);
     status.conditions.retain(|condition| !is_it(&condition.type_) || condition.message.starts_with(&begin));
     let failed = find_condition(&status.conditions, ConditionType::Measurable).is_some_and(|it| it.status == "False");
-    let (works, reason, message) = match tried(analyses, measured) {
-        Trial::Pending => {
-            let question = wanted_trial(config, Some(&*status));
+    let (works, reason, message) = match rehearsed(analyses, measured) {
+        Rehearsal::Pending => {
+            let question = wanted_rehearsal(config, Some(&*status));
             let again = question.as_ref().map(|_| if failed { FAILING } else { PENDING });
             return Measurable { question, event: None, again };
         }
-        Trial::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
-        Trial::Fails(why) => (false, Reason::NotMeasurable, why),
+        Rehearsal::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
+        Rehearsal::Fails(why) => (false, Reason::NotMeasurable, why),
     };
     let message = format!("{begin}{message}");
     let event = (!works && !failed).then(|| EventRecord::new(reason, message.as_str()));
     let generation = config.metadata.generation;
     let kind = ConditionType::Measurable;
     set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
-    let question = wanted_trial(config, Some(&*status));
+    let question = wanted_rehearsal(config, Some(&*status));
     let again = question.as_ref().map(|_| FAILING);
     Measurable { question, event, again }
 }
 
-/// How messages about this trial begin.
+/// How messages about this rehearsal begin.
 fn begin(round: &str) -> String {
     format!("{round}: ")
 }
@@ -99,7 +102,7 @@ mod tests {
 
     fn answer(config: &VersionedConfig, error: Option<&str>) -> RolloutAnalysisStatus {
         let answers = json!([{"number": 1, "answerTime": "2026-01-01T00:00:00Z", "error": error}]);
-        let round = trial(&config.spec.rollout.analysis).round;
+        let round = rehearsal(&config.spec.rollout.analysis).round;
         serde_json::from_value(json!({"round": round, "queries": [{"name": "errors", "answers": answers}]})).unwrap()
     }
 

@@ -61,7 +61,7 @@ pub use importing::{importing, is_importing};
 pub use inventory::{Inventory, inventory};
 pub use judged::{Judging, RulesState, Unjudged, Verdict, Verdicts};
 pub use mark::{is_marked, mark};
-pub use measurable::wanted_trial;
+pub use measurable::wanted_rehearsal;
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
 pub use prune::{is_beyond_limit, to_prune};
 pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};

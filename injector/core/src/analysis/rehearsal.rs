@@ -1,4 +1,4 @@
-//! The trial of the analyses of a spec: each is asked about no pods before a rollout waits for its numbers. What it finds does not matter, only
+//! The rehearsal of the analyses of a spec: each is asked about no pods before a rollout waits for its numbers. What it finds does not matter, only
 //! that there is an answer.
 
 use nudge_api::{Analysis, QueryAnswers, RolloutAnalysisSpec, RolloutAnalysisStatus};
@@ -7,16 +7,16 @@ use ring::digest::{SHA256, digest};
 
 use super::answer::AnswerError;
 
-/// Begins the name of the round of a trial.
-const PREFIX: &str = "trial-";
+/// Begins the name of the round of a rehearsal.
+const PREFIX: &str = "rehearsal-";
 /// What follows it: so many hex digits that stand for the analyses.
 const DIGITS: usize = 12;
 /// A name that no pod can have.
 const NOBODY: &str = "-";
 
-/// What came of a trial.
+/// What came of a rehearsal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trial {
+pub enum Rehearsal {
     /// Answers are missing.
     Pending,
     /// Each analysis has an answer.
@@ -26,7 +26,7 @@ pub enum Trial {
 }
 
 /// The question by which these analyses are tried. Its round is another one for each change of them.
-pub fn trial(analyses: &[Analysis]) -> RolloutAnalysisSpec {
+pub fn rehearsal(analyses: &[Analysis]) -> RolloutAnalysisSpec {
     let text = serde_json::to_vec(analyses).unwrap_or_default();
     let digits: String = hex(digest(&SHA256, &text).as_ref()).chars().take(DIGITS).collect();
     RolloutAnalysisSpec {
@@ -38,8 +38,8 @@ pub fn trial(analyses: &[Analysis]) -> RolloutAnalysisSpec {
     }
 }
 
-/// Whether the answers of this round are those of a trial.
-pub fn is_trial(round: &str) -> bool {
+/// Whether the answers of this round are those of a rehearsal.
+pub fn is_rehearsal(round: &str) -> bool {
     round.starts_with(PREFIX)
 }
 
@@ -48,18 +48,20 @@ pub fn is_answered(error: &AnswerError) -> bool {
     matches!(error, AnswerError::Empty | AnswerError::NotANumber | AnswerError::Infinite)
 }
 
-/// What the last answers say about the trial of these analyses.
-pub fn tried(analyses: &[Analysis], status: Option<&RolloutAnalysisStatus>) -> Trial {
-    let Some(status) = status.filter(|status| status.round == trial(analyses).round) else { return Trial::Pending };
+/// What the last answers say about the rehearsal of these analyses.
+pub fn rehearsed(analyses: &[Analysis], status: Option<&RolloutAnalysisStatus>) -> Rehearsal {
+    let Some(status) = status.filter(|status| status.round == rehearsal(analyses).round) else {
+        return Rehearsal::Pending;
+    };
     let mut errors = Vec::new();
     for analysis in analyses {
         let of = |one: &&QueryAnswers| one.name == analysis.name;
         let Some(answer) = status.queries.iter().find(of).and_then(|one| one.answers.last()) else {
-            return Trial::Pending;
+            return Rehearsal::Pending;
         };
         errors.extend(answer.error.as_ref().map(|error| format!("{}: {error}", analysis.name)));
     }
-    if errors.is_empty() { Trial::Works } else { Trial::Fails(errors.join("; ")) }
+    if errors.is_empty() { Rehearsal::Works } else { Rehearsal::Fails(errors.join("; ")) }
 }
 
 #[cfg(test)]
@@ -77,12 +79,12 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_the_analyses_is_another_trial_and_nobody_is_named() {
+    fn every_change_of_the_analyses_is_another_rehearsal_and_nobody_is_named() {
         let [one, other] = [analyses(&["up{pod=~\"{{pods}}\"}"]), analyses(&["down{pod=~\"{{pods}}\"}"])];
-        assert_eq!(trial(&one), trial(&one.clone()));
-        assert_ne!(trial(&one).round, trial(&other).round);
-        assert!(is_trial(&trial(&one).round) && !is_trial("3-1790000000000000"));
-        assert_eq!(crate::analysis::fill("up{pod=~\"{{pods}}\"}", "ns", &trial(&one).pods), "up{pod=~\"-\"}");
+        assert_eq!(rehearsal(&one), rehearsal(&one.clone()));
+        assert_ne!(rehearsal(&one).round, rehearsal(&other).round);
+        assert!(is_rehearsal(&rehearsal(&one).round) && !is_rehearsal("3-1790000000000000"));
+        assert_eq!(crate::analysis::fill("up{pod=~\"{{pods}}\"}", "ns", &rehearsal(&one).pods), "up{pod=~\"-\"}");
     }
 
     #[test]
@@ -94,16 +96,16 @@ mod tests {
                 json!({"name": format!("a{number}"), "answers": [answer]})
             };
             let queries: Vec<Value> = errors.iter().enumerate().map(query).collect();
-            let status = json!({"round": trial(&two).round, "queries": queries});
+            let status = json!({"round": rehearsal(&two).round, "queries": queries});
             serde_json::from_value::<RolloutAnalysisStatus>(status).unwrap()
         };
-        let of = |errors: &[Option<&str>]| tried(&two, Some(&answers(errors)));
-        assert_eq!(tried(&two, None), Trial::Pending);
-        assert_eq!(of(&[None]), Trial::Pending);
-        assert_eq!(of(&[None, None]), Trial::Works);
-        assert_eq!(of(&[Some("no answer"), None]), Trial::Fails("a0: no answer".to_owned()));
-        assert_eq!(of(&[Some("b"), Some("c")]), Trial::Fails("a0: b; a1: c".to_owned()));
-        let other = RolloutAnalysisStatus { round: "trial-0".to_owned(), ..answers(&[None, None]) };
-        assert_eq!(tried(&two, Some(&other)), Trial::Pending, "of other queries");
+        let of = |errors: &[Option<&str>]| rehearsed(&two, Some(&answers(errors)));
+        assert_eq!(rehearsed(&two, None), Rehearsal::Pending);
+        assert_eq!(of(&[None]), Rehearsal::Pending);
+        assert_eq!(of(&[None, None]), Rehearsal::Works);
+        assert_eq!(of(&[Some("no answer"), None]), Rehearsal::Fails("a0: no answer".to_owned()));
+        assert_eq!(of(&[Some("b"), Some("c")]), Rehearsal::Fails("a0: b; a1: c".to_owned()));
+        let other = RolloutAnalysisStatus { round: "rehearsal-0".to_owned(), ..answers(&[None, None]) };
+        assert_eq!(rehearsed(&two, Some(&other)), Rehearsal::Pending, "of other queries");
     }
 }
