@@ -14,8 +14,8 @@ use super::source_setter::MutateSources;
 use super::source_webhook::ValidateSources;
 use super::version_webhooks::{MutateVersions, ValidateVersions};
 
-/// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key` marks the parts whose creators may update the ConfigMap,
-/// and signs who made a version, who asked for it, who approved it, and who set the spec of a source.
+/// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key` marks the parts whose
+/// creators may update the ConfigMap, and signs who made a version, who asked for it, who approved it, and who set the spec of a source.
 pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
     vec![
         Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),
