@@ -157,11 +157,11 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     status.pods = pod_counts(config, &status, pods);
     events.extend(progress.event(&before.conditions));
     events.extend(conflict_event(conflict.as_deref(), &before.conditions));
-    let analyses = measurable(config, &mut status, observed.measured, now);
-    events.extend(analyses.event);
     let suspect = effects.suspect.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
-    let status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
+    let mut status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
+    let analyses = measurable(config, &mut status, observed.measured, now);
+    events.extend(analyses.event);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
     let again = effects

@@ -12,6 +12,8 @@ use crate::rollout::Millis;
 
 /// How soon to look for the first answers of a rehearsal, in milliseconds.
 const PENDING: Millis = 5_000;
+/// What is said before the first answer.
+const UNASKED: &str = "no query of spec.rollout.analysis has been asked yet; if this stays so, nobody asks: install the component analysis";
 /// How soon to look whether what could not be asked can be, in milliseconds.
 const FAILING: Millis = 15_000;
 
@@ -58,11 +60,20 @@ pub(super) fn measurable(
     }
     let begin = begin(&rehearsal(analyses).round);
     status.conditions.retain(|condition| !is_it(&condition.type_) || condition.message.starts_with(&begin));
-    let failed = find_condition(&status.conditions, ConditionType::Measurable).is_some_and(|it| it.status == "False");
+    let known = find_condition(&status.conditions, ConditionType::Measurable).cloned();
+    let failed = known.as_ref().is_some_and(|known| known.status == "False" && !known.message.ends_with(UNASKED));
+    let generation = config.metadata.generation;
+    let set = |status: &mut VersionedConfigStatus, works: bool, reason: Reason, message: &str| {
+        let kind = ConditionType::Measurable;
+        set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
+    };
     let (works, reason, message) = match rehearsed(analyses, measured) {
         Rehearsal::Pending => {
             let question = wanted_rehearsal(config, Some(&*status));
-            let again = question.as_ref().map(|_| if failed { FAILING } else { PENDING });
+            let again = question.as_ref().map(|_| if known.is_some() { FAILING } else { PENDING });
+            if question.is_some() && known.is_none() {
+                set(status, false, Reason::NotMeasurable, &format!("{begin}{UNASKED}"));
+            }
             return Measurable { question, event: None, again };
         }
         Rehearsal::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
@@ -70,9 +81,7 @@ pub(super) fn measurable(
     };
     let message = format!("{begin}{message}");
     let event = (!works && !failed).then(|| EventRecord::new(reason, message.as_str()));
-    let generation = config.metadata.generation;
-    let kind = ConditionType::Measurable;
-    set_condition(&mut status.conditions, condition(kind, works, reason, message, generation, now));
+    set(status, works, reason, &message);
     let question = wanted_rehearsal(config, Some(&*status));
     let again = question.as_ref().map(|_| FAILING);
     Measurable { question, event, again }
@@ -117,7 +126,8 @@ mod tests {
         let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
         let one = config("rate(up{pod=~\"{{pods}}\"}[1m])");
         let asked = measurable(&one, &mut status, None, &now);
-        assert_eq!((asked.question.is_some(), asked.again, says(&status)), (true, Some(PENDING), None));
+        assert_eq!((asked.question.is_some(), asked.again, asked.event), (true, Some(PENDING), None));
+        assert_eq!(says(&status), said("False", "NotMeasurable"), "nobody has asked yet");
         let failing = answer(&one, Some("Secret metrics can't be read"));
         let failed = measurable(&one, &mut status, Some(&failing), &now);
         assert_eq!((failed.question.is_some(), failed.again), (true, Some(FAILING)));
@@ -136,7 +146,7 @@ mod tests {
         assert_eq!(says(&status), said("True", "Measurable"));
         let other = config("rate(down{pod=~\"{{pods}}\"}[1m])");
         assert!(measurable(&other, &mut status, Some(&answer(&one, None)), &now).question.is_some());
-        assert_eq!(says(&status), None, "of other queries");
+        assert_eq!(says(&status), said("False", "NotMeasurable"), "of other queries");
         let none = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
         measurable(&one, &mut status, Some(&answer(&one, None)), &now);
         assert_eq!((measurable(&none, &mut status, None, &now), says(&status)), (Measurable::default(), None));
