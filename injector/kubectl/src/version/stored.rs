@@ -207,9 +207,9 @@ mod tests {
     #[test]
     fn an_origin_is_a_fact_only_where_a_source_has_made_the_object() {
         let says = |author: Option<&str>| {
-            let origin = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
+            let written = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
             let note = author.map(|author| (labels::MADE_BY.to_owned(), format!("1790000000 dGFn {author}")));
-            let annotations = [(labels::ORIGIN.to_owned(), origin)].into_iter().chain(note).collect();
+            let annotations = [(labels::ORIGIN.to_owned(), written)].into_iter().chain(note).collect();
             let found = origin(&ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }).unwrap();
             (found.line(), found.phrase())
         };
