@@ -42,9 +42,10 @@ impl Controller {
         if before == away {
             return;
         }
-        match away {
-            Some(away) => tracing::warn!(cause = ?away, "the hub is away; rollouts are held"),
-            None => tracing::info!("the hub is back; rollouts go on"),
+        if let Some(away) = away {
+            tracing::warn!(cause = ?away, "the hub is away; rollouts are held");
+        } else {
+            tracing::info!("the hub is back; rollouts go on");
         }
         for key in self.index.configs() {
             if self.index.config(&key).is_some_and(|config| is_moved(&config)) {

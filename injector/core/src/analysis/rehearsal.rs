@@ -91,11 +91,11 @@ mod tests {
     fn it_works_once_each_has_an_answer() {
         let two = analyses(&["{{pods}}", "1 * {{pods}}"]);
         let answers = |errors: &[Option<&str>]| {
-            let query = |(number, error): (usize, &Option<&str>)| -> Value {
+            let query = |(number, error): (usize, Option<&str>)| -> Value {
                 let answer = json!({"number": 1, "answerTime": "2026-01-01T00:00:00Z", "error": error});
                 json!({"name": format!("a{number}"), "answers": [answer]})
             };
-            let queries: Vec<Value> = errors.iter().enumerate().map(query).collect();
+            let queries: Vec<Value> = errors.iter().copied().enumerate().map(query).collect();
             let status = json!({"round": rehearsal(&two).round, "queries": queries});
             serde_json::from_value::<RolloutAnalysisStatus>(status).unwrap()
         };
