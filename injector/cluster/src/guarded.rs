@@ -177,9 +177,76 @@ fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use hyper::http;
+    use kube::client::Body;
+    use nudge_core::outbound::refusal;
+    use serde_json::{Value, json};
+    use tower::service_fn;
 
     use super::*;
+
+    /// What an API server answers, by paths.
+    type Answers = Arc<std::sync::Mutex<Value>>;
+
+    /// An API server with neither Services nor slices, where Endpoints stand behind its own Service.
+    fn answers() -> Answers {
+        let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 6443}]}]});
+        Arc::new(std::sync::Mutex::new(json!({
+            "/api/v1/nodes": {"items": []},
+            "/api/v1/namespaces/kube-system/services": {"items": []},
+            "/api/v1/namespaces/kube-system/endpoints": {"items": []},
+            "/api/v1/namespaces/default/endpoints/kubernetes": endpoints,
+        })))
+    }
+
+    fn guard(answers: &Answers) -> Guard {
+        let answers = Arc::clone(answers);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let found = answers.lock().unwrap().get(request.uri().path()).map(Value::to_string);
+            async move {
+                let (code, body) = found.map_or((404, "404 page not found".to_owned()), |body| (200, body));
+                let response = http::Response::builder().status(code).body(Body::from(body.into_bytes()));
+                response.map_err(Box::<dyn std::error::Error + Send + Sync>::from)
+            }
+        });
+        Guard::new(Client::new(service, "ns"), "https://10.0.0.1", Vec::new())
+    }
+
+    fn refuses(guarded: &Guarded, address: &str) -> bool {
+        refusal(address.parse().unwrap(), guarded).is_some()
+    }
+
+    #[tokio::test]
+    async fn slices_of_every_family_say_what_stands_behind_services_and_on_old_servers_endpoints() {
+        let answers = answers();
+        let old = guard(&answers).now().await.unwrap();
+        assert!(refuses(&old, "10.9.0.1:6443") && !refuses(&old, "10.1.0.1:6443"));
+        for (namespace, network) in [("default", 1), ("kube-system", 2)] {
+            let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+            let of = |kind: &str, ip: String| json!({"addressType": kind, "endpoints": [{"addresses": [ip]}], "ports": [{"port": 6443}]});
+            let slices = [of("IPv4", format!("10.{network}.0.1")), of("IPv6", format!("fd00:{network}::1"))];
+            answers.lock().unwrap()[path] = json!({"items": slices});
+        }
+        let new = guard(&answers).now().await.unwrap();
+        for behind in ["10.1.0.1:6443", "[fd00:1::1]:6443", "10.2.0.1:6443", "[fd00:2::1]:6443"] {
+            assert!(refuses(&new, behind), "{behind}");
+        }
+        assert!(!refuses(&new, "10.1.0.1:443") && !refuses(&new, "10.9.0.1:6443"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_node_is_known_within_90_s() {
+        let answers = answers();
+        let guard = guard(&answers);
+        assert!(!refuses(&guard.now().await.unwrap(), "10.3.0.1:10250"));
+        let node = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.3.0.1"}]}});
+        answers.lock().unwrap()["/api/v1/nodes"] = json!({"items": [node]});
+        for _ in 0..9 {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            guard.now().await.unwrap();
+        }
+        assert!(refuses(&guard.now().await.unwrap(), "10.3.0.1:10250"));
+    }
 
     #[test]
     fn all_addresses_of_a_service_and_what_stands_behind_it() {

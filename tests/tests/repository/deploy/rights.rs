@@ -100,16 +100,16 @@ const OUTSIDE: [(&str, &str, &[&str]); 14] = [
     ),
     ("nudge-sources", "*", &["read namespaces", "read nodes"]),
     ("nudge-sources", "nudge-system", &["read leases nudge-sources", "update leases nudge-sources"]),
-    ("nudge-sources", "kube-system", &["read services", "read endpoints"]),
-    ("nudge-sources", "default", &["read services kubernetes", "read endpoints kubernetes"]),
+    ("nudge-sources", "kube-system", &["read services", "read endpoints", "read endpointslices"]),
+    ("nudge-sources", "default", &["read services kubernetes", "read endpoints kubernetes", "read endpointslices"]),
     (
         "nudge-analysis",
         "*",
         &["read nodes", "read versionedconfigs", "read rolloutanalyses", "patch rolloutanalyses/status"],
     ),
     ("nudge-analysis", "nudge-system", &["read leases nudge-analysis", "update leases nudge-analysis"]),
-    ("nudge-analysis", "kube-system", &["read services", "read endpoints"]),
-    ("nudge-analysis", "default", &["read services kubernetes", "read endpoints kubernetes"]),
+    ("nudge-analysis", "kube-system", &["read services", "read endpoints", "read endpointslices"]),
+    ("nudge-analysis", "default", &["read services kubernetes", "read endpoints kubernetes", "read endpointslices"]),
 ];
 
 /// What the component cluster-reads adds.

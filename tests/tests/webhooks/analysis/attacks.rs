@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
 use nudge_api::RolloutAnalysis;
@@ -163,14 +164,22 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     stands_behind_a_service_of_the_system(&scene, &other).await
 }
 
-/// What a Service of kube-system has is refused, as soon as that is known.
+/// What a Service of kube-system has is refused, as soon as that is known: by EndpointSlices, and on 1.20 by Endpoints.
 async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) -> Result<()> {
-    let system = Api::<Endpoints>::namespaced(scene.space.client.clone(), "kube-system");
-    let endpoints = json!({
-        "metadata": {"name": "metrics"},
-        "subsets": [{"addresses": [{"ip": server.address.ip()}], "ports": [{"port": server.address.port()}]}],
+    let (client, (ip, port)) = (&scene.space.client, (server.address.ip(), server.address.port()));
+    let slice = json!({
+        "metadata": {"name": "metrics"}, "addressType": "IPv4", "endpoints": [{"addresses": [ip]}], "ports": [{"port": port}],
     });
-    system.create(&PostParams::default(), &serde_json::from_value(endpoints)?).await?;
+    let slices = Api::<EndpointSlice>::namespaced(client.clone(), "kube-system");
+    match slices.create(&PostParams::default(), &serde_json::from_value(slice)?).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let subset = json!({"addresses": [{"ip": ip}], "ports": [{"port": port}]});
+            let endpoints = json!({"metadata": {"name": "metrics"}, "subsets": [subset]});
+            let system = Api::<Endpoints>::namespaced(client.clone(), "kube-system");
+            system.create(&PostParams::default(), &serde_json::from_value(endpoints)?).await?;
+        }
+        made => drop(made?),
+    }
     scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None)]}})).await?;
     let refused = |object: &RolloutAnalysis| {
         error(object, "system").is_ok_and(|error| error.contains("it is of the API server or of kube-system"))
