@@ -1,14 +1,16 @@
 //! Tokens: whom the credential is sent to for one.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use nudge_oci::{Credential, OciError, Pulled, Reference, Request};
+use nudge_oci::{Credential, OciError, Pulled, Reference, Registry, Request};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
+use rustls::ServerConfig;
 use serde_json::json;
 
 use crate::asking::{HIDDEN, all, anywhere, basic, files, plain, pulled, refused, tag};
@@ -34,9 +36,9 @@ fn token(certificate: &Certificate, actions: &[&str]) -> Result<String> {
 }
 
 /// A server of tokens: `shop` with the password `right` may push, and everybody pull.
-async fn realm(certificate: Certificate) -> Result<StandIn> {
+async fn realm(certificate: Certificate, tls: Option<Arc<ServerConfig>>) -> Result<StandIn> {
     let right = format!("Basic {}", STANDARD.encode("shop:right"));
-    StandIn::start(move |asked: &Asked| {
+    StandIn::start_at("127.0.0.1", tls, move |asked: &Asked| {
         let actions: &[&str] = match &asked.authorization {
             None => &["pull"],
             Some(it) if *it == right => &["pull", "push"],
@@ -48,25 +50,26 @@ async fn realm(certificate: Certificate) -> Result<StandIn> {
     .await
 }
 
-/// Debian's registry with that server as its realm, which it calls by this name.
-async fn served(by_name: bool) -> Result<(DockerRegistry, StandIn)> {
+/// Debian's registry with that server as its realm, and who trusts both. By another name than the registry's, the realm has TLS.
+async fn served(by_name: bool) -> Result<(DockerRegistry, StandIn, Registry)> {
     let certificate = Certificate::new()?;
+    let (client, tls) = (certificate.client()?, if by_name { Some(certificate.server()?) } else { None });
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("realm.crt");
     fs::write(&file, certificate.pem())?;
-    let realm = realm(certificate).await?;
-    let name = if by_name { realm.by_name() } else { realm.host() };
+    let realm = realm(certificate, tls).await?;
+    let url = if by_name { format!("https://{}", realm.by_name()) } else { format!("http://{}", realm.host()) };
     let auth = format!(
-        "auth: {{token: {{realm: 'http://{name}/token', service: registry, issuer: tests, rootcertbundle: {}}}}}",
+        "auth: {{token: {{realm: '{url}/token', service: registry, issuer: tests, rootcertbundle: {}}}}}",
         file.display()
     );
-    Ok((DockerRegistry::start_in(folder, |_| Ok((auth.clone(), String::new()))).await?, realm))
+    Ok((DockerRegistry::start_in(folder, |_| Ok((auth.clone(), String::new()))).await?, realm, client))
 }
 
 #[tokio::test]
 async fn a_realm_on_the_host_of_the_registry_gives_tokens() -> Result<()> {
-    let (server, realm) = served(false).await?;
-    let (registry, reference, right, wanted) = (anywhere(), plain(&server.host())?, basic("right"), tag("1"));
+    let (server, realm, registry) = served(false).await?;
+    let (reference, right, wanted) = (plain(&server.host())?, basic("right"), tag("1"));
     let nobody = registry.push(&reference, "1", &files([("a", "1")]), &Credential::Anonymous, &|_| false).await;
     ensure!(matches!(nobody, Err(OciError::NoAccess { act: "push", .. })), "{nobody:?}");
     // Another port of the host is another server.
@@ -90,8 +93,8 @@ async fn a_realm_on_the_host_of_the_registry_gives_tokens() -> Result<()> {
 
 #[tokio::test]
 async fn a_realm_elsewhere_gets_the_credential_only_if_the_caller_agrees() -> Result<()> {
-    let (server, realm) = served(true).await?;
-    let (registry, reference, right, wanted) = (anywhere(), plain(&server.host())?, basic("right"), tag("1"));
+    let (server, realm, registry) = served(true).await?;
+    let (reference, right, wanted) = (plain(&server.host())?, basic("right"), tag("1"));
     let request = Request { credential: &right, ..all(&reference, &wanted) };
     let error = refused(&registry, &request).await?;
     ensure!(matches!(&error, OciError::RealmElsewhere { host, .. } if *host == realm.by_name()), "{error}");
@@ -156,6 +159,29 @@ async fn an_expired_token_is_replaced_once() -> Result<()> {
         let (asked, tokens) = (server.asked().len(), realm.asked().len());
         ensure!(asked == 2 && tokens == 1, "{asked} requests, {tokens} tokens");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_realm_without_tls_is_on_the_host_of_a_registry_without_tls() -> Result<()> {
+    let realm = StandIn::start(|_| answer(200, &[], r#"{"token": "good"}"#)).await?;
+    let wanted = tag("1.0.0");
+    for (name, is_own) in [(realm.host(), true), (realm.by_name(), false)] {
+        let (challenge, content) = (format!(r#"Bearer realm="http://{name}/token""#), content());
+        let server = StandIn::start(move |asked| guarded(&content, &challenge, asked)).await?;
+        let reference = plain(&server.host())?;
+        if is_own {
+            pulled(&anywhere(), &all(&reference, &wanted)).await?;
+            ensure!(realm.asked().len() == 1);
+            continue;
+        }
+        for (credential, may_ask) in [(Credential::Anonymous, false), (basic(HIDDEN), true)] {
+            let request = Request { credential: &credential, may_ask: &move |_| may_ask, ..all(&reference, &wanted) };
+            let error = refused(&anywhere(), &request).await?;
+            ensure!(matches!(error, OciError::RealmWithoutTls { .. }), "{error}");
+        }
+    }
+    ensure!(realm.asked().is_empty(), "the realm was asked");
     Ok(())
 }
 
