@@ -87,3 +87,29 @@ pub(crate) fn name_of(url: &str, credential: &Credential) -> String {
     credential.digest(&mut context);
     hex(&context.finish().as_ref()[..16])
 }
+
+#[cfg(test)]
+mod tests {
+    use nudge_core::outbound::Address;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_of_one_server() {
+        let of = |api: &str| {
+            let api = Address::parse(api).unwrap();
+            let (id, installation, key) = ("1".to_owned(), "2".to_owned(), Zeroizing::new(b"key".to_vec()));
+            name_of("", &Credential::App(App { id, installation, key, api }))
+        };
+        let own = of("https://git.example.com");
+        assert_eq!(own, of("https://git.example.com:443/"));
+        for other in [
+            "https://git.example.com:8443",
+            "http://git.example.com:443",
+            "https://api.example.com",
+            "https://git.example.com/api",
+        ] {
+            assert_ne!(own, of(other), "{other}");
+        }
+    }
+}
