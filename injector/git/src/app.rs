@@ -38,14 +38,6 @@ pub struct App {
     pub api: Address,
 }
 
-impl App {
-    /// All of it.
-    pub(crate) fn parts(&self) -> [&[u8]; 5] {
-        let Self { id, installation, key, api } = self;
-        [id.as_bytes(), installation.as_bytes(), key, api.host.as_bytes(), api.prefix.as_bytes()]
-    }
-}
-
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("id", &self.id).field("installation", &self.installation).finish_non_exhaustive()

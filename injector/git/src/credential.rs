@@ -4,6 +4,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use nudge_core::outbound::Address;
 use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 use zeroize::Zeroizing;
@@ -51,9 +52,16 @@ impl Credential {
                 add(username.as_bytes());
                 add(token.as_bytes());
             }
-            Self::App(app) => {
+            // A token of one server is not for another.
+            Self::App(App { id, installation, key, api: Address { tls, host, port, prefix } }) => {
                 add(b"app");
-                app.parts().into_iter().for_each(add);
+                add(id.as_bytes());
+                add(installation.as_bytes());
+                add(key);
+                add(&[u8::from(*tls)]);
+                add(host.as_bytes());
+                add(&port.to_be_bytes());
+                add(prefix.as_bytes());
             }
         }
     }
@@ -90,8 +98,6 @@ pub(crate) fn name_of(url: &str, credential: &Credential) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nudge_core::outbound::Address;
-
     use super::*;
 
     #[test]
