@@ -49,7 +49,8 @@ impl Session<'_> {
         let registry = || self.host();
         let (address, mut path) = absolute(realm).ok_or_else(|| OciError::Realm { registry: registry() })?;
         let own = self.reference.address();
-        if !address.tls && own.tls {
+        // Elsewhere, a registry could have any URL within the cluster asked for.
+        if !address.tls && (own.tls || address.host != own.host) {
             return Err(OciError::RealmWithoutTls { registry: registry(), host: address.authority() });
         }
         // Another port is another server.
