@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Endpoints, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use nudge_core::outbound::{Guarded, Range};
@@ -20,14 +21,18 @@ use crate::call::{CallError, call};
 const FRESH: Duration = Duration::from_secs(30);
 /// For how long it holds where it can't be read again.
 const STALE: Duration = Duration::from_mins(5);
-/// For how long nodes hold: there are many, and their addresses do not change.
-const FRESH_NODES: Duration = Duration::from_mins(5);
+/// For how long nodes hold: there may be many.
+const FRESH_NODES: Duration = Duration::from_mins(1);
 /// Objects in one page of a list.
 const PAGE: u32 = 200;
 /// The most pages.
 const PAGES: usize = 100;
 /// Where the system's own Services are.
 const SYSTEM: &str = "kube-system";
+/// Where the API server's own Service is.
+const DEFAULT: &str = "default";
+/// Slices of the API server's own Service.
+const OF_SERVER: &str = "kubernetes.io/service-name=kubernetes";
 
 /// They can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -93,24 +98,37 @@ impl Guard {
     async fn read(&self) -> Result<Guarded, GuardError> {
         let mut guarded = Guarded { nodes: self.nodes().await?, lent: self.lent.clone(), ..Guarded::default() };
         guarded.endpoints.extend(self.server);
-        let client = || self.client.clone();
-        for service in list::<Service>(Api::namespaced(client(), SYSTEM)).await? {
-            add_service(&service, &mut guarded);
-        }
-        for endpoints in list::<Endpoints>(Api::namespaced(client(), SYSTEM)).await? {
-            add_endpoints(&endpoints, &mut guarded);
-        }
-        let services = Api::<Service>::namespaced(self.client.clone(), "default");
-        let endpoints = Api::<Endpoints>::namespaced(self.client.clone(), "default");
-        let found = call(|| "reading Service default/kubernetes".to_owned(), services.get_opt("kubernetes")).await?;
+        let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
+        each(services(SYSTEM), ListParams::default(), &mut guarded, add_service).await?;
+        let own = services(DEFAULT);
+        let found = call(|| "reading Service default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
         if let Some(service) = found {
             add_service(&service, &mut guarded);
         }
-        let found = call(|| "reading Endpoints default/kubernetes".to_owned(), endpoints.get_opt("kubernetes")).await?;
-        if let Some(endpoints) = found {
-            add_endpoints(&endpoints, &mut guarded);
+        match self.slices(&mut guarded).await {
+            Err(GuardError::Call(error)) if error.code() == 404 => self.endpoints(&mut guarded).await?,
+            read => read?,
         }
         Ok(guarded)
+    }
+
+    /// Adds what stands behind Services, of every family of addresses.
+    async fn slices(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
+        let slices = |namespace: &str| Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
+        each(slices(SYSTEM), ListParams::default(), guarded, add_slice).await?;
+        each(slices(DEFAULT), ListParams::default().labels(OF_SERVER), guarded, add_slice).await
+    }
+
+    /// Adds the same on servers without slices: Kubernetes 1.20.
+    async fn endpoints(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
+        let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
+        each(endpoints(SYSTEM), ListParams::default(), guarded, add_endpoints).await?;
+        let own = endpoints(DEFAULT);
+        let found = call(|| "reading Endpoints default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
+        if let Some(endpoints) = found {
+            add_endpoints(&endpoints, guarded);
+        }
+        Ok(())
     }
 
     /// The addresses of nodes, of every kind.
@@ -119,35 +137,43 @@ impl Guard {
         if let Some((_, known)) = nodes.as_ref().filter(|(at, _)| at.elapsed() < FRESH_NODES) {
             return Ok(known.clone());
         }
-        let all = list::<Node>(Api::all(self.client.clone())).await?;
-        let addresses: HashSet<IpAddr> = all.iter().flat_map(addresses_of).collect();
-        *nodes = Some((Instant::now(), addresses.clone()));
-        Ok(addresses)
+        let (now, mut read) = (Instant::now(), Guarded::default());
+        each(Api::<Node>::all(self.client.clone()), ListParams::default(), &mut read, add_node).await?;
+        *nodes = Some((now, read.nodes.clone()));
+        Ok(read.nodes)
     }
 }
 
-async fn list<K>(api: Api<K>) -> Result<Vec<K>, GuardError>
+/// Adds every object of a list. One page is in memory at a time.
+async fn each<K>(
+    api: Api<K>,
+    params: ListParams,
+    guarded: &mut Guarded,
+    add: fn(&K, &mut Guarded),
+) -> Result<(), GuardError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
-    let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
+    let mut params = params.limit(PAGE);
     for _ in 0..PAGES {
         let what = || format!("listing {}", K::plural(&()));
         let page = call(what, api.list(&params)).await?;
-        all.extend(page.items);
+        for object in &page.items {
+            add(object, guarded);
+        }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
+            None => return Ok(()),
         }
     }
     // Of a part of them, nobody knows what the others are.
     Err(GuardError::TooMany(K::plural(&()).into_owned()))
 }
 
-/// Names of hosts among them are no addresses.
-fn addresses_of(node: &Node) -> impl Iterator<Item = IpAddr> + '_ {
+/// All of its addresses. Names of hosts among them are none.
+fn add_node(node: &Node, guarded: &mut Guarded) {
     let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    addresses.filter_map(|address| address.address.parse().ok())
+    guarded.nodes.extend(addresses.filter_map(|address| address.address.parse::<IpAddr>().ok()));
 }
 
 /// All addresses by which it is reached.
@@ -164,14 +190,30 @@ fn add_service(service: &Service, guarded: &mut Guarded) {
     guarded.hosts.extend(own.chain(ingress).filter_map(|ip| ip.parse::<IpAddr>().ok()));
 }
 
-/// What stands behind it.
+/// What stands behind a Service, of one family of addresses.
+fn add_slice(slice: &EndpointSlice, guarded: &mut Guarded) {
+    let ports: Vec<_> = slice.ports.iter().flatten().map(|port| port.port).collect();
+    for endpoint in &slice.endpoints {
+        add_behind(&endpoint.addresses, &ports, guarded);
+    }
+}
+
+/// The same of the first family alone, which is all that these have.
 fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
     for subset in endpoints.subsets.iter().flatten() {
+        let ports: Vec<_> = subset.ports.iter().flatten().map(|port| Some(port.port)).collect();
         let addresses = subset.addresses.iter().chain(&subset.not_ready_addresses).flatten();
-        for ip in addresses.filter_map(|address| address.ip.parse::<IpAddr>().ok()) {
-            let ports = subset.ports.iter().flatten().filter_map(|port| u16::try_from(port.port).ok());
-            guarded.endpoints.extend(ports.map(|port| SocketAddr::new(ip, port)));
-        }
+        add_behind(addresses.map(|address| &address.ip), &ports, guarded);
+    }
+}
+
+/// Addresses at these ports. One that is not named stands for all of them, and so does none.
+fn add_behind<'a>(addresses: impl IntoIterator<Item = &'a String>, ports: &[Option<i32>], guarded: &mut Guarded) {
+    let is_whole = ports.is_empty() || ports.contains(&None);
+    for ip in addresses.into_iter().filter_map(|address| address.parse::<IpAddr>().ok()) {
+        let ports = ports.iter().flatten().filter_map(|port| u16::try_from(*port).ok());
+        guarded.endpoints.extend(ports.map(|port| SocketAddr::new(ip, port)));
+        guarded.hosts.extend(is_whole.then_some(ip));
     }
 }
 
@@ -257,20 +299,27 @@ mod tests {
         });
         add_service(&serde_json::from_value(service).unwrap(), &mut guarded);
         add_service(&serde_json::from_value(json!({"spec": {"clusterIP": "None"}})).unwrap(), &mut guarded);
-        let endpoints = json!({"subsets": [{
-            "addresses": [{"ip": "10.1.0.1"}], "notReadyAddresses": [{"ip": "10.1.0.2"}], "ports": [{"port": 53}, {"port": 9153}]}]});
+        let endpoints = json!({"subsets": [
+            {"addresses": [{"ip": "10.1.0.1"}], "notReadyAddresses": [{"ip": "10.1.0.2"}], "ports": [{"port": 53}, {"port": 9153}]},
+            {"addresses": [{"ip": "10.1.0.3"}]}]});
         add_endpoints(&serde_json::from_value(endpoints).unwrap(), &mut guarded);
-        let hosts = ["10.0.0.1", "fd00::1", "203.0.113.1", "203.0.113.2"].map(|ip| ip.parse().unwrap());
-        assert_eq!(guarded.hosts, hosts.into());
-        let behind = ["10.1.0.1:53", "10.1.0.1:9153", "10.1.0.2:53", "10.1.0.2:9153"].map(|it| it.parse().unwrap());
-        assert_eq!(guarded.endpoints, behind.into());
+        let slice = |ip: &str, ports: Value| json!({"endpoints": [{"addresses": [ip], "conditions": {"ready": false}}], "ports": ports});
+        for slice in [
+            slice("fd00::2", json!([{"port": 53}])),
+            slice("fd00::3", json!([{"name": "any"}])),
+            slice("fd00::4", json!(null)),
+            slice("a.example.com", json!(null)),
+        ] {
+            add_slice(&serde_json::from_value(slice).unwrap(), &mut guarded);
+        }
+        let hosts = ["10.0.0.1", "fd00::1", "203.0.113.1", "203.0.113.2", "10.1.0.3", "fd00::3", "fd00::4"];
+        assert_eq!(guarded.hosts, hosts.map(|ip| ip.parse().unwrap()).into());
+        let behind = ["10.1.0.1:53", "10.1.0.1:9153", "10.1.0.2:53", "10.1.0.2:9153", "[fd00::2]:53"];
+        assert_eq!(guarded.endpoints, behind.map(|it| it.parse().unwrap()).into());
         let node = json!({"status": {"addresses": [
             {"type": "InternalIP", "address": "192.168.1.1"}, {"type": "InternalIP", "address": "fd00::1"},
             {"type": "ExternalIP", "address": "203.0.113.9"}, {"type": "Hostname", "address": "node-1"}]}});
-        let node: Node = serde_json::from_value(node).unwrap();
-        assert_eq!(
-            addresses_of(&node).map(|ip| ip.to_string()).collect::<Vec<_>>(),
-            ["192.168.1.1", "fd00::1", "203.0.113.9"]
-        );
+        add_node(&serde_json::from_value(node).unwrap(), &mut guarded);
+        assert_eq!(guarded.nodes, ["192.168.1.1", "fd00::1", "203.0.113.9"].map(|ip| ip.parse().unwrap()).into());
     }
 }

@@ -9,7 +9,7 @@ use super::range::Range;
 /// Addresses of this cluster that nothing is sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// All ports of them: addresses of Services.
+    /// All ports of them: addresses of Services, and of what stands behind them at any port.
     pub hosts: HashSet<IpAddr>,
     /// What stands behind these Services.
     pub endpoints: HashSet<SocketAddr>,
