@@ -159,6 +159,7 @@ mod tests {
             "registry.example.com/team": {"auth": "YzpkOmU="},
             "other.example.com:8443": {"username": "f", "password": "g"},
             "https://index.docker.io/v1/": {"auth": "aDpp"},
+            "https://secure.example.com": {"auth": "ajpr"},
             "helped.example.com": {}
         }, "credsStore": "desktop", "credHelpers": {"x": "y"}}"#;
         assert_eq!(of(config, "oci://registry.example.com/a"), Ok(basic("a", "b")));
@@ -167,6 +168,9 @@ mod tests {
         assert_eq!(of(config, "oci://registry.example.com:443/a"), Ok(basic("a", "b")));
         assert_eq!(of(config, "oci://other.example.com:8443/a"), Ok(basic("f", "g")));
         assert_eq!(of(config, "oci://docker.io/a"), Ok(basic("h", "i")));
+        assert_eq!(of(config, "oci://secure.example.com/a"), Ok(basic("j", "k")));
+        assert_eq!(of(config, "oci+http://registry.example.com/a"), Ok(basic("a", "b")));
+        assert_eq!(of(config, "oci+http://secure.example.com/a"), Ok(Credential::Anonymous), "not for all to read");
         for none in ["other.example.com", "registry.example.com:444", "example.com", "helped.example.com"] {
             assert_eq!(of(config, &format!("oci://{none}/a")), Ok(Credential::Anonymous), "{none}");
         }
