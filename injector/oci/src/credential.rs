@@ -123,8 +123,11 @@ fn shown(name: &str) -> String {
     nudge_protocol::bounded_text::one_line(plain(name), 253)
 }
 
-/// Whether an entry stands for the registry, or for a part of it that has the repository.
+/// Whether an entry stands for the registry, or for a part of it that has the repository. One with `https://` is for TLS alone.
 fn is_for(name: &str, reference: &Reference) -> bool {
+    if name.starts_with("https://") && !reference.address().tls {
+        return false;
+    }
     let name = plain(name);
     // As Docker calls its own registry.
     if reference.address().host == "registry-1.docker.io" && ["index.docker.io/v1", "docker.io"].contains(&name) {
