@@ -115,14 +115,16 @@ mod tests {
     #[test]
     fn who_listens_is_found_by_address_or_by_all_addresses() {
         let own = i32::try_from(std::process::id()).unwrap();
-        for (place, asked) in [("127.0.8.1:0", "127.0.8.1"), ("0.0.0.0:0", "127.0.8.2")] {
-            let listener = TcpListener::bind(place).unwrap();
-            let asked = SocketAddr::new(asked.parse().unwrap(), listener.local_addr().unwrap().port());
-            let found = holder(asked);
+        let one = TcpListener::bind("127.0.8.1:0").unwrap();
+        let all = TcpListener::bind("0.0.0.0:0").unwrap();
+        let of = |listener: &TcpListener, ip: [u8; 4]| {
+            holder(SocketAddr::new(ip.into(), listener.local_addr().unwrap().port()))
+        };
+        for found in [of(&one, [127, 0, 8, 1]), of(&all, [127, 0, 8, 2])] {
             assert!(matches!(&found, Holder::Process { pid, name } if *pid == own && !name.is_empty()), "{found}");
-            drop(listener);
-            assert_eq!(holder(asked), Holder::Unknown);
         }
+        // Its port stays taken, so no other test listens there.
+        assert_eq!(of(&one, [127, 0, 8, 2]), Holder::Unknown);
     }
 
     #[cfg(target_endian = "little")]

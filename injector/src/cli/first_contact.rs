@@ -16,7 +16,7 @@ pub(super) fn start(config: &Config, namespace: &str, tasks: &mut Tasks) -> watc
     let contact = sender.subscribe();
     tasks.spawn("first contact", async move {
         make(&config, &namespace, &sender).await;
-        pending().await
+        pending::<()>().await;
     });
     contact
 }
