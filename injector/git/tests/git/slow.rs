@@ -3,15 +3,17 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nudge_git::{Credential, GitError, GitUrl};
 use nudge_tests::eventually;
 
+use crate::answers::Answers;
 use crate::repository::{Client, Repository, text};
 use crate::ssh::Ssh;
-use crate::web::Web;
+use crate::web::{Certificates, Web};
 
 /// How long a fetch may take in these tests: less than git gives a slow server, and enough for another fetch on a busy machine.
 const TIME: Duration = Duration::from_secs(15);
@@ -104,4 +106,23 @@ async fn a_server_by_ssh_is_left() -> Result<()> {
     let left = beside(&client, &GitUrl::parse(&ssh.url(&other))?).await?;
     assert!(matches!(left, GitError::TooSlow(15)), "{left:?}");
     Ok(())
+}
+
+#[tokio::test]
+async fn what_a_fetch_has_left_that_is_given_up_is_counted() -> Result<()> {
+    let certificates = Certificates::new()?;
+    let server = Answers::start(&certificates, Arc::new(|_| None)).await?;
+    let url = format!("https://localhost:{}/shop", server.port);
+    let client = Client::new(&url, Credential::Anonymous, Some(certificates.ca.clone()))?;
+    // As of a fetch that has begun to receive.
+    let (folder, pack) = (client.folder.path().join("mirrors"), vec![b'x'; 64 * 1024]);
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("1-pack"), &pack)?;
+    let asked = async || (!server.asked().is_empty()).then_some(());
+    tokio::select! {
+        done = client.main() => bail!("the server has answered: {:?}", done.err()),
+        asked = eventually(Duration::from_secs(30), "git asks", asked) => asked?,
+    }
+    let counted = async || (client.mirrors.bytes() >= pack.len() as u64).then_some(());
+    eventually(Duration::from_secs(10), "what is left is counted", counted).await
 }
