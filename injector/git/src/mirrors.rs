@@ -11,6 +11,9 @@ use jiff::Timestamp;
 use nudge_core::remote::Revision;
 use nudge_outbound::{Authorities, ConnectError, connect, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use tokio::runtime::Handle;
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 use crate::app::{self, AppToken};
@@ -46,8 +49,34 @@ pub struct Mirrors {
     time: Duration,
     locks: Arc<Locks>,
     /// What all of them take on the disk, as of the last walk.
-    bytes: AtomicU64,
+    bytes: Arc<AtomicU64>,
     tokens: Mutex<HashMap<String, AppToken>>,
+}
+
+/// A fetch that holds its mirror. When it ends, and when nobody waits for it any more, what it has left is counted, and what is too much removed.
+struct Fetching<'a> {
+    mirrors: &'a Mirrors,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Fetching<'_> {
+    /// Begins to tidy up. The mirror is held until that is done.
+    fn tidied(&mut self) -> Option<JoinHandle<()>> {
+        let (held, runtime) = (self.held.take()?, Handle::try_current().ok()?);
+        let Mirrors { directory, locks, most, bytes, .. } = self.mirrors;
+        let (directory, locks, most, bytes) = (directory.clone(), Arc::clone(locks), *most, Arc::clone(bytes));
+        // It walks all mirrors.
+        Some(runtime.spawn_blocking(move || {
+            bytes.store(tidy(&directory, &locks, most), Ordering::Relaxed);
+            drop(held);
+        }))
+    }
+}
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        drop(self.tidied());
+    }
 }
 
 impl Mirrors {
@@ -60,7 +89,7 @@ impl Mirrors {
             .flatten()
             .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
         left.for_each(|entry| drop(mirror::remove(&entry.path())));
-        let bytes = AtomicU64::new(bytes_in(&directory));
+        let bytes = Arc::new(AtomicU64::new(bytes_in(&directory)));
         Self { directory, most: most_bytes, time: TIME, locks: Arc::default(), bytes, tokens: Mutex::default() }
     }
 
@@ -83,18 +112,14 @@ impl Mirrors {
             return Ok(Fetched::Unchanged);
         }
         let name = name_of(&request.url.to_string(), request.credential);
-        let lock =
-            Arc::clone(self.locks.lock().unwrap_or_else(PoisonError::into_inner).entry(name.clone()).or_default());
-        let _held = lock.lock().await;
+        let held = lock_of(&self.locks, &name).lock_owned().await;
+        let mut fetching = Fetching { mirrors: self, held: Some(held) };
         let late = |_| GitError::TooSlow(self.time.as_secs());
         let fetched = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(late);
-        // Who holds or awaits a lock has it out of the map already, and nobody can take it out now.
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, lock| Arc::strong_count(lock) > 1);
-        if !matches!(fetched, Ok(Ok(Fetched::Unchanged))) {
-            let (directory, locks, most) = (self.directory.clone(), Arc::clone(&self.locks), self.most);
-            // It walks all mirrors.
-            let left = tokio::task::spawn_blocking(move || tidy(&directory, &locks, most, &name)).await;
-            self.bytes.store(left.unwrap_or_default(), Ordering::Relaxed);
+        if matches!(fetched, Ok(Ok(Fetched::Unchanged))) {
+            fetching.held = None;
+        } else if let Some(tidied) = fetching.tidied() {
+            let _ = tidied.await;
         }
         fetched?
     }
@@ -212,9 +237,17 @@ impl Mirrors {
     }
 }
 
+/// The lock of a mirror. Who holds or awaits one has it out of the map already; those that nobody has are forgotten.
+fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+    let lock = locks.entry(name.to_owned()).or_default();
+    Arc::clone(lock)
+}
+
 /// Removes mirrors, the least recently used first, until the rest are no more, and have no more bytes, than they may. Those in use stay.
 /// Returns the bytes that are left.
-fn tidy(directory: &Path, locks: &Locks, most: u64, own: &str) -> u64 {
+fn tidy(directory: &Path, locks: &Locks, most: u64) -> u64 {
     let mut all: Vec<(SystemTime, PathBuf, u64)> = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -234,9 +267,8 @@ fn tidy(directory: &Path, locks: &Locks, most: u64, own: &str) -> u64 {
         let name = file_name.strip_prefix(PREFIX).unwrap_or(&file_name);
         let name = name.strip_suffix(WHOLE).unwrap_or(name);
         // Nobody begins to use it before it is gone.
-        let locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_use = file_name.starts_with("run-") || locks.get(name).is_some_and(|lock| Arc::strong_count(lock) > 1);
-        if name != own && !in_use && mirror::remove(&path).is_ok() {
+        let held = lock_of(locks, name).try_lock_owned();
+        if held.is_ok() && !file_name.starts_with("run-") && mirror::remove(&path).is_ok() {
             (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
         }
     }
