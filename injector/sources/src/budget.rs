@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use nudge_api::{Explanation, Reason};
 use nudge_cluster::turns::{Turn, Turns};
-use tokio::sync::Semaphore;
 
 /// The memory limit of the pod, in MiB: `deploy/components/sources/sources.yaml` has it, too.
 const POD_MIB: u32 = 4096;
@@ -29,7 +28,7 @@ pub(crate) const VAULT_MIB: u32 = 64;
 
 /// After so long a fetch from git counts as slow.
 pub(crate) const QUICK: Duration = Duration::from_secs(30);
-/// So many may be slow at the same time, in place of quick ones.
+/// So many may be slow at the same time, in place of quick ones, and of each namespace one.
 const SLOW: usize = 2;
 
 /// What there is for all sources.
@@ -41,7 +40,7 @@ pub struct Budget {
     /// Sources that are looked after.
     sources: Turns,
     /// Fetches from git that take long.
-    pub(crate) slow: Semaphore,
+    pub(crate) slow: Turns,
 }
 
 impl Default for Budget {
@@ -51,7 +50,7 @@ impl Default for Budget {
             work: parted(WORK_MIB),
             kept: parted(KEPT_MIB.saturating_mul(1024)),
             sources: Turns::new(ALL_SOURCES as usize, SOURCES as usize),
-            slow: Semaphore::new(SLOW),
+            slow: Turns::new(SLOW, 1),
         }
     }
 }

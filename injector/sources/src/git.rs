@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
 use nudge_authoring::keys_of_files;
+use nudge_cluster::turns::{Turn, Turns};
 use nudge_core::sources::git_wanted;
 use nudge_git::{Commit, Credential, Fetched, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::budget::{GIT_MIB, QUICK};
@@ -28,11 +28,13 @@ pub(crate) struct Git {
     from: GitSource,
     /// The commit that was read last.
     known: Option<String>,
+    /// The last fetch took long.
+    is_slow: bool,
 }
 
 impl Git {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: GitSource) -> Self {
-        Self { sources, namespace, spec, from, known: None }
+        Self { sources, namespace, spec, from, known: None, is_slow: false }
     }
 
     async fn fetched(&self) -> Result<Option<Commit>, Explanation> {
@@ -57,7 +59,6 @@ impl Git {
             wanted: &|path| is_wanted(&self.spec, path),
         };
         let fetched = self.sources.mirrors.fetch(&request, self.known.as_deref()).await;
-        self.sources.metrics.mirrors(self.sources.mirrors.bytes());
         match fetched.map_err(|error| failed(&self.from.url, chain(&error)))? {
             Fetched::Unchanged => Ok(None),
             Fetched::Commit(commit) => Ok(Some(commit)),
@@ -70,9 +71,13 @@ impl Remote for Git {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
+        let slow = Slow { turns: &sources.budget.slow, namespace: &self.namespace };
+        let place = slow.place(self.is_slow).await;
         let _room = sources.budget.work(&self.namespace, GIT_MIB).await;
-        let fetched = in_turn(&sources.budget.slow, &self.from.url, self.fetched()).await?;
-        let Some(Commit { id, time, signer, files }) = fetched else { return Ok(None) };
+        let (is_slow, fetched) = slow.fetch(place, &self.from.url, self.fetched()).await;
+        self.is_slow = is_slow;
+        sources.metrics.mirrors(sources.mirrors.bytes());
+        let Some(Commit { id, time, signer, files }) = fetched? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
             url: self.from.url.as_str().into(),
@@ -92,22 +97,40 @@ impl Remote for Git {
     }
 }
 
-/// Fetches. What is slow goes on while few others are slow; otherwise it gives its turn back to those who wait.
-async fn in_turn<T>(
-    slow: &Semaphore,
-    url: &str,
-    fetched: impl Future<Output = Result<T, Explanation>>,
-) -> Result<T, Explanation> {
-    let mut fetched = pin!(fetched);
-    if let Ok(done) = timeout(QUICK, &mut fetched).await {
-        return done;
+/// The places of slow fetches, as one namespace has them.
+#[derive(Clone, Copy)]
+struct Slow<'a> {
+    turns: &'a Turns,
+    namespace: &'a str,
+}
+
+impl Slow<'_> {
+    /// The place of a source that was slow the last time. It takes no memory while it waits, so that quick ones go on.
+    async fn place(self, is_slow: bool) -> Option<Turn> {
+        if is_slow { Some(self.turns.take(self.namespace).await) } else { None }
     }
-    let why = format!(
-        "not done within {} s, and others that are slow are being fetched from; it is tried again",
-        QUICK.as_secs()
-    );
-    let _place = slow.try_acquire().map_err(|_| failed(url, why))?;
-    fetched.await
+
+    /// Fetches, and returns whether that is slow. What is slow goes on with a place; without one it gives its memory back to those who wait, and
+    /// waits for a place the next time.
+    async fn fetch<T>(
+        self,
+        place: Option<Turn>,
+        url: &str,
+        fetched: impl Future<Output = Result<T, Explanation>>,
+    ) -> (bool, Result<T, Explanation>) {
+        let mut fetched = pin!(fetched);
+        if let Ok(done) = timeout(QUICK, &mut fetched).await {
+            return (false, done);
+        }
+        let Some(_place) = place.or_else(|| self.turns.try_take(self.namespace, 1)) else {
+            let why = format!(
+                "not done within {} s, and others that are slow are being fetched from; it waits for its turn among them",
+                QUICK.as_secs()
+            );
+            return (true, Err(failed(url, why)));
+        };
+        (true, fetched.await)
+    }
 }
 
 #[cfg(test)]
@@ -118,20 +141,52 @@ mod tests {
 
     use super::*;
 
+    /// Fetches for so many seconds. Returns whether that is slow, and whether it was done.
+    async fn fetch(slow: Slow<'_>, was_slow: bool, seconds: u64) -> (bool, bool) {
+        let place = slow.place(was_slow).await;
+        let fetched = async {
+            sleep(Duration::from_secs(seconds)).await;
+            Ok(())
+        };
+        let (is_slow, done) = slow.fetch(place, "https://a/b", fetched).await;
+        (is_slow, done.is_ok())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_slow_server_gives_its_turn_back_unless_few_are_slow() {
-        let slow = Semaphore::new(1);
-        let fetch = async |seconds: u64| {
-            let began = Instant::now();
-            let fetched = async {
-                sleep(Duration::from_secs(seconds)).await;
-                Ok(())
-            };
-            (in_turn(&slow, "https://a/b", fetched).await.is_ok(), began.elapsed().as_secs())
+        let turns = Turns::new(1, 1);
+        let timed = async |namespace: &str, seconds: u64| {
+            let (began, slow) = (Instant::now(), Slow { turns: &turns, namespace });
+            (fetch(slow, false, seconds).await.1, began.elapsed().as_secs())
         };
-        let (one, two, quick) = tokio::join!(fetch(100), fetch(110), fetch(29));
+        let (one, two, quick) = tokio::join!(timed("a", 100), timed("b", 110), timed("c", 29));
         assert_eq!((quick, [one, two].contains(&(false, 30))), ((true, 29), true), "{one:?} {two:?}");
         assert!([one, two].iter().any(|(done, took)| *done && *took >= 100), "{one:?} {two:?}");
-        assert_eq!(fetch(50).await, (true, 50), "the place is free again");
+        assert_eq!(timed("a", 50).await, (true, 50), "the place is free again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_that_are_always_slow_keep_no_other_out() {
+        let turns = Turns::new(2, 1);
+        let always = async |namespace: &str| {
+            let mut is_slow = false;
+            for _ in 0..20 {
+                (is_slow, _) = fetch(Slow { turns: &turns, namespace }, is_slow, 100).await;
+            }
+        };
+        let other = async {
+            let began = Instant::now();
+            let (mut is_slow, mut done, mut tries) = (false, false, 0);
+            while !done {
+                (is_slow, done) = fetch(Slow { turns: &turns, namespace: "c" }, is_slow, 100).await;
+                tries += 1;
+            }
+            (tries, began.elapsed().as_secs())
+        };
+        tokio::select! {
+            biased;
+            () = async { tokio::join!(always("a"), always("a"), always("b"), always("b")); } => panic!("they have ended"),
+            (tries, took) = other => assert!(tries <= 2 && took <= 300, "{tries} tries took {took} s"),
+        }
     }
 }
