@@ -16,11 +16,11 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
-use nudge_api::{ConfigSource, Explanation, Origin, OriginKind, PartKind, Reason, VaultSource};
+use nudge_api::{ConfigSource, ConfigSourceSpec, Explanation, Origin, OriginKind, PartKind, Reason, VaultSource};
 use nudge_authoring::OPAQUE;
 use nudge_cluster::call::call;
 use nudge_core::outbound::Address;
-use nudge_core::sources::vault_address;
+use nudge_core::sources::{selects, vault_address};
 use nudge_core::versions::Contents;
 use nudge_outbound::{Authorities, Bounds, HttpError, Reach, of_pem, request};
 use nudge_protocol::error_chain::chain;
@@ -41,12 +41,16 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 
 const TOKEN_SECONDS: i64 = 600;
 /// For how long a login is used at most, whatever Vault says.
 const LONGEST_LOGIN: Duration = Duration::from_hours(1);
+/// Most characters of a key that a message shows.
+const MOST_SHOWN: usize = 253;
 
 /// Vault, as one source sees it.
 pub(crate) struct Vault {
     sources: Arc<Sources>,
     namespace: String,
     source: String,
+    /// Says which keys are taken.
+    keys: Arc<ConfigSourceSpec>,
     spec: VaultSource,
     login: Option<Login>,
     /// The version of the secret that was read last.
@@ -123,7 +127,8 @@ struct Found {
 
 impl Vault {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, source: &ConfigSource, spec: VaultSource) -> Self {
-        Self { sources, namespace, source: source.name_any(), spec, login: None, known: None }
+        let keys = Arc::new(source.spec.clone());
+        Self { sources, namespace, source: source.name_any(), keys, spec, login: None, known: None }
     }
 
     async fn found(&mut self) -> Result<Found, VaultError> {
@@ -276,6 +281,7 @@ impl Remote for Vault {
         if version.is_some() && version == self.known {
             return Ok(None);
         }
+        let contents = contents(&self.keys, values)?;
         self.known = version;
         let origin = Origin {
             kind: OriginKind::Vault,
@@ -285,7 +291,6 @@ impl Remote for Vault {
             time: created,
             signer: None,
         };
-        let contents = values.into_iter().map(|(key, value)| (key, bytes(&value))).collect::<Contents>();
         Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::of(PartKind::Secret, origin) }))
     }
 
@@ -294,10 +299,27 @@ impl Remote for Vault {
     }
 }
 
-/// A text as it is, and everything else as the JSON that came.
-fn bytes(value: &RawValue) -> Zeroizing<Vec<u8>> {
-    let text = serde_json::from_str::<String>(value.get());
-    Zeroizing::new(text.unwrap_or_else(|_| value.get().to_owned()).into_bytes())
+/// The values of the keys that the source takes.
+fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) -> Result<Contents, Explanation> {
+    let taken = values.into_iter().filter(|(key, _)| selects(keys, key));
+    let read = |(key, value): (String, Box<RawValue>)| {
+        let value = bytes(&value).ok_or_else(|| no_text(&key))?;
+        Ok::<_, Explanation>((key, value))
+    };
+    taken.map(read).collect()
+}
+
+fn no_text(key: &str) -> Explanation {
+    let key: String = key.chars().take(MOST_SHOWN).collect();
+    let why = "is no text: a surrogate of its JSON has no other half; write the value anew, or exclude the key";
+    Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
+}
+
+/// A text as it is, and everything else as the JSON that came. A JSON string may be no text.
+fn bytes(value: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
+    let json = value.get();
+    let text = if json.starts_with('"') { serde_json::from_str(json).ok()? } else { json.to_owned() };
+    Some(Zeroizing::new(text.into_bytes()))
 }
 
 fn refused(field: &str, why: &dyn std::fmt::Display) -> VaultError {
@@ -337,15 +359,30 @@ mod tests {
         ));
         let Two { data, metadata } = two.unwrap().data;
         assert_eq!((metadata.version, metadata.created_time.is_some()), (7, true));
-        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(&value).to_vec()).collect();
+        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(&value).unwrap().to_vec()).collect();
         assert_eq!(values, [br#"{"b": [3],  "a": 1e3}"#.to_vec(), b"12\n34".to_vec()]);
         let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
         assert!(parsed::<Answer<Two>>(answer(deleted)).unwrap().data.data.is_none());
         let one = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
-        assert_eq!(bytes(&one.data["pin"]).as_slice(), b"1234");
+        assert_eq!(bytes(&one.data["pin"]).unwrap().as_slice(), b"1234");
         assert!(parsed::<Answer<Two>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
         // All of an answer is read.
         assert!(parsed::<Answer<Two>>(answer(&format!("{deleted} {{}}"))).is_none());
+    }
+
+    #[test]
+    fn a_string_that_is_no_text_is_refused_by_its_key_where_it_is_taken() {
+        let read = |exclude: &str| {
+            let from = json!({"secret": {"name": "live"}});
+            let keys = serde_json::from_value(json!({"from": from, "exclude": [exclude]})).unwrap();
+            let body = r#"{"data": {"emoji": "\ud83d\ude00", "pin": "hunter2\ud83d"}}"#;
+            let all = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();
+            contents(&keys, all.data)
+        };
+        let refused = read("none").unwrap_err();
+        assert_eq!(refused.reason, Reason::SourceRefused);
+        assert!(refused.message.contains("key \"pin\"") && !refused.message.contains("hunter2"), "{refused}");
+        assert_eq!(read("pin").unwrap()["emoji"].as_slice(), "😀".as_bytes());
     }
 
     #[test]
