@@ -130,13 +130,16 @@ mod tests {
 
     #[test]
     fn what_only_some_pods_have_is_no_trouble_of_the_api_server() {
-        let of = |code: u16| {
-            let status = kube::core::Status { code, ..kube::core::Status::default() };
+        let says = |code: u16, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
             why(kube::Error::Api(Box::new(status)))
         };
+        let of = |code: u16| says(code, "");
         assert!(matches!((of(404), of(409), of(403)), (WriteError::Gone, WriteError::Changed, WriteError::Refused(_))));
         assert!([429, 503, 504].into_iter().all(|code| matches!(of(code), WriteError::Unavailable(_))));
         assert!([500, 502].into_iter().all(|code| matches!(of(code), WriteError::Failed(_))));
+        let denied = r#"admission webhook "w.example.com" denied the request: no"#;
+        assert!([404, 409, 429, 500].into_iter().all(|code| matches!(says(code, denied), WriteError::Refused(_))));
         let silent = kube::Error::Service("refused".into());
         assert!(matches!(why(silent), WriteError::Unavailable(_)));
     }

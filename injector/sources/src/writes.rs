@@ -259,5 +259,9 @@ mod tests {
             said(403, &by("versions.nudge.dev")),
             format!("NotAllowed: Secret a can't be created: key pin: too long{hint}")
         );
+        // Others answer with any code.
+        for code in [401, 409, 429] {
+            assert_eq!(said(code, &by("w.example.com")), "SourceRefused: Secret a can't be created: Invalid");
+        }
     }
 }
