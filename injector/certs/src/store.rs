@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
+use nudge_cluster::call::is_conflict;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::stored::Entries;
@@ -124,8 +125,9 @@ impl SecretStore for KubeSecret {
                 wipe(&mut secret);
                 Ok(Written::Done)
             }
-            // 404: it was deleted meanwhile.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Written::Conflict),
+            Err(error) if is_conflict(&error) => Ok(Written::Conflict),
+            // It was deleted meanwhile.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Conflict),
             Err(error) => Err(self.failed("replace", error)),
         }
     }

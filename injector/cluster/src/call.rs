@@ -40,19 +40,31 @@ impl CallError {
 
     /// Why the server does not take the object, where trying again with the same one can't help.
     pub fn refusal(&self) -> Option<&str> {
-        let Self::Api { source, .. } = self else { return None };
-        let kube::Error::Api(status) = &**source else { return None };
-        let says = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));
-        let too_large = status.code == 500 && says(["request is too large", "larger than max"]);
-        // Webhooks and policies answer with any code.
-        let denied = says(["denied the request", "denied request"]);
-        (matches!(status.code, 400 | 403 | 413 | 422) || too_large || denied).then_some(status.message.as_str())
+        match self {
+            Self::Api { source, .. } => refusal(source),
+            Self::Timeout { .. } => None,
+        }
     }
 
     /// Whether the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
-        self.code() == 409 && self.refusal().is_none()
+        matches!(self, Self::Api { source, .. } if is_conflict(source))
     }
+}
+
+/// Why the server does not take the object, where trying again with the same one can't help.
+pub fn refusal(error: &kube::Error) -> Option<&str> {
+    let kube::Error::Api(status) = error else { return None };
+    let says = |texts: [&str; 2]| texts.iter().any(|text| status.message.contains(text));
+    let too_large = status.code == 500 && says(["request is too large", "larger than max"]);
+    // Webhooks and policies answer with any code.
+    let denied = says(["denied the request", "denied request"]);
+    (matches!(status.code, 400 | 403 | 413 | 422) || too_large || denied).then_some(status.message.as_str())
+}
+
+/// Whether the object has changed since it was read, or is there already.
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409) && refusal(error).is_none()
 }
 
 /// Waits for a call, within the deadline. `what` is the operation, with the object's name.
@@ -99,6 +111,7 @@ mod tests {
             let status = kube::core::Status { code, message: message.to_owned(), ..kube::core::Status::default() };
             let error = CallError::Api { what: String::new(), source: Arc::new(kube::Error::Api(Box::new(status))) };
             assert_eq!(error.refusal().is_some(), refused, "{code} {message}");
+            assert_eq!(error.is_conflict(), code == 409 && !refused, "{code} {message}");
         }
     }
 }

@@ -193,7 +193,7 @@ impl Lease {
         for _ in 0..CONFLICTS {
             match self.try_turn().await {
                 // Another replica wrote first: a note, or that it leads.
-                Err(error) if error.code() == 409 => {}
+                Err(error) if error.is_conflict() => {}
                 result => return result,
             }
         }

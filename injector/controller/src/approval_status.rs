@@ -57,7 +57,7 @@ impl Controller {
             if let Err(error) = self.write_approval_status(&key.namespace, approval).await {
                 success = false;
                 // Somebody else has changed it; the watch brings that.
-                if error.code() != 409 {
+                if !error.is_conflict() {
                     tracing::warn!(config = %key, error = chain(&error), "status of an approval not written; retrying");
                 }
             }

@@ -76,7 +76,7 @@ async fn write(api: &Api<RolloutPolicy>, name: &str, next: &RolloutPolicy) -> Re
     let writing = || format!("writing the status of RolloutPolicy {name}");
     match call(writing, api.replace_status(name, &written_by_us(), next)).await {
         // It is gone, or another one by now, which the watch shows.
-        Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+        Err(error) if matches!(error.code(), 404 | 409) && error.refusal().is_none() => Ok(()),
         other => other.map(drop),
     }
 }

@@ -66,7 +66,7 @@ impl Controller {
         match call(deleting, api.delete(&part.name, &params)).await {
             Ok(_) => Ok(()),
             // Deleted already, or another object of the name.
-            Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+            Err(error) if matches!(error.code(), 404 | 409) && error.refusal().is_none() => Ok(()),
             Err(error) => Err(error),
         }
     }

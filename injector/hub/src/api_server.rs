@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use nudge_cluster::call::refusal;
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::pod::CONDITION;
 use serde_json::json;
@@ -72,6 +73,8 @@ impl ConditionWriter for KubeConditions {
 
 fn why(error: kube::Error) -> WriteError {
     match &error {
+        // Webhooks answer with any code.
+        _ if refusal(&error).is_some() => WriteError::Refused(error.into()),
         kube::Error::Api(status) => match status.code {
             404 => WriteError::Gone,
             409 => WriteError::Changed,

@@ -138,7 +138,7 @@ impl Writes {
         let what = || format!("setting spec.version of config {}/{name}", self.namespace);
         match self.write(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
-            Err(error) if error.code() == 409 => {
+            Err(error) if error.is_conflict() => {
                 Err(WriteError::Refused(held_by(source, holder(&config.metadata).unwrap_or("somebody else"))))
             }
             Err(error) => {
@@ -206,7 +206,7 @@ fn api_status(error: &CallError) -> Option<&kube::core::Status> {
 }
 
 fn exists(error: &CallError) -> bool {
-    api_status(error).is_some_and(|status| status.reason == "AlreadyExists")
+    error.is_conflict() && api_status(error).is_some_and(|status| status.reason == "AlreadyExists")
 }
 
 /// What a webhook of Nudge has said. It shows no value.
@@ -224,7 +224,7 @@ fn refused(error: CallError, what: &str, open: bool) -> WriteError {
     }
     let reason = match status.code {
         403 => Reason::NotAllowed,
-        400 | 413 | 422 => Reason::SourceRefused,
+        _ if error.refusal().is_some() => Reason::SourceRefused,
         _ => return error.into(),
     };
     let said = denied.unwrap_or(if open { &status.message } else { &status.reason });

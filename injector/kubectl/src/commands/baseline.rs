@@ -4,6 +4,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use nudge_api::VersionedConfig;
+use nudge_cluster::call::is_conflict;
 use nudge_core::versions::{
     FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version,
 };
@@ -106,7 +107,7 @@ async fn make_baseline(session: &Session, name: &str, map: ConfigMap, dry: DryRu
         match session.api::<VersionedConfig>().create(&creating(dry), &first_config(name)).await {
             Ok(_) => {}
             // The control plane creates a config that pods use.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("creating config {name}"), &error)),
         }
     }
@@ -120,7 +121,7 @@ async fn create_first(session: &Session, config: &str, map: &ConfigMap, dry: Dry
         let object = first_version(map.clone(), config, &name);
         match maps.create(&creating(dry), &object).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("creating ConfigMap {name}"), &error)),
         }
         let found = maps.get_opt(&name).await.map_err(doing(format!("reading ConfigMap {name}")))?;

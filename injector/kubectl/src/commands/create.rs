@@ -6,6 +6,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
+use nudge_cluster::call::is_conflict;
 use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::hmac;
@@ -188,7 +189,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         let new = VersionedConfig::new(config.as_str(), VersionedConfigSpec::default());
         match session.api::<VersionedConfig>().create(&creating(command.dry.dry_run), &new).await {
             Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => {
                 let failure = Failure::of(&format!("creating config {config}"), &error);
                 return Err(undo(session, command, version, &created, failure).await);

@@ -16,6 +16,7 @@ use kube::Api;
 use kube::api::{Patch, PostParams};
 use kube::core::DynamicObject;
 use nudge_api::{ConfigSource, VersionedConfig};
+use nudge_cluster::call::is_conflict;
 use nudge_cluster::lenient::Lenient;
 use nudge_core::sources;
 use nudge_core::versions::is_importing;
@@ -322,7 +323,7 @@ async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) 
     match created {
         Ok(Lenient(created)) => Ok(created.metadata.uid),
         // Somebody was faster; it must be what the export has.
-        Err(kube::Error::Api(status)) if status.code == 409 => {
+        Err(error) if is_conflict(&error) => {
             let there = get(session, place.kind, &place.namespace, &place.name).await?;
             let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
             match compared(export, place, exported, there)? {
@@ -398,7 +399,7 @@ async fn release(session: &Session, export: &Export, place: &Place) -> Result<()
         }
         match configs.patch_metadata(&place.name, &patching(DryRun::None), &Patch::Merge(&patch)).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&ending(), &error)),
         }
     }
@@ -418,7 +419,7 @@ async fn overwrite(session: &Session, export: &Export, place: &Place) -> Result<
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match api(session, Kind::Config, Some(&place.namespace)).replace(&place.name, &params, &Lenient(there)).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("writing the spec of {place}"), &error)),
         }
     }
@@ -454,7 +455,7 @@ async fn write_status(
         match api.replace_status(&place.name, &params, &Lenient(there)).await {
             Ok(_) => return Ok(()),
             // The controller says that the config is being imported.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("writing the status of {place}"), &error)),
         }
     }
