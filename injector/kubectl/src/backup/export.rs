@@ -262,6 +262,31 @@ mod tests {
         assert!(refused.contains("Secret team/cloud-admin"), "{refused}");
     }
 
+    /// A config that names the part of the other one.
+    fn naming(name: &str, kind: &str, digest: &str) -> Value {
+        let mut odd = config(kind, digest);
+        odd["metadata"]["name"] = name.into();
+        odd
+    }
+
+    #[test]
+    fn a_version_that_names_the_object_of_another_config_costs_that_one_nothing() {
+        for odd in ["odd", "zoo"] {
+            let configs = [config("ConfigMap", &digest("1")), naming(odd, "ConfigMap", &digest("1"))];
+            let export = parsed(&[&[head()][..], &configs, &[part("ConfigMap", "1")]].concat()).unwrap();
+            assert_eq!((export.configs.len(), export.objects.len()), (2, 3));
+            let tampered = parsed(&[&[head()][..], &configs, &[part("ConfigMap", "2")]].concat()).err().unwrap();
+            assert!(
+                tampered.contains("ConfigMap team/shop-1") && tampered.contains("nothing was imported"),
+                "{tampered}"
+            );
+            let mut export = parsed(&[head(), config("Secret", "seal:1"), naming(odd, "Secret", "seal:2")]).unwrap();
+            let mut writer = Writer::default();
+            writer.add("it", &part("Secret", "MQ==")).unwrap();
+            assert_eq!(export.add_secrets(&writer.text()).map_err(|failure| failure.message), Ok(()));
+        }
+    }
+
     #[test]
     fn a_part_has_nothing_that_makes_it_more_than_content() {
         let refused = |change: &dyn Fn(&mut Value), what: &str| {

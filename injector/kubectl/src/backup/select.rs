@@ -257,6 +257,23 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_names_the_object_of_another_config_costs_that_one_nothing() {
+        let naming = |name: &str| {
+            let mut odd = config("a", name, &[("1", "1")]);
+            odd.1.data["status"]["versions"][0]["parts"][0]["name"] = "shop-1".into();
+            odd
+        };
+        let objects = vec![naming("odd"), config("a", "shop", &[("1", "1")]), naming("zoo")];
+        let maps = [map("a", "shop", "1", "1")].into();
+        let (there, missing) = exported(Cluster { objects, maps, ..Cluster::default() });
+        let configs = ["VersionedConfig a/odd", "VersionedConfig a/shop", "VersionedConfig a/zoo"];
+        assert_eq!(there, [&configs[..], &["ConfigMap a/shop-1"]].concat());
+        let fault =
+            |config: &str| format!("ConfigMap a/shop-1: it does not have the labels of version 1 of config {config}");
+        assert_eq!(missing, ["a/odd", "a/zoo"].map(fault));
+    }
+
+    #[test]
     fn a_version_that_is_not_sealed_is_named_once_with_its_secret_or_without() {
         let labels = json!({"metadata": {"labels": {"nudge.dev/config": "shop", "nudge.dev/version": "2"}}});
         let secret = |name: &str| (Place::new(Kind::Secret, "a", name), labels.clone());
@@ -288,6 +305,7 @@ mod tests {
             maps in prop::collection::vec(("[ab]", "[ab]", "[1-3]", "[12]"), 0..8),
             configs in prop::collection::vec(("[ab]", "[ab]", prop::collection::vec(("[1-3]", "[12]"), 0..3)), 0..5),
             published: bool,
+            foreign in prop::option::of("[ab]-[1-3]"),
         ) {
             let maps = maps.iter().map(|(namespace, config, version, value)| map(namespace, config, version, value));
             let mut objects = BTreeMap::new();
@@ -296,6 +314,11 @@ mod tests {
                 let mut made = config(namespace, name, &versions.into_iter().collect::<Vec<_>>());
                 if published {
                     made.1.data["status"]["publishedVersion"] = "1".into();
+                }
+                if let Some(part) = made.1.data["status"]["versions"].get_mut(0).and_then(|one| one.pointer_mut("/parts/0/name"))
+                    && let Some(foreign) = &foreign
+                {
+                    *part = foreign.as_str().into();
                 }
                 objects.insert((namespace, name), made);
             }
