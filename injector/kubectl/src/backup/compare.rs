@@ -1,11 +1,11 @@
 //! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its place.
 
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_core::versions::is_importing;
+use nudge_core::versions::{Seals, is_importing};
 use nudge_protocol::labels;
 use serde_json::Value;
 
-use super::part::content;
+use super::part::{Sealed, content};
 
 /// What is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,16 @@ pub(crate) fn part(exported: &Value, there: &Value) -> Found {
     match (content(exported), content(there)) {
         (Some(one), Some(other)) if one == other && exported["immutable"] == there["immutable"] => Found::Same,
         _ => Found::Differs("it has other content".to_owned()),
+    }
+}
+
+/// What the cluster has in the place of a version's object that is not in the export, against what was sealed. The object of another version is
+/// nothing of this one, and not in its way.
+pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Found {
+    match sealed.fault(there, seals) {
+        None => Found::Same,
+        Some(_) if !sealed.is_labelled(there) => Found::Nothing,
+        Some(what) => Found::Differs(format!("it {what} of {}", sealed.of())),
     }
 }
 
@@ -95,8 +105,13 @@ fn status(config: &VersionedConfig) -> VersionedConfigStatus {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use nudge_api::PartStatus;
+    use nudge_core::versions::part_digest;
     use serde_json::json;
 
+    use super::super::document::{Kind, Place};
     use super::*;
 
     #[test]
@@ -113,6 +128,24 @@ mod tests {
             part(&object("1", "1"), &object("1", "2")),
             Found::Differs("nudge.dev/version is another one".to_owned())
         );
+    }
+
+    #[test]
+    fn what_the_export_lacks_must_be_what_was_sealed() {
+        let config = Place::new(Kind::Config, "team", "shop");
+        let digest = part_digest(&BTreeMap::from([("a".to_owned(), b"1")]), None);
+        let part: PartStatus =
+            serde_json::from_value(json!({"kind": "ConfigMap", "name": "shop-1", "uid": "u", "digest": digest}))
+                .unwrap();
+        let sealed = Sealed { config: &config, version: "1", number: 1, part: &part };
+        let there = |value: &str, version: &str| {
+            let metadata = json!({"labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a": value}, "metadata": metadata})
+        };
+        assert_eq!(unexported(&sealed, &there("1", "1"), None), Found::Same);
+        let why = "it does not have the content that was sealed as part of version 1 of config team/shop";
+        assert_eq!(unexported(&sealed, &there("2", "1"), None), Found::Differs(why.to_owned()));
+        assert_eq!(unexported(&sealed, &there("1", "2"), None), Found::Nothing, "it is another version's");
     }
 
     #[test]

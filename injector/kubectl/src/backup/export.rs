@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use nudge_api::VersionedConfig;
+use nudge_core::versions::Seals;
 use ring::hmac;
 use serde_json::Value;
 use zeroize::Zeroizing;
@@ -103,32 +104,30 @@ impl Export {
         Ok(())
     }
 
-    /// Whether every object is one that a config names, and every version the one that was sealed. Seals of Secrets can be checked with the
-    /// content key only.
+    /// Whether every object is one that a config has, as it was sealed. A version that names the object of another one is broken, and costs
+    /// that one nothing. Seals of Secrets can be checked with the content key only.
     fn check(&self) -> Result<(), Failure> {
-        let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
-        let mut named: BTreeSet<Place> = BTreeSet::new();
+        let (mut held, mut faults) = (BTreeSet::new(), BTreeMap::new());
         for (place, config) in &self.configs {
-            let unusable = |why| Failure::new(format!("{place}: {why}"));
-            let seals = seals(place, config, content_key.as_ref()).map_err(unusable)?;
+            let seals = self.seals(place, config)?;
             for sealed in parts(place, config) {
                 let object = sealed.place();
-                if let Some(document) = self.objects.get(&object)
-                    && let Some(what) = sealed.fault(document, seals.as_ref())
-                {
-                    return Err(Failure::new(format!(
-                        "{object} {what} of version {} of config {}/{}: the export was changed; nothing was imported",
-                        sealed.version, place.namespace, place.name
-                    )));
+                let Some(document) = self.objects.get(&object) else { continue };
+                if let Some(what) = sealed.fault(document, seals.as_ref()) {
+                    faults.entry(object).or_insert_with(|| format!("{what} of {}", sealed.of()));
+                } else {
+                    held.insert(object);
                 }
-                named.insert(object);
             }
             if is_published(config) {
-                named.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
+                held.insert(Place::new(Kind::ConfigMap, &place.namespace, &place.name));
             }
         }
+        if let Some((object, fault)) = faults.iter().find(|(object, _)| !held.contains(*object)) {
+            return Err(Failure::new(format!("{object} {fault}: the export was changed; nothing was imported")));
+        }
         let parts = self.objects.keys().filter(|place| matches!(place.kind, Kind::ConfigMap | Kind::Secret));
-        let strays: Vec<&Place> = parts.filter(|place| !named.contains(place)).collect();
+        let strays: Vec<&Place> = parts.filter(|place| !held.contains(*place)).collect();
         if strays.is_empty() {
             return Ok(());
         }
@@ -139,6 +138,12 @@ impl Export {
             "no config of the export has {}{more}: somebody has added that to the file, so nothing was imported",
             names.join(", ")
         )))
+    }
+
+    /// What the Secrets of one of its configs are sealed with, where the content key is there.
+    pub(crate) fn seals(&self, place: &Place, config: &VersionedConfig) -> Result<Option<Seals>, Failure> {
+        let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
+        seals(place, config, content_key.as_ref()).map_err(|why| Failure::new(format!("{place}: {why}")))
     }
 
     /// The namespaces of its objects.
@@ -166,7 +171,7 @@ fn header(document: Option<Value>) -> Result<Header, Failure> {
 mod tests {
     use nudge_core::identity::Identity;
     use nudge_core::keys::ConfigKey;
-    use nudge_core::versions::{Seals, part_digest};
+    use nudge_core::versions::part_digest;
     use serde_json::json;
 
     use super::super::stream::Writer;

@@ -32,12 +32,22 @@ impl Sealed<'_> {
         Place::new(self.part.kind.into(), &self.config.namespace, &self.part.name)
     }
 
+    /// Whether the object says that it is of this version. Otherwise it may be another one's.
+    pub(crate) fn is_labelled(&self, document: &Value) -> bool {
+        let Self { config, version, .. } = *self;
+        label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version)
+    }
+
+    /// What the object is a part of, as texts name it.
+    pub(crate) fn of(&self) -> String {
+        let Self { config, version, .. } = *self;
+        format!("version {version} of config {}/{}", config.namespace, config.name)
+    }
+
     /// Why the object is not what was sealed; `of version` follows. The content of a Secret can be checked with the content key only.
     pub(crate) fn fault(&self, document: &Value, seals: Option<&Seals>) -> Option<&'static str> {
-        let Self { config, version, number, part } = *self;
-        let labelled =
-            label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version);
-        if !labelled {
+        let Self { version, number, part, .. } = *self;
+        if !self.is_labelled(document) {
             return Some("does not have the labels");
         }
         if document["immutable"] != true {

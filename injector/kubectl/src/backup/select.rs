@@ -77,8 +77,8 @@ impl Selected {
 
 /// Selects.
 pub(crate) fn select(cluster: Cluster) -> Selected {
-    let Cluster { objects, mut maps, mut secrets, holders } = cluster;
-    let (mut selected, mut unusable) = (Selected::default(), BTreeSet::new());
+    let Cluster { objects, maps, secrets, holders } = cluster;
+    let (mut selected, mut unusable, mut named) = (Selected::default(), BTreeSet::new(), BTreeSet::new());
     for (kind, object) in objects {
         let place = place(kind, &object);
         if kind != Kind::Config {
@@ -99,40 +99,44 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     let configs = std::mem::take(&mut selected.configs);
     for (place, config) in &configs {
         for sealed in parts(place, config) {
-            let object = sealed.place();
+            let (object, of) = (sealed.place(), sealed.of());
+            let there = maps.get(&object).or_else(|| secrets.get(&object));
+            if there.is_some_and(|there| sealed.is_labelled(there)) {
+                named.insert(object.clone());
+            }
             if sealed.part.kind == PartKind::Secret {
-                secrets.remove(&object);
                 continue;
             }
-            let of = format!("version {} of config {}/{}", sealed.version, place.namespace, place.name);
-            match maps.remove(&object) {
+            // It stays: another config may have it.
+            match there {
                 None => selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist")),
-                Some(map) => match sealed.fault(&map, None) {
+                Some(map) => match sealed.fault(map, None) {
                     Some(what) => selected.missing.add(&object, format_args!("it {what} of {of}")),
-                    None => drop(selected.put(&object, &map)),
+                    None => drop(selected.put(&object, map)),
                 },
             }
         }
         if is_published(config) {
             let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
-            if let Some(map) = maps.remove(&published) {
-                selected.put(&published, &map);
+            if let Some(map) = maps.get(&published) {
+                selected.put(&published, map);
+                named.insert(published);
             }
         }
     }
-    for (place, object) in maps.into_iter().chain(secrets) {
-        let (Some(name), version) = (label(&object, labels::CONFIG), label(&object, labels::VERSION)) else { continue };
+    for (place, object) in maps.iter().chain(&secrets).filter(|(place, _)| !named.contains(*place)) {
+        let (Some(name), version) = (label(object, labels::CONFIG), label(object, labels::VERSION)) else { continue };
         let config = Place::new(Kind::Config, &place.namespace, name);
         let version = version.unwrap_or_default();
         match configs.get(&config) {
             // It is named already.
             None if unusable.contains(&config) => {}
-            None => selected.missing.add(&place, format_args!("there is no config {name} in its namespace")),
+            None => selected.missing.add(place, format_args!("there is no config {name} in its namespace")),
             Some(known) if is_sealed(known, version) => {
                 let why = format_args!(
                     "it is not one of the objects that version {version} of config {name} was sealed with"
                 );
-                selected.missing.add(&place, why);
+                selected.missing.add(place, why);
             }
             Some(_) => {
                 let what = format_args!("version {version:?} of config {}/{name}", place.namespace);

@@ -171,12 +171,12 @@ async fn secrets(
     content_key: Option<&hmac::Key>,
     hidden: &mut Writer,
 ) -> Result<(), Failure> {
+    let mut written = BTreeSet::new();
     for (place, config) in &selected.configs {
         let seals = seals(place, config, content_key).map_err(Failure::new)?;
         for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
-            let object = sealed.place();
+            let (object, of) = (sealed.place(), sealed.of());
             let found = get(session, Kind::Secret, &object.namespace, &object.name).await?;
-            let of = format!("version {} of config {}/{}", sealed.version, place.namespace, place.name);
             let Some(found) = found.map(|found| document(Kind::Secret, found)) else {
                 selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist"));
                 continue;
@@ -184,7 +184,9 @@ async fn secrets(
             match (sealed.fault(&found, seals.as_ref()), encode(&found)) {
                 (Some(what), _) => selected.missing.add(&object, format_args!("it {what} of {of}")),
                 (None, Err(why)) => selected.missing.add(&object, why),
-                (None, Ok(text)) => hidden.push(&object.to_string(), &text)?,
+                // A status may name it twice.
+                (None, Ok(text)) if written.insert(object.clone()) => hidden.push(&object.to_string(), &text)?,
+                (None, Ok(_)) => {}
             }
         }
     }

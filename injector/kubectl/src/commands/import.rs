@@ -26,9 +26,9 @@ use zeroize::Zeroizing;
 
 use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
 use crate::backup::compare::{self, Found};
-use crate::backup::document::{HELD_BY, Kind, Place, label};
+use crate::backup::document::{HELD_BY, Kind, Place, document, label};
 use crate::backup::export::Export;
-use crate::backup::part::parts;
+use crate::backup::part::{Sealed, parts};
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
 use crate::backup::{age, signature};
@@ -79,8 +79,18 @@ struct Plan {
     found: BTreeMap<Place, (Found, Option<String>)>,
     /// Secrets that are neither in the export nor in the cluster, by config.
     missing: BTreeMap<Place, Vec<String>>,
-    /// Versions whose ConfigMaps are neither here nor there, by config.
-    broken: BTreeMap<Place, BTreeSet<String>>,
+    /// Parts that neither the export nor the cluster has as they were sealed, by config, each with its version.
+    broken: BTreeMap<Place, BTreeSet<(String, Place)>>,
+}
+
+impl Plan {
+    /// The parts of a config's versions, without those that are broken.
+    fn parts<'a>(&'a self, place: &'a Place, config: &'a VersionedConfig) -> impl Iterator<Item = Sealed<'a>> {
+        let broken = self.broken.get(place);
+        parts(place, config).filter(move |sealed| {
+            broken.is_none_or(|broken| !broken.contains(&(sealed.version.to_owned(), sealed.place())))
+        })
+    }
 }
 
 pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
@@ -203,17 +213,33 @@ async fn plan(session: &Session, export: &Export) -> Result<Plan, Failure> {
         let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
         found.insert(place.clone(), (compared(export, place, exported, there)?, uid));
     }
-    let mut broken = BTreeMap::<_, BTreeSet<String>>::new();
+    let mut broken = BTreeMap::<_, BTreeSet<(String, Place)>>::new();
     for (place, config) in &export.configs {
+        let seals = export.seals(place, config)?;
+        // Nothing of it is written then.
+        let is_there = matches!(found.get(place), Some((Found::Same, _)));
         for sealed in parts(place, config) {
             let object = sealed.place();
-            if found.contains_key(&object) {
-                continue;
-            }
-            match get(session, object.kind, &object.namespace, &object.name).await? {
-                Some(there) => drop(found.insert(object, (Found::Same, there.metadata.uid))),
-                None if object.kind == Kind::Secret => missing.entry(place.clone()).or_default().push(object.name),
-                None => drop(broken.entry(place.clone()).or_default().insert(sealed.version.to_owned())),
+            let is_whole = if let Some(exported) = export.objects.get(&object) {
+                sealed.fault(exported, seals.as_ref()).is_none()
+            } else if let Some(there) = get(session, object.kind, &object.namespace, &object.name).await? {
+                let uid = there.metadata.uid.clone();
+                match compare::unexported(&sealed, &document(object.kind, there), seals.as_ref()) {
+                    Found::Differs(_) if is_there => false,
+                    Found::Nothing => false,
+                    what => {
+                        found.insert(object.clone(), (what, uid));
+                        true
+                    }
+                }
+            } else if object.kind == Kind::Secret {
+                missing.entry(place.clone()).or_default().push(object.name.clone());
+                true
+            } else {
+                false
+            };
+            if !is_whole {
+                broken.entry(place.clone()).or_default().insert((sealed.version.to_owned(), object));
             }
         }
     }
@@ -276,13 +302,14 @@ fn show(session: &Session, export: &Export, plan: &Plan, command: &Import) -> Re
             secrets.join(", ")
         ));
     }
-    for (config, versions) in &plan.broken {
-        let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    for (config, parts) in &plan.broken {
+        let parts: Vec<String> =
+            parts.iter().map(|(version, object)| format!("version {version} ({object})")).collect();
         session.out.warn(&format!(
-            "config {}/{} comes back with versions that can't be used, because ConfigMaps of them are not in the export: {}",
+            "config {}/{} comes back with versions that can't be used, because the export does not have what they were sealed with: {}",
             config.namespace,
             config.name,
-            versions.join(", ")
+            parts.join(", ")
         ));
     }
     for (config, _) in export.configs.iter().filter(|(_, config)| has_no_version(config)) {
@@ -350,7 +377,7 @@ async fn import(
     let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
     match plan.found.get(place).map(|(found, _)| found) {
         Some(Found::Same) => {
-            for sealed in parts(place, config) {
+            for sealed in plan.parts(place, config) {
                 create(session, export, plan, &sealed.place()).await?;
             }
             create(session, export, plan, &published).await?;
@@ -361,7 +388,7 @@ async fn import(
         _ => drop(create(session, export, plan, place).await?),
     }
     let mut uids = Uids::new();
-    for sealed in parts(place, config) {
+    for sealed in plan.parts(place, config) {
         let object = sealed.place();
         let Some(uid) = create(session, export, plan, &object).await? else { continue };
         uids.insert((sealed.part.kind, object.name), uid);
