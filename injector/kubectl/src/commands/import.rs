@@ -3,7 +3,8 @@
 //! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are created, its status is written,
 //! and the annotation is taken away. Each step finds what an import before has done, so one that was interrupted can be repeated.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod plan;
+
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -24,11 +25,11 @@ use nudge_protocol::labels;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use self::plan::{Plan, compared};
 use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
-use crate::backup::compare::{self, Found};
-use crate::backup::document::{HELD_BY, Kind, Place, document, label};
+use crate::backup::compare::Found;
+use crate::backup::document::{HELD_BY, Kind, Place};
 use crate::backup::export::Export;
-use crate::backup::part::{Sealed, parts};
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
 use crate::backup::{age, signature};
@@ -74,25 +75,6 @@ pub(crate) struct Import {
     pub(crate) system_namespace: String,
 }
 
-/// What is to be done: each object of the export with what is there, and its uid.
-struct Plan {
-    found: BTreeMap<Place, (Found, Option<String>)>,
-    /// Secrets that are neither in the export nor in the cluster, by config.
-    missing: BTreeMap<Place, Vec<String>>,
-    /// Parts that neither the export nor the cluster has as they were sealed, by config, each with its version.
-    broken: BTreeMap<Place, BTreeSet<(String, Place)>>,
-}
-
-impl Plan {
-    /// The parts of a config's versions, without those that are broken.
-    fn parts<'a>(&'a self, place: &'a Place, config: &'a VersionedConfig) -> impl Iterator<Item = Sealed<'a>> {
-        let broken = self.broken.get(place);
-        parts(place, config).filter(move |sealed| {
-            broken.is_none_or(|broken| !broken.contains(&(sealed.version.to_owned(), sealed.place())))
-        })
-    }
-}
-
 pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failure> {
     let text = read(command)?;
     let unsigned = signed(session, command, &text)?;
@@ -113,8 +95,8 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         return content_key(session, &export, command).await;
     }
     namespaces(session, &export).await?;
-    let plan = plan(session, &export).await?;
-    show(session, &export, &plan, command)?;
+    let plan = Plan::of(session, &export).await?;
+    plan.show(session, &export, command.dry_run)?;
     if command.dry_run {
         return Ok(());
     }
@@ -122,10 +104,23 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
     for place in export.objects.keys().filter(|place| place.kind == Kind::Policy) {
         create(session, &export, &plan, place).await?;
     }
-    let (count, mut waiting) = (export.configs.len(), 0);
+    let (count, mut waiting, mut failed) = (export.configs.len(), 0, 0);
     for (at, (place, config)) in export.configs.iter().enumerate() {
         let progress = format!("config {}/{} ({} of {count})", place.namespace, place.name, at + 1);
-        waiting += usize::from(!import(session, &export, &plan, (place, config), command, &progress).await?);
+        match import(session, &export, &plan, (place, config), command, &progress).await {
+            Ok(finished) => waiting += usize::from(!finished),
+            // The API server refuses what this one has; it may take the others.
+            Err(failure) if failure.status != 0 => {
+                session.out.warn(&format!("{progress}: {}", failure.message));
+                failed += 1;
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    if failed > 0 {
+        return Err(Failure::new(format!(
+            "configs that are not imported: {failed} of {count}, as the warnings say; mend that and run the command again"
+        )));
     }
     if waiting > 0 {
         return Err(Failure::new(format!(
@@ -204,129 +199,6 @@ async fn namespaces(session: &Session, export: &Export) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!("these namespaces do not exist; create and enable them first: {}", missing.join(", "))))
-}
-
-async fn plan(session: &Session, export: &Export) -> Result<Plan, Failure> {
-    let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::<_, Vec<String>>::new());
-    for (place, exported) in &export.objects {
-        let there = get(session, place.kind, &place.namespace, &place.name).await?;
-        let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
-        found.insert(place.clone(), (compared(export, place, exported, there)?, uid));
-    }
-    let mut broken = BTreeMap::<_, BTreeSet<(String, Place)>>::new();
-    for (place, config) in &export.configs {
-        let seals = export.seals(place, config)?;
-        // Nothing of it is written then.
-        let is_there = matches!(found.get(place), Some((Found::Same, _)));
-        for sealed in parts(place, config) {
-            let object = sealed.place();
-            let is_whole = if let Some(exported) = export.objects.get(&object) {
-                sealed.fault(exported, seals.as_ref()).is_none()
-            } else if let Some(there) = get(session, object.kind, &object.namespace, &object.name).await? {
-                let uid = there.metadata.uid.clone();
-                match compare::unexported(&sealed, &document(object.kind, there), seals.as_ref()) {
-                    Found::Differs(_) if is_there => false,
-                    Found::Nothing => false,
-                    what => {
-                        found.insert(object.clone(), (what, uid));
-                        true
-                    }
-                }
-            } else if object.kind == Kind::Secret {
-                missing.entry(place.clone()).or_default().push(object.name.clone());
-                true
-            } else {
-                false
-            };
-            if !is_whole {
-                broken.entry(place.clone()).or_default().insert((sealed.version.to_owned(), object));
-            }
-        }
-    }
-    Ok(Plan { found, missing, broken })
-}
-
-fn compared(export: &Export, place: &Place, exported: &Value, there: Option<DynamicObject>) -> Result<Found, Failure> {
-    let Some(there) = there else { return Ok(Found::Nothing) };
-    let value =
-        serde_json::to_value(&there).map_err(|error| Failure::new(format!("{place} can't be read: {error}")))?;
-    Ok(match place.kind {
-        Kind::Policy | Kind::Source => compare::spec(exported, &value),
-        Kind::Config => {
-            let read = |error: serde_json::Error| Failure::new(format!("{place} can't be read: {error}"));
-            let config: VersionedConfig = serde_json::from_value(value.clone()).map_err(read)?;
-            let known = export.configs.get(place).map(|known| (known, exported));
-            known.map_or(Found::Same, |known| compare::config(known, (&config, &value)))
-        }
-        // The published ConfigMap belongs to its user, who may have made it anew.
-        Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Found::Same,
-        Kind::ConfigMap | Kind::Secret => compare::part(exported, &kinded(place.kind, value)),
-    })
-}
-
-/// The object with the kind that it was asked for by.
-fn kinded(kind: Kind, mut value: Value) -> Value {
-    let resource = kind.resource();
-    value["apiVersion"] = resource.api_version.into();
-    value["kind"] = resource.kind.into();
-    value
-}
-
-/// Prints the plan. Fails where an object is in the way.
-fn show(session: &Session, export: &Export, plan: &Plan, command: &Import) -> Result<(), Failure> {
-    let differing: Vec<String> = plan
-        .found
-        .iter()
-        .filter_map(|(place, (found, _))| match found {
-            Found::Differs(why) => Some(format!("{place} exists and differs: {why}")),
-            _ => None,
-        })
-        .collect();
-    if command.dry_run {
-        let rows = plan.found.iter().filter(|(place, _)| export.objects.contains_key(place));
-        session.out.lines(rows.map(|(place, (found, _))| {
-            let what = match found {
-                Found::Nothing => "create",
-                Found::Same => "is there",
-                Found::Importing => "write spec and status",
-                Found::Differs(_) => "REFUSED",
-            };
-            format!("{what}: {place}")
-        }))?;
-    }
-    for (config, secrets) in &plan.missing {
-        session.out.warn(&format!(
-            "config {}/{} misses its Secrets: {}",
-            config.namespace,
-            config.name,
-            secrets.join(", ")
-        ));
-    }
-    for (config, parts) in &plan.broken {
-        let parts: Vec<String> =
-            parts.iter().map(|(version, object)| format!("version {version} ({object})")).collect();
-        session.out.warn(&format!(
-            "config {}/{} comes back with versions that can't be used, because the export does not have what they were sealed with: {}",
-            config.namespace,
-            config.name,
-            parts.join(", ")
-        ));
-    }
-    for (config, _) in export.configs.iter().filter(|(_, config)| has_no_version(config)) {
-        session.out.warn(&format!("config {}/{} comes back without a version", config.namespace, config.name));
-    }
-    if differing.is_empty() {
-        return Ok(());
-    }
-    session.out.lines(differing)?;
-    Err(Failure::new(
-        "the cluster has other objects than the export, so nothing was changed; delete those that the export is to replace, or annotate \
-         the configs with nudge.dev/importing= to have their spec and status overwritten",
-    ))
-}
-
-fn has_no_version(config: &VersionedConfig) -> bool {
-    config.status.as_ref().is_none_or(|status| status.versions.is_empty())
 }
 
 /// Creates an object of the export, if it is not there. Returns its uid.
