@@ -308,8 +308,8 @@ mod tests {
         fn whatever_is_there_what_is_selected_can_be_imported(
             maps in prop::collection::vec(("[ab]", "[ab]", "[1-3]", "[12]"), 0..8),
             configs in prop::collection::vec(("[ab]", "[ab]", prop::collection::vec(("[1-3]", "[12]"), 0..3)), 0..5),
-            published: bool,
             foreign in prop::option::of("[ab]-[1-3]"),
+            published: bool,
         ) {
             let maps = maps.iter().map(|(namespace, config, version, value)| map(namespace, config, version, value));
             let mut objects = BTreeMap::new();
@@ -319,9 +319,8 @@ mod tests {
                 if published {
                     made.1.data["status"]["publishedVersion"] = "1".into();
                 }
-                if let Some(part) = made.1.data["status"]["versions"].get_mut(0).and_then(|one| one.pointer_mut("/parts/0/name"))
-                    && let Some(foreign) = &foreign
-                {
+                let part = made.1.data["status"].pointer_mut("/versions/0/parts/0/name");
+                if let (Some(part), Some(foreign)) = (part, &foreign) {
                     *part = foreign.as_str().into();
                 }
                 objects.insert((namespace, name), made);
