@@ -53,5 +53,6 @@ async fn who_has_taken_the_port_is_reported_until_it_is_free() -> Result<()> {
     pod.serves(&mut client, "shop=1.0.0").await?;
     let well = |report: &ReportRequest| report.configs[0].problem.is_none() && report.acknowledged;
     hub.reported(SOON, "the agent has its port", well).await?;
-    Ok(())
+    let silent = async || (!pod.path("state/not-ready").exists()).then_some(());
+    nudge_tests::eventually(SOON, "nothing says any more that the port is taken", silent).await
 }

@@ -130,6 +130,27 @@ async fn a_version_of_which_a_part_is_missing_is_not_used() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_hub_is_waited_for_where_what_was_mounted_does_not_fit() -> Result<()> {
+    let hub = FakeHub::start()?;
+    hub.activate("keys", "1", &[("key", b"k")])?;
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = TWO;
+    // One of them alone fits.
+    let value = vec![b'x'; 900_000];
+    for config in ["shop", "keys"] {
+        for part in ["1", "2"] {
+            pod.mount(config, "0.9.0", part, &[(format!("{config}-{part}").as_str(), &value[..])])?;
+        }
+    }
+    let mut client = pod.start().await?;
+    pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
+    let metrics = client.get("/metrics").await?;
+    let text = String::from_utf8_lossy(&metrics.body).into_owned();
+    ensure!(text.contains("nudge_agent_switches_total 0\n"), "the one that fits was served alone: {text}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn half_of_the_configs_is_served_only_when_the_hub_does_not_answer() -> Result<()> {
     let mut hub = FakeHub::start()?;
     hub.activate("keys", "1", &[("key", b"k")])?;
