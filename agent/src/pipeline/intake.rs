@@ -87,9 +87,12 @@ impl Intake {
         self.served
     }
 
-    /// Takes contents in that this pod has had before. Returns whether there are any.
+    /// Takes contents in that this pod has had before.
     pub(super) async fn begin(&mut self, readings: Vec<Reading>, restored: bool) {
-        self.take_in(readings, false, false);
+        self.adopt(readings);
+        // What the hub assigns may be other content, which fits.
+        self.local_versions.forget_refusals();
+        self.serve_settled(false, false);
         tracing::info!(
             last_good = restored,
             complete = self.local_versions.is_complete(),
@@ -209,21 +212,31 @@ impl Intake {
 
     /// Serves readings, unless the rest of the configs may arrive in a moment. Returns whether the last good contents have changed.
     fn take_in(&mut self, readings: Vec<Reading>, confirmed: bool, now: bool) -> bool {
+        let changed = self.adopt(readings);
+        self.serve_settled(confirmed, now);
+        changed
+    }
+
+    /// Adds what is good of the readings to the last good contents. Returns whether these have changed.
+    fn adopt(&mut self, readings: Vec<Reading>) -> bool {
         let readings = self.without_unfit(readings);
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
-        let changed = self.local_versions.settle(&self.store);
         self.withheld.add(applied);
-        if self.served || now || self.local_versions.is_settled() {
-            if let Err(fault) = self.prepare() {
-                self.cannot_start(fault);
-                return changed;
-            }
-            self.can_start();
-            let applied = std::mem::take(&mut self.withheld);
-            self.served |= applied.dictionary.is_some();
-            self.delivery.serve(&self.store, applied, confirmed);
+        self.local_versions.settle(&self.store)
+    }
+
+    /// Serves the last good contents, unless the rest of the configs may arrive in a moment.
+    fn serve_settled(&mut self, confirmed: bool, now: bool) {
+        if !self.served && !now && !self.local_versions.is_settled() {
+            return;
         }
-        changed
+        if let Err(fault) = self.prepare() {
+            return self.cannot_start(fault);
+        }
+        self.can_start();
+        let applied = std::mem::take(&mut self.withheld);
+        self.served |= applied.dictionary.is_some();
+        self.delivery.serve(&self.store, applied, confirmed);
     }
 
     /// Writes the variables that the containers start with, before anything is served.

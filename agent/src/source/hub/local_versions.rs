@@ -304,6 +304,15 @@ impl LocalVersions {
         changed
     }
 
+    /// Forgets what was refused, so that the hub sends it, or something else.
+    pub fn forget_refusals(&mut self) {
+        for state in self.configs.values_mut() {
+            if matches!(state.claim, Claim::Refused { .. }) {
+                state.claim = Claim::Good;
+            }
+        }
+    }
+
     /// The good contents in the form of a reply: its head and the blocks.
     pub fn last_good(&self) -> (PollHead, Vec<Value>) {
         self.as_reply(|state| state.good.as_ref())
