@@ -198,6 +198,12 @@ impl StatusPage {
         self.facts().silent.values().next().cloned()
     }
 
+    /// Waits until the endpoint listens at all of its addresses.
+    pub async fn listens_everywhere(&self) {
+        let mut changes = self.changes();
+        while self.silent().is_some() && changes.changed().await.is_ok() {}
+    }
+
     /// The configs whose files can't be written, and why not; `None` where the files are those that are served.
     pub fn unwritten(&self) -> Option<(Vec<ConfigName>, String)> {
         let facts = self.facts();

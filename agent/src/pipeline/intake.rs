@@ -42,6 +42,8 @@ pub(super) struct Intake {
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
+    /// It was said that the agent is not ready because it can't listen at an address.
+    silent: bool,
     /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
 }
@@ -78,6 +80,7 @@ impl Intake {
             cannot_start: None,
             question: None,
             served: false,
+            silent: false,
             withheld: Applied::default(),
         }
     }
@@ -136,7 +139,7 @@ impl Intake {
     ///
     /// Cancel safe until something has happened, which it ends with.
     pub(super) async fn next(&mut self) -> Work {
-        let Self { question, delivery, keeper, in_place, .. } = self;
+        let Self { question, delivery, keeper, in_place, silent, .. } = self;
         let restart = async {
             match in_place {
                 Some(in_place) => in_place.is_due().await,
@@ -149,8 +152,16 @@ impl Intake {
                 None => std::future::pending().await,
             }
         };
+        let listens = async {
+            if *silent {
+                delivery.outlets().status.listens_everywhere().await;
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             verdict = verdict => Work::Answered(verdict),
+            () = listens => Work::Ready,
             () = delivery.files_due() => Work::Files,
             () = keeper.is_due() => Work::Store,
             () = restart => Work::Restart,
@@ -160,7 +171,7 @@ impl Intake {
     /// Does it.
     pub(super) async fn work(&mut self, work: Work) {
         let readings = match work {
-            Work::Files => return self.pass_on(false).await,
+            Work::Files | Work::Ready => return self.pass_on(false).await,
             Work::Store => return self.keep().await,
             Work::Restart if self.served => return self.restart().await,
             // The variables could not be written. The rest of the configs is not waited for any more.
@@ -375,6 +386,7 @@ impl Intake {
         tokio::task::yield_now().await;
         self.delivery.log();
         let silent = self.delivery.outlets().status.silent();
+        self.silent = silent.is_some();
         // An agent that was ready stays so.
         if let Some(error) = self.delivery.lacks_files().or(silent.as_ref().map(|fault| &*fault.message)) {
             self.not_ready.say(error);
@@ -414,6 +426,8 @@ pub(super) enum Work {
     Answered(Verdict),
     /// The files were not written and are tried again.
     Files,
+    /// The endpoint listens at all of its addresses.
+    Ready,
     /// The last good contents were not stored and are tried again.
     Store,
     /// A restart of the containers may be commanded now, or the variables be written.

@@ -55,9 +55,9 @@ impl Bindings {
         Ok(Self { first: SocketAddr::new(first, port), open, taken })
     }
 
-    /// The sockets that listen, and the addresses at which none does yet.
-    pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<SocketAddr>) {
-        (self.open, self.taken.into_iter().map(|(address, _)| address).collect())
+    /// The sockets that listen, and the addresses at which none does yet, each with the reason.
+    pub(super) fn into_parts(self) -> (Vec<TcpListener>, Vec<(SocketAddr, Fault)>) {
+        (self.open, self.taken)
     }
 
     /// Shows where the endpoint can't listen.
@@ -73,8 +73,8 @@ impl Bindings {
     }
 }
 
-/// Waits until the address is free, and listens there.
-pub(super) async fn until_free(address: SocketAddr, status: &StatusPage) -> TcpListener {
+/// Waits until the address is free, and listens there. `fault` is shown already.
+pub(super) async fn until_free(address: SocketAddr, mut fault: Fault, status: &StatusPage) -> TcpListener {
     loop {
         sleep(RETRY).await;
         match bind(address) {
@@ -83,7 +83,12 @@ pub(super) async fn until_free(address: SocketAddr, status: &StatusPage) -> TcpL
                 tracing::info!(%address, "listens");
                 return listener;
             }
-            Err(error) => status.listens(address, Some(explain(&error))),
+            // Who has taken the port is looked for once: all processes are looked at for it.
+            Err(BindError::InUse { .. }) if fault.reason == ProblemReason::PortTaken => {}
+            Err(error) => {
+                fault = explain(&error);
+                status.listens(address, Some(fault.clone()));
+            }
         }
     }
 }

@@ -109,10 +109,10 @@ where
     for listener in open {
         tasks.spawn(server().run(listener, Arc::clone(&clients), pending()));
     }
-    for address in taken {
+    for (address, fault) in taken {
         let (server, clients, status) = (server(), Arc::clone(&clients), status.clone());
         tasks.spawn(async move {
-            let listener = until_free(address, &status).await;
+            let listener = until_free(address, fault, &status).await;
             server.run(listener, clients, pending()).await;
         });
     }
