@@ -1,6 +1,8 @@
 //! Whether the files of a version fit into the file system of their folder, which is asked before the pod switches to it. It refuses nothing that
 //! would fit; what does not fit all the same, the operating system refuses.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -8,7 +10,7 @@ use std::path::Path;
 use rustix::fs::statvfs;
 
 /// What a file system has left, beside the files that are read now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Size of a block, in bytes: of a page, in memory.
     block: u64,
@@ -16,6 +18,8 @@ pub struct Room {
     blocks: Option<u64>,
     /// How many files can be made; `None` where there is no bound.
     files: Option<u64>,
+    /// What is in the folder: of keys that are among these the links stay.
+    names: BTreeSet<OsString>,
 }
 
 /// Why files don't fit.
@@ -32,9 +36,11 @@ pub enum NoRoom {
         free: u64,
     },
     /// By their number.
-    #[error("it has {needed} files, and {free} can be made beside those of now; put several settings into one key")]
+    #[error(
+        "it has {needed} files with their links, and {free} can be made beside those of now; put several settings into one key"
+    )]
     Number {
-        /// How many there are.
+        /// How many have to be made.
         needed: u64,
         /// How many can be made.
         free: u64,
@@ -51,16 +57,17 @@ impl Room {
             block,
             blocks: (system.f_blocks > 0).then(|| system.f_bavail.saturating_add(old_bytes / block)),
             files: (system.f_files > 0).then(|| system.f_favail.saturating_add(old_files)),
+            names: fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect(),
         })
     }
 
-    /// Whether files of these sizes fit, with the folder that holds them.
-    pub fn check(&self, sizes: impl IntoIterator<Item = usize>) -> Result<(), NoRoom> {
-        let (mut blocks, mut files) = (0u64, 1u64);
-        for size in sizes {
-            blocks = blocks.saturating_add((size as u64).div_ceil(self.block));
-            files = files.saturating_add(1);
-        }
+    /// Whether files of these sizes, by their keys, fit with the folder that holds them and their links.
+    pub fn check(&self, files: &BTreeMap<String, usize>) -> Result<(), NoRoom> {
+        let sizes = files.values().map(|size| (*size as u64).div_ceil(self.block));
+        let blocks = sizes.fold(0u64, u64::saturating_add);
+        let links = files.keys().filter(|key| !self.names.contains(OsStr::new(key.as_str()))).count();
+        // Beside them the folder, and the link by which all are swapped.
+        let files = files.len() as u64 + links as u64 + 2;
         let kib = |blocks: u64| blocks.saturating_mul(self.block) / 1024;
         if let Some(free) = self.blocks.filter(|free| *free < blocks) {
             return Err(NoRoom::Size { needed: kib(blocks), free: kib(free) });
@@ -89,16 +96,28 @@ mod tests {
 
     use super::*;
 
+    fn files(sizes: impl IntoIterator<Item = usize>) -> BTreeMap<String, usize> {
+        sizes.into_iter().enumerate().map(|(number, size)| (number.to_string(), size)).collect()
+    }
+
+    fn room(blocks: u64, files: u64) -> Room {
+        Room { block: 4096, blocks: Some(blocks), files: Some(files), names: BTreeSet::new() }
+    }
+
     #[test]
-    fn small_files_take_whole_blocks_and_each_counts() {
-        let room = Room { block: 4096, blocks: Some(4096), files: Some(5000) };
-        assert_eq!(room.check(vec![3; 4096]), Ok(()));
-        assert_eq!(room.check(vec![3; 4097]), Err(NoRoom::Size { needed: 16_388, free: 16_384 }));
-        assert_eq!(room.check(vec![0; 5000]), Err(NoRoom::Number { needed: 5001, free: 5000 }));
-        assert_eq!(room.check([4096 * 4096, 0]), Ok(()));
-        assert!(room.check([4096 * 4096 + 1]).is_err());
-        let unknown = Room { block: 1, blocks: None, files: None };
-        assert_eq!(unknown.check(vec![usize::MAX; 100]), Ok(()));
+    fn small_files_take_whole_blocks_and_each_counts_with_its_link() {
+        let room = room(4096, 10_000);
+        assert_eq!(room.check(&files(vec![3; 4096])), Ok(()));
+        assert_eq!(room.check(&files(vec![3; 4097])), Err(NoRoom::Size { needed: 16_388, free: 16_384 }));
+        assert_eq!(room.check(&files(vec![0; 4999])), Ok(()));
+        assert_eq!(room.check(&files(vec![0; 5000])), Err(NoRoom::Number { needed: 10_002, free: 10_000 }));
+        let names = BTreeSet::from(["..data", "0", "1", "user"].map(OsString::from));
+        let linked = Room { names, ..room.clone() };
+        assert_eq!(linked.check(&files(vec![0; 5000])), Ok(()), "two have links already");
+        assert_eq!(room.check(&files([4096 * 4096, 0])), Ok(()));
+        assert!(room.check(&files([4096 * 4096 + 1])).is_err());
+        let unknown = Room { block: 1, blocks: None, files: None, names: BTreeSet::new() };
+        assert_eq!(unknown.check(&files(vec![usize::MAX; 100])), Ok(()));
     }
 
     #[test]
@@ -113,16 +132,20 @@ mod tests {
         assert!(files == 2 && bytes >= 20_000, "{files} files of {bytes} bytes");
         assert_eq!(taken(folder.path(), |_| false), (0, 0));
         assert_eq!(Room::of(&folder.path().join("gone"), |_| true), None);
+        let names = Room::of(folder.path(), |_| true).unwrap().names;
+        assert_eq!(names, BTreeSet::from(["..new", "..old"].map(OsString::from)));
     }
 
     proptest! {
         #[test]
         fn what_fits_in_whole_blocks_is_never_refused(sizes in vec(0usize..20_000, 0..50), spare in 0u64..3) {
             let blocks = sizes.iter().map(|size| (*size as u64).div_ceil(4096)).sum::<u64>();
-            let room = |blocks| Room { block: 4096, blocks: Some(blocks), files: Some(sizes.len() as u64 + 1 + spare) };
-            prop_assert_eq!(room(blocks + spare).check(sizes.clone()), Ok(()));
+            let files = files(sizes);
+            let number = files.len() as u64 * 2 + 2;
+            prop_assert_eq!(room(blocks + spare, number + spare).check(&files), Ok(()));
+            prop_assert!(room(blocks, number - 1).check(&files).is_err());
             if let Some(less) = blocks.checked_sub(1) {
-                prop_assert!(room(less).check(sizes.clone()).is_err());
+                prop_assert!(room(less, number).check(&files).is_err());
             }
         }
     }

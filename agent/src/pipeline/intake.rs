@@ -305,14 +305,15 @@ impl Intake {
 
     /// Refuses what the pod can't take, of what is held back.
     async fn refuse_unfit(&mut self) {
-        let room = self.delivery.room();
+        let contents = self.local_versions.asked();
+        let room = if contents.is_empty() { None } else { self.delivery.room() };
         let check = |contents: &[Arc<VersionContent>]| {
             self.check_room(room.as_ref(), contents)?;
             let Some(in_place) = &self.in_place else { return Ok(()) };
             let too_large = |error: TooLarge| Fault { reason: ProblemReason::TooLarge, message: error.to_string() };
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
-        let unfit = unfit(&self.local_versions.asked(), check);
+        let unfit = unfit(&contents, check);
         if unfit.is_empty() {
             return;
         }
@@ -346,7 +347,7 @@ impl Intake {
     fn check_room(&self, room: Option<&Room>, contents: &[Arc<VersionContent>]) -> Result<(), Fault> {
         let Some(room) = room else { return Ok(()) };
         let fault = |error: NoRoom| Fault { reason: ProblemReason::CantApply, message: error.to_string() };
-        room.check(self.store.sizes_with(contents)).map_err(fault)
+        room.check(&self.store.files_with(contents)).map_err(fault)
     }
 
     /// Stores what the containers are to run, and ends the agent. After its start it serves that before any of them starts.

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nudge_protocol::ConfigName;
 use nudge_protocol::status::{Problem, ProblemReason};
+use nudge_protocol::{ConfigName, reserved};
 use time::OffsetDateTime;
 
 use super::{Fault, Reading};
@@ -123,13 +123,19 @@ impl Store {
         self.merged_with(&by_config(contents))
     }
 
-    /// The sizes of the values that there would be with these contents, without those that Nudge itself sets.
-    pub fn sizes_with(&self, contents: &[Arc<VersionContent>]) -> Vec<usize> {
+    /// The files that there would be with these contents, by their keys, and how many bytes each has. JSON alone has `nudge.binary`.
+    pub fn files_with(&self, contents: &[Arc<VersionContent>]) -> BTreeMap<String, usize> {
         let contents = self.ordered_with(&by_config(contents));
-        let values = contents.iter().flat_map(|content| content.values());
-        // Later ones win.
-        let sizes: BTreeMap<&str, usize> = values.map(|(key, value)| (key.as_str(), value.as_bytes().len())).collect();
-        sizes.into_values().collect()
+        let (mut files, mut list) = (BTreeMap::new(), contents.len().saturating_sub(1));
+        for content in &contents {
+            let (config, version) = (content.config().as_str(), content.version().as_str());
+            // Later ones win.
+            files.extend(content.values().iter().map(|(key, value)| (key.as_str().to_owned(), value.as_bytes().len())));
+            files.insert(reserved::version_key(config), version.len());
+            list += config.len() + 1 + version.len();
+        }
+        files.insert(reserved::CONFIGS.to_owned(), list);
+        files
     }
 
     /// Adopts all candidates if the dictionary with them is within its bounds, else one by one those that fit. Returns the refused
@@ -275,16 +281,20 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_values_that_win() {
-        let content = |config: &str, values: &[(&str, usize)]| {
-            let values = values.iter().map(|(key, size)| (Key::new(key).unwrap(), Value::from(&vec![b'x'; *size][..])));
-            Arc::new(VersionContent::new(name(config), VersionName::new("1").unwrap(), values.collect()))
+    fn files_are_those_of_the_dictionary() {
+        let content = |config: &str, values: &[(&str, &[u8])]| {
+            let values = values.iter().map(|(key, value)| (Key::new(key).unwrap(), Value::from(*value)));
+            Arc::new(VersionContent::new(name(config), VersionName::new("1.0").unwrap(), values.collect()))
         };
         let mut store = store();
-        let good = content("a", &[("both", 1), ("own", 2)]);
+        let good = content("a", &[("both", b"1"), ("own", b"22")]);
         store.apply(vec![Reading { config: name("a"), result: Ok(good) }], START);
-        assert_eq!(store.sizes_with(&[content("b", &[("both", 7)])]), [7, 2]);
-        assert_eq!(store.sizes_with(&[content("a", &[("own", 3)])]), [3]);
+        for contents in [vec![], vec![content("b", &[("both", &[0xff; 7])])], vec![content("a", &[("own", b"333")])]] {
+            let dictionary = store.preview(&contents).unwrap();
+            let files = dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY);
+            let files = files.map(|entry| (entry.key().to_owned(), dictionary.raw(entry).len())).collect();
+            assert_eq!(store.files_with(&contents), files, "{contents:?}");
+        }
     }
 
     #[test]
