@@ -295,6 +295,27 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_does_not_wait_for_a_refusal_that_comes_before_or_after_it() {
+        let now = Instant::now();
+        let later = now + Duration::from_mins(2);
+        let refused = |urgent| Wish { urgent, refusal: Refusal::Namespace, ..web(1) };
+        let failure = || Wish { urgent: true, ..web(0) };
+        // While the write runs that is refused, it may already wait for its turn.
+        for mut both in [[(refused(false), later), (failure(), now)], [(refused(true), later), (failure(), now)]] {
+            let is_first = !both[0].0.urgent;
+            for _ in 0..2 {
+                let mut turns = Turns::default();
+                for (wish, at) in both.clone() {
+                    turns.add(wish, at);
+                }
+                let due = turns.next(now);
+                assert_eq!(due, is_first.then(|| refused(true)), "{both:?}");
+                both.reverse();
+            }
+        }
+    }
+
+    #[test]
     fn the_oldest_wish_counts_that_the_hub_can_fulfil() {
         let (mut turns, now) = (Turns::default(), Instant::now());
         let since = |name: &str, seconds: Option<u64>| Wish {

@@ -386,6 +386,17 @@ mod tests {
         assert!((1..=2).contains(&(refusing.of("c").0 - before[2])), "what others have says nothing of it any more");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_refused_for_itself_stays_so_whatever_else_happens_to_it() {
+        let (queue, metrics) = (Queue::default(), Metrics::default());
+        for (refusal, expected) in [(Refusal::Pod, Refusal::Pod), (Refusal::Namespace, Refusal::None)] {
+            let refused = Wish { failures: 3, refusal, ..wish("a") };
+            queue.wrote(refused, Err(WriteError::Changed), &metrics);
+            let again = queue.lock().next(Instant::now() + CHANGED.longest);
+            assert_eq!(again.map(|wish| wish.refusal), Some(expected));
+        }
+    }
+
     /// An API server that takes a second for each write.
     #[derive(Default)]
     struct Slow {
