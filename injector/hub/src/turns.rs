@@ -116,11 +116,14 @@ impl Turns {
             None => (at, wish),
             Some((known_at, known)) => {
                 let urgent = wish.urgent || known.urgent;
-                if wish.failures > 0 {
-                    (at, Wish { urgent, ..wish })
-                } else if known.failures > 0 {
-                    let sooner = known.refusal != Refusal::None && wish.urgent && !known.urgent;
-                    (if sooner { known_at.min(at) } else { known_at }, Wish { urgent, ..known })
+                if wish.failures > 0 || known.failures > 0 {
+                    let ((tried_at, tried), (other_at, other)) = if wish.failures > 0 {
+                        ((at, wish), (known_at, known))
+                    } else {
+                        ((known_at, known), (at, wish))
+                    };
+                    let sooner = tried.refusal != Refusal::None && other.urgent && !tried.urgent;
+                    (if sooner { tried_at.min(other_at) } else { tried_at }, Wish { urgent, ..tried })
                 } else {
                     let since = known.since.into_iter().chain(wish.since).min();
                     (known_at.min(at), Wish { urgent, since, failing: known.failing.or(wish.failing), ..wish })
@@ -302,14 +305,14 @@ mod tests {
         let failure = || Wish { urgent: true, ..web(0) };
         // While the write runs that is refused, it may already wait for its turn.
         for mut both in [[(refused(false), later), (failure(), now)], [(refused(true), later), (failure(), now)]] {
-            let is_first = !both[0].0.urgent;
+            let is_new = !both[0].0.urgent;
             for _ in 0..2 {
                 let mut turns = Turns::default();
                 for (wish, at) in both.clone() {
                     turns.add(wish, at);
                 }
                 let due = turns.next(now);
-                assert_eq!(due, is_first.then(|| refused(true)), "{both:?}");
+                assert_eq!(due, is_new.then(|| refused(true)), "{both:?}");
                 both.reverse();
             }
         }

@@ -198,9 +198,9 @@ impl Queue {
             let refused = matches!(error, WriteError::Refused(_));
             let since = wish.since.filter(|_| !refused);
             let refusal = match (refused, wish.refusal) {
+                (_, Refusal::Pod) => Refusal::Pod,
+                (true, _) => Refusal::Namespace,
                 (false, _) => Refusal::None,
-                (true, Refusal::None | Refusal::Namespace) => Refusal::Namespace,
-                (true, Refusal::Pod) => Refusal::Pod,
             };
             let (failures, now) = (wish.failures.saturating_add(1), Instant::now());
             let own = matches!(error, WriteError::Failed(_) | WriteError::Changed).then_some(now);
