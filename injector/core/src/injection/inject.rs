@@ -63,7 +63,7 @@ pub fn inject(
     warnings.extend(more);
     warnings.extend(stale::warnings(&user, request, &targets, &configs));
     let mount_path = request.mount_path.as_deref();
-    mountpoints::check(&user, &targets.members, mount_path)?;
+    warnings.extend(mountpoints::check(&user, &targets.members, mount_path)?);
     let volumes = Volumes::of(&configs, files, !request.variables.is_empty(), facts);
     warnings.extend(volumes.warnings.iter().cloned());
     let mut container_patches = BTreeMap::new();

@@ -2,7 +2,7 @@
 //!
 //! The runtime makes a missing folder in what is mounted above it. In a read-only mount it can't, and the container never starts. For volumes of
 //! ConfigMaps, Secrets and the like, which are always read-only, the kubelet makes the folders before (`MakeNestedMountpoints` in
-//! kubernetes/pkg/volume/util), in the root of the volume.
+//! kubernetes/pkg/volume/util), in the root of the volume. A volume that comes with content, such as a claim or an image, may have the folder.
 
 use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use nudge_protocol::pod;
@@ -13,32 +13,56 @@ use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::request::paths::{is_within, real};
 use super::user_pod::{Member, UserPod};
 
-/// Refuses a pod with a container in which a folder for Nudge's mounts can't be made. `members` get these mounts.
-pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<(), Refusal> {
+/// Whether a mount has a folder for another mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holds {
+    /// It can't.
+    Never,
+    /// It has it if it comes with it.
+    Perhaps,
+    /// It is made.
+    Always,
+}
+
+/// Refuses a pod with a container in which a folder for Nudge's mounts can't be. `members` get these mounts. Returns warnings about folders
+/// that have to be there already.
+pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) -> Result<Vec<String>, Refusal> {
+    let mut warnings = Vec::new();
     let places = [(pod::CONTAINER_PATH, None)].into_iter().chain(files.map(|path| (path, Some(MOUNT_PATH))));
     for (path, annotation) in places {
         for (at, member) in members.iter().enumerate() {
             let Some(mount) = above(member, path) else { continue };
             // The containers start in this order, and the folder stays in the volume.
-            let mut before = members[..at].iter().filter_map(|member| above(member, path));
-            if can_hold(user, mount) || before.any(|earlier| is_same(earlier, mount) && can_hold(user, earlier)) {
+            let before = members[..at].iter().filter_map(|member| above(member, path));
+            let same = before.filter(|earlier| is_same(earlier, mount)).chain([mount]);
+            let holds = same.map(|mount| holds(user, mount)).max();
+            if holds == Some(Holds::Always) {
                 continue;
             }
             let remedy = match annotation {
                 Some(annotation) => format!("choose another path with annotation {annotation}"),
                 None => "mount it elsewhere".to_owned(),
             };
-            return Err(Refusal::Pod(format!(
-                "container {} mounts volume {} at {}, in which the folder {path} can't be made for Nudge's files, so the container would not \
-                 start: the mount is read-only, or of a part of a ConfigMap or the like; {remedy}, or exclude the container with annotation \
-                 {CONTAINERS}",
+            let mounts = format!(
+                "container {} mounts volume {} at {}",
                 shown(member.name()),
                 shown(&mount.name),
                 shown(&mount.mount_path)
+            );
+            if holds == Some(Holds::Perhaps) {
+                let path = shown(path);
+                warnings.push(format!(
+                    "{mounts} read-only: it starts only if that has folder {path}; make it there, or {remedy}"
+                ));
+                continue;
+            }
+            return Err(Refusal::Pod(format!(
+                "{mounts}, in which the folder {path} can't be made for Nudge's files, so the container would not start: the mount is read-only, \
+                 or of a part of a ConfigMap or the like; {remedy}, or exclude the container with annotation {CONTAINERS}"
             )));
         }
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// The mount that a folder at `path` is made in; of two at the same place the later one is on top.
@@ -58,15 +82,22 @@ fn is_same(one: &VolumeMount, other: &VolumeMount) -> bool {
     of(one) == of(other)
 }
 
-/// Whether a missing folder can be made in the mount.
-fn can_hold(user: &UserPod, mount: &VolumeMount) -> bool {
+/// Whether the mount has a folder for another one.
+fn holds(user: &UserPod, mount: &VolumeMount) -> Holds {
     let mut volumes = user.spec.volumes.iter().flatten();
-    let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return true };
-    if is_written_by_the_kubelet(volume) {
-        let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
-        return !part(&mount.sub_path) && !part(&mount.sub_path_expr);
+    let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return Holds::Always };
+    let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
+    let kubelet = is_written_by_the_kubelet(volume);
+    let writable = if kubelet {
+        !part(&mount.sub_path) && !part(&mount.sub_path_expr)
+    } else {
+        mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
+    };
+    match (writable, kubelet || volume.empty_dir.is_some()) {
+        (true, _) => Holds::Always,
+        (false, true) => Holds::Never,
+        (false, false) => Holds::Perhaps,
     }
-    mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
 }
 
 fn is_written_by_the_kubelet(volume: &Volume) -> bool {
