@@ -1,6 +1,7 @@
 //! Who may change or delete a config, as its webhook decides it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
@@ -8,6 +9,7 @@ use nudge_core::requester::Requesters;
 use nudge_tests::log;
 use ring::hmac;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::fixtures::{FakeLookups, ahead, request, sealed};
@@ -135,6 +137,31 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     assert!(!reviewed(may(vec![]), &changed).await.0.is_denied());
     let odd = request("VersionedConfig", "UPDATE", Some(&one), Some(&with("http://prometheus:9090", "0.5")));
     assert!(reviewed(may(vec!["metrics"]), &odd).await.0.is_denied());
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_rights_are_asked_about_at_the_same_time() {
+    let analysis = |secret: &str| {
+        let prometheus = json!({"address": "http://prometheus:9090", "query": "up{pod=~\"{{pods}}\"}", "secretRef": {"name": secret}});
+        json!({"name": secret, "max": "1", "maxRatio": "2", "prometheus": prometheus})
+    };
+    let mut changed = config("2");
+    changed["spec"]["rollout"] = json!({"analysis": [analysis("metrics"), analysis("more")]});
+    changed["spec"]["validation"] = json!([{"name": "a", "key": "a", "format": "json"}]);
+    let lookups = FakeLookups {
+        slow: Duration::from_millis(1500),
+        may_update: true,
+        may_override: true,
+        may_get: vec![PartKind::ConfigMap, PartKind::Secret],
+        may_read: vec!["metrics", "more"],
+        secrets: true,
+        unattended: vec![Attended::Analyses],
+        ..FakeLookups::default()
+    };
+    let (change, began) = (request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&changed)), Instant::now());
+    let Verdict::Allow { warnings, .. } = reviewed(lookups, &change).await.0 else { panic!("denied") };
+    assert!(warnings.iter().any(|it| it.contains("the component analysis is not installed")), "{warnings:?}");
+    assert!(began.elapsed() < Duration::from_secs(2), "the webhook has 3 s: {:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -152,6 +152,8 @@ pub(super) struct FakeLookups {
     pub too_many: bool,
     /// Every look-up fails.
     pub fails: bool,
+    /// How long an access review takes.
+    pub slow: Duration,
     pub asked: Mutex<Vec<String>>,
 }
 
@@ -160,6 +162,12 @@ impl FakeLookups {
         self.asked.lock().unwrap().push(question.clone());
         let failed = || LookupError::TooSlow { what: question, within: Duration::from_secs(1) };
         if self.fails { Err(failed()) } else { Ok(answer) }
+    }
+
+    async fn review(&self) {
+        if !self.slow.is_zero() {
+            tokio::time::sleep(self.slow).await;
+        }
     }
 }
 
@@ -223,6 +231,7 @@ impl Lookups for FakeLookups {
             Right::Get(_, name) => self.may_read.contains(&name),
         };
         let asked = self.note(format!("may {} {right} in {namespace}", request.user()), allowed);
+        self.review().await;
         if self.reviews_fail {
             return Err(LookupError::TooSlow { what: right.to_string(), within: Duration::from_secs(1) });
         }
@@ -230,6 +239,7 @@ impl Lookups for FakeLookups {
     }
 
     async fn attends(&self, _: &Request, _: &str, what: Attended) -> Result<bool, LookupError> {
+        self.review().await;
         if self.reviews_fail || self.fails {
             return Err(LookupError::TooSlow { what: format!("{what:?}"), within: Duration::from_secs(1) });
         }

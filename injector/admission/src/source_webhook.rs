@@ -152,9 +152,11 @@ fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use nudge_api::VersionedConfigSpec;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::fixtures::{FakeLookups, request};
@@ -283,6 +285,16 @@ mod tests {
                  there; kubectl create rolebinding nudge-sources -n team --clusterrole=nudge-sources --serviceaccount=nudge-system:nudge-sources"
             ]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_rights_are_asked_about_at_the_same_time() {
+        let made = request("ConfigSource", "CREATE", None, Some(&secret()));
+        let lookups = FakeLookups { slow: Duration::from_millis(1500), unattended: vec![Attended::Sources], ..all() };
+        let began = Instant::now();
+        let verdict = ValidateSources::new(Arc::new(lookups)).review(&made).await.unwrap();
+        assert!(matches!(&verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1), "{verdict:?}");
+        assert!(began.elapsed() < Duration::from_secs(2), "the webhook has 3 s: {:?}", began.elapsed());
     }
 
     #[tokio::test]
