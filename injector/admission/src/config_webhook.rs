@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, try_join, try_join_all, try_join3};
+use futures::future::{BoxFuture, join, try_join, try_join_all, try_join5};
 use json_patch::Patch;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{Analysis, PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
 use nudge_core::versions::config_faults;
 use ring::hmac;
 
@@ -124,21 +124,26 @@ impl<L: Lookups> ValidateConfigs<L> {
         };
         let weakening = configs::weakening(old_spec, &new.spec, Timestamp::now());
         let weakens = self.may_not_weaken(request, namespace, name, weakening.as_ref());
-        let (publishes, deletes, weakens) = try_join3(publishes, deletes, weakens).await?;
-        if let Some(denial) = publishes.or(deletes).or(weakens) {
-            return Ok(Verdict::Deny(denial));
-        }
-        if let Some(denial) = self.analyses(request, (namespace, name), old_spec, &new.spec).await? {
-            return Ok(Verdict::Deny(denial));
-        }
-        let unattended = match configs::new_analyses(old_spec, &new.spec) {
-            Some(analyses) if !analyses.is_empty() => {
+        let (analyses, rules) =
+            (configs::new_analyses(old_spec, &new.spec), validation::new_rules(old_spec, &new.spec));
+        let sends = self.may_not_send(request, namespace, name, analyses.unwrap_or_default());
+        let reads = self.may_not_judge(request, namespace, name, rules);
+        let unattended = async {
+            if analyses.is_some_and(|analyses| !analyses.is_empty()) {
                 attention::warning(&*self.lookups, request, namespace, Attended::Analyses).await
+            } else {
+                None
             }
-            _ => None,
         };
-        let mut warnings = match validation::new_rules(old_spec, &new.spec) {
-            Some(rules) => match self.rules(request, (namespace, name), rules).await? {
+        let denials = try_join5(publishes, deletes, weakens, sends, reads);
+        // Each may take half of the time that the webhook has.
+        let (denials, unattended) = join(denials, unattended).await;
+        let (publishes, deletes, weakens, sends, reads) = denials?;
+        if let Some(denial) = publishes.or(deletes).or(weakens).or(sends).or(reads) {
+            return Ok(Verdict::Deny(denial));
+        }
+        let mut warnings = match rules {
+            Some(rules) => match self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await? {
                 Ok(warnings) => warnings,
                 Err(denial) => return Ok(Verdict::Deny(denial)),
             },
@@ -175,39 +180,44 @@ impl<L: Lookups> ValidateConfigs<L> {
         Ok(Some(configs::may_not_import(request.user(), namespace, name, what)))
     }
 
-    /// Whether the user may have these rules, and they can be used. Returns warnings.
-    async fn rules(
+    /// The denial for a user who may not read what rules are about, where the request sets some.
+    async fn may_not_judge(
         &self,
         request: &Request,
-        (namespace, name): (&str, &str),
-        rules: &[ValidationRule],
-    ) -> Result<Result<Vec<String>, Denial>, WebhookError> {
-        for right in validation::rights(self.lookups.may_have_secrets(namespace)) {
-            if !self.lookups.may(request, namespace, right).await? {
-                audit::refused(request, name, "change its spec.validation", right);
-                return Ok(Err(validation::may_not_get(request.user(), namespace, name, right)));
-            }
+        namespace: &str,
+        name: &str,
+        rules: Option<&[ValidationRule]>,
+    ) -> Result<Option<Denial>, LookupError> {
+        if rules.is_none() {
+            return Ok(None);
         }
-        Ok(self.judge.check_rules(&*self.lookups, request, (namespace, name), rules).await?)
+        let asked = validation::rights(self.lookups.may_have_secrets(namespace)).map(async |right| {
+            if self.lookups.may(request, namespace, right).await? {
+                return Ok(None);
+            }
+            audit::refused(request, name, "change its spec.validation", right);
+            Ok(Some(validation::may_not_get(request.user(), namespace, name, right)))
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().next())
     }
 
     /// The denial where an analysis would send a Secret that the user may not get.
-    async fn analyses(
+    async fn may_not_send(
         &self,
         request: &Request,
-        (namespace, name): (&str, &str),
-        old: Option<&VersionedConfigSpec>,
-        new: &VersionedConfigSpec,
-    ) -> Result<Option<Denial>, WebhookError> {
-        let Some(analyses) = configs::new_analyses(old, new) else { return Ok(None) };
-        for secret in configs::secrets(analyses) {
+        namespace: &str,
+        name: &str,
+        analyses: &[Analysis],
+    ) -> Result<Option<Denial>, LookupError> {
+        let asked = configs::secrets(analyses).into_iter().map(async |secret| {
             let right = Right::Get(PartKind::Secret, secret);
-            if !self.lookups.may(request, namespace, right).await? {
-                audit::refused(request, name, "change its spec.rollout.analysis", right);
-                return Ok(Some(configs::may_not_send(request.user(), namespace, name, secret)));
+            if self.lookups.may(request, namespace, right).await? {
+                return Ok(None);
             }
-        }
-        Ok(None)
+            audit::refused(request, name, "change its spec.rollout.analysis", right);
+            Ok(Some(configs::may_not_send(request.user(), namespace, name, secret)))
+        });
+        Ok(try_join_all(asked).await?.into_iter().flatten().next())
     }
 
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, try_join_all};
+use futures::future::{BoxFuture, join, try_join, try_join_all};
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
@@ -59,24 +59,27 @@ impl<L: Lookups> ValidateSources<L> {
             return Ok(Verdict::Deny(denial));
         }
         let from = source.spec.from.only().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
-        let mut known = None;
+        let namesake = async {
+            match from {
+                FromOne::Object(_, object) if object != config => self.lookups.config(namespace, object).await,
+                _ => Ok(None),
+            }
+        };
+        let (namesake, known) = try_join(namesake, self.lookups.config(namespace, config)).await?;
         if let FromOne::Object(kind, object) = from {
-            let namesake = self.lookups.config(namespace, object).await?;
+            let namesake = if object == config { &known } else { &namesake };
             let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) {
                 return Ok(refuse_new(&title, &[], &[published(kind, object)]).into());
             }
-            known = namesake.filter(|_| object == config);
-        }
-        if known.is_none() {
-            known = self.lookups.config(namespace, config).await?;
         }
         let asked = lent(from, config, known.is_some_and(|known| known.spec.publishes(PartKind::Secret)))
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
-        let missing = try_join_all(asked).await?.into_iter().find(|(_, allowed)| !allowed);
+        let unattended = attention::warning(&*self.lookups, request, namespace, Attended::Sources);
+        let (asked, unattended) = join(try_join_all(asked), unattended).await;
+        let missing = asked?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else {
-            let unattended = attention::warning(&*self.lookups, request, namespace, Attended::Sources).await;
             return Ok(Verdict::warn(
                 unattended.map(|why| format!("ConfigSource {name}: {why}")).into_iter().collect(),
             ));
