@@ -156,12 +156,14 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(now) = configs::at_once(old_spec, &new.spec) {
             audit::at_once(request, name, now);
         }
-        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else { return Ok(Verdict::warn(warnings)) };
+        let Some(chosen) = configs::chosen_version(old_spec, &new.spec) else {
+            return Ok(Verdict::warn(warnings, None));
+        };
         audit::activated(request, name, old_spec.and_then(|spec| spec.version.as_deref()), chosen);
         // Only the stored object has a status.
         let status = old.as_ref().and_then(|old| old.status.as_ref());
         let waits = configs::waits(&new, status, &self.lookups.policies(namespace), Timestamp::now());
-        Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).chain(waits).collect()))
+        Ok(Verdict::warn(warnings.into_iter().chain(configs::not_complete(&new, status)).chain(waits), None))
     }
 
     /// The denial for a user who may not import the config, where the request is about that.

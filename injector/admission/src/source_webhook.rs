@@ -80,9 +80,7 @@ impl<L: Lookups> ValidateSources<L> {
         let (asked, unattended) = join(try_join_all(asked), unattended).await;
         let missing = asked?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else {
-            return Ok(Verdict::warn(
-                unattended.map(|why| format!("ConfigSource {name}: {why}")).into_iter().collect(),
-            ));
+            return Ok(Verdict::warn(unattended.map(|why| format!("ConfigSource {name}: {why}")), None));
         };
         audit::refused(request, config, what, right);
         let what_of = described(from);

@@ -1,9 +1,12 @@
 //! The verdict of a webhook: allowed, perhaps with a patch and warnings, or denied with a message.
 
 use json_patch::Patch;
+use nudge_protocol::bounded_text::one_line;
 
-/// Most warnings in one answer; the API server cuts what is more.
+/// Most warnings in one answer, and the longest of them in bytes: together no more than the API server passes on whole, which is 4096
+/// characters. Beyond that it cuts each at 256.
 const MAX_WARNINGS: usize = 8;
+const MAX_WARNING_BYTES: usize = 512;
 
 /// The verdict about a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,15 +33,27 @@ impl Verdict {
         Self::Allow { warnings: Vec::new(), patch: Some(patch) }
     }
 
-    /// Allowed with warnings.
-    pub fn warn(mut warnings: Vec<String>) -> Self {
-        warnings.truncate(MAX_WARNINGS);
-        Self::Allow { warnings, patch: None }
+    /// Allowed with warnings, perhaps with a patch.
+    pub fn warn(warnings: impl IntoIterator<Item = String>, patch: Option<Patch>) -> Self {
+        Self::Allow {
+            warnings: warnings.into_iter().take(MAX_WARNINGS).map(|warning| bounded(&warning)).collect(),
+            patch,
+        }
     }
 
     /// Whether the request is denied.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Deny(_))
+    }
+}
+
+/// The warning as one line that is not too long. Names of users are in it.
+fn bounded(warning: &str) -> String {
+    const CUT: &str = "…";
+    if warning.len() <= MAX_WARNING_BYTES {
+        one_line(warning, MAX_WARNING_BYTES)
+    } else {
+        one_line(warning, MAX_WARNING_BYTES - CUT.len()) + CUT
     }
 }
 
@@ -127,7 +142,15 @@ mod tests {
 
     #[test]
     fn warnings_are_bounded() {
-        let Verdict::Allow { warnings, .. } = Verdict::warn(vec![String::new(); MAX_WARNINGS + 1]) else { panic!() };
-        assert_eq!(warnings.len(), MAX_WARNINGS);
+        let warned = |warnings: Vec<String>| match Verdict::warn(warnings, None) {
+            Verdict::Allow { warnings, patch: None } => warnings,
+            other => panic!("{other:?}"),
+        };
+        let cut = warned(vec!["é".repeat(5000); MAX_WARNINGS + 1]);
+        assert_eq!(cut.len(), MAX_WARNINGS);
+        assert!(cut.iter().all(|warning| warning.ends_with("é…")), "{cut:?}");
+        assert!(cut.iter().map(String::len).sum::<usize>() <= 4096, "the API server cuts more");
+        let whole = "x".repeat(MAX_WARNING_BYTES);
+        assert_eq!(warned(vec![whole.clone(), "a\nb".to_owned()]), [whole, "a b".to_owned()]);
     }
 }

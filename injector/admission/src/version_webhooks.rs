@@ -127,7 +127,7 @@ impl<L: Lookups> MutateVersions<L> {
 fn changed(changes: impl Iterator<Item = PatchOperation>, warnings: Vec<String>) -> Verdict {
     let changes: Vec<_> = changes.collect();
     let patch = (!changes.is_empty()).then_some(Patch(changes));
-    Verdict::Allow { warnings, patch }
+    Verdict::warn(warnings, patch)
 }
 
 impl<L: Lookups> Webhook for MutateVersions<L> {

@@ -60,7 +60,9 @@ impl<L: PodLookups> InjectPods<L> {
             Ok(injection) => {
                 let name = title(&object.metadata, &request.name);
                 audit::mounted(request, &name, pod_request.service_account(), &injection.mounted);
-                Ok(verdict(injection.patch, injection.warnings))
+                // Because of an empty patch the API server would call webhooks again.
+                let patch = (!injection.patch.0.is_empty()).then_some(injection.patch);
+                Ok(Verdict::warn(injection.warnings, patch))
             }
             Err(refusal) => Ok(refused(&refusal)),
         }
@@ -104,14 +106,6 @@ impl<L: PodLookups> Webhook for InjectPods<L> {
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
-    }
-}
-
-/// An empty patch is left out: because of it the API server would call webhooks again.
-fn verdict(patch: json_patch::Patch, warnings: Vec<String>) -> Verdict {
-    match Verdict::warn(warnings) {
-        Verdict::Allow { warnings, .. } => Verdict::Allow { warnings, patch: (!patch.0.is_empty()).then_some(patch) },
-        denied @ Verdict::Deny(_) => denied,
     }
 }
 
