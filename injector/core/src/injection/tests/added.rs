@@ -175,14 +175,17 @@ fn a_deployment_on_the_nodes_network_learns_how_its_rolling_update_does_not_hang
     let warnings = |owner: Value, host: bool| {
         let spec = json!({"hostNetwork": host, "dnsPolicy": "ClusterFirstWithHostNet"});
         let mut pod = with_spec(&json!({"agent-port": "9400"}), &spec);
+        pod["metadata"]["namespace"] = json!("team");
         pod["metadata"]["ownerReferences"] = owner;
         pod["metadata"]["labels"] = json!({"pod-template-hash": "7d4b"});
         warned(&pod)
     };
     let owner = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": true}]);
     let text = warnings(owner("ReplicaSet", "web-7d4b"), true);
-    let command = r#"kubectl patch deployment web -p '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'"#;
+    let command = r#"run kubectl patch deployment web -n team -p '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'"#;
     assert!(text.contains("port 9400") && text.ends_with(command) && text.len() < 256, "{text}");
+    let odd = warnings(owner("ReplicaSet", "web; reboot-7d4b"), true);
+    assert!(odd.contains("port 9400") && !odd.contains("kubectl") && !odd.contains("reboot"), "{odd}");
     for other in [warnings(owner("DaemonSet", "web"), true), warnings(owner("StatefulSet", "web"), true)] {
         assert_eq!(other, "", "these replace a pod on its node");
     }
