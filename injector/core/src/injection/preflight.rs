@@ -1,6 +1,7 @@
 //! Checks of a pod before injection: what keeps the agent from working is refused, what may keep it is a warning.
 
 use k8s_openapi::api::core::v1::{ContainerPort, PodSpec};
+use nudge_protocol::names::{is_dns_label, is_object_name};
 use serde_json::Value;
 
 use super::facts::Features;
@@ -63,15 +64,22 @@ pub(super) fn check(
         ),
         other => Some(format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")),
     };
-    let surge = user.workload.strip_prefix("Deployment/").filter(|_| host_network);
-    let surge = surge.map(|deployment| {
+    Ok(dns.into_iter().chain(surge(user, port).filter(|_| host_network)).collect())
+}
+
+/// A warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
+fn surge(user: &UserPod, port: u16) -> Option<String> {
+    let deployment = user.workload.strip_prefix("Deployment/")?;
+    // The owner is what the creator of the pod says that it is, and the command is pasted into a shell.
+    let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
         let strategy = r#"{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}"#;
-        format!(
-            "a new pod with port {port} of the node fits on none that has an old one: without maxSurge 0 a rolling update may hang; run \
-             kubectl patch deployment {deployment} -p '{strategy}'"
-        )
-    });
-    Ok(dns.into_iter().chain(surge).collect())
+        format!("run kubectl patch deployment {deployment} -n {} -p '{strategy}'", user.namespace)
+    } else {
+        "set that and maxUnavailable 1 in the Deployment".to_owned()
+    };
+    Some(format!(
+        "a new pod with port {port} of the node fits on none that has an old one: a rolling update may hang; unless maxSurge is 0, {command}"
+    ))
 }
 
 /// Refuses a restart of all containers in place where it can't be, or would not leave the pod as it is.

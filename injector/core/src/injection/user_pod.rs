@@ -60,6 +60,8 @@ pub(super) struct UserPod {
     pub(super) owners: Vec<String>,
     /// The workload that it belongs to, such as `Deployment/web`.
     pub(super) workload: String,
+    /// Its namespace; empty where the request alone says it.
+    pub(super) namespace: String,
 }
 
 impl UserPod {
@@ -79,6 +81,7 @@ impl UserPod {
         Ok(Self {
             members,
             workload: workload(&meta),
+            namespace: meta.namespace.unwrap_or_default(),
             annotations: meta.annotations.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),
             owners: meta.owner_references.into_iter().flatten().map(|owner| owner.kind).collect(),
