@@ -69,14 +69,6 @@ fn the_step_that_went_out_last_is_found_by_its_name() {
     assert_eq!((rollout.assigned("2"), rollout.status.rollout.step_name.as_deref()), (20, Some("three")));
 }
 
-/// No webhook has seen them, where the namespace was not enabled yet.
-#[test]
-fn steps_of_the_same_name_hold_nothing_up() {
-    let mut rollout = tracked();
-    rollout.spec.steps = vec![share("same", "10%"), share("same", "50%")];
-    assert_eq!(rollout.walk("2"), [3, 13, 26]);
-}
-
 proptest! {
     #[test]
     fn no_pod_outside_of_all_selectors_gets_the_target_before_the_step_of_all(

@@ -257,14 +257,10 @@ impl<'a> LastStep<'a> {
 }
 
 /// How many steps of the spec went out. The last one is found by its name, because steps before it may have been added or taken away since. Where
-/// it was taken away itself, none is passed over that pods have not reached.
+/// it was taken away itself, none is passed over that pods have not reached. Nothing goes on where two have the same name.
 fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
     let (steps, count) = (&seen.spec.steps, usize::try_from(moved.step).unwrap_or(usize::MAX));
     let Some(name) = &moved.step_name else { return count };
-    // Where no webhook has seen the spec, two may have the same name.
-    if count.checked_sub(1).and_then(|last| steps.get(last)).is_some_and(|last| last.name.as_ref() == Some(name)) {
-        return count;
-    }
     if let Some(at) = steps.iter().position(|step| step.name.as_ref() == Some(name)) {
         return at + 1;
     }
