@@ -22,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(20);
 /// When to check again although no change was seen.
 const UNSEEN: Duration = Duration::from_secs(1);
 
-/// Wait until the agent of this pod serves the configuration: the postStart hook of the injected container
+/// Wait until the agent of this pod serves the configuration: the postStart hook or the startup probe of the injected container
 ///
 /// Exits with 0 as soon as the endpoint has a dictionary and the files for the other containers are written. Exits with 1 when the time
 /// is up; the reason is on standard error and in the termination message.
