@@ -53,12 +53,27 @@ fn a_container_that_is_notified_before_its_files_or_variables_change_is_warned_o
 }
 
 #[test]
+fn the_name_of_a_container_is_shown_shortened() {
+    let volumes = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
+    let long = json!({"name": "a".repeat(300), "volumeMounts": [{"name": "shop", "mountPath": "/etc/shop"}]});
+    let text = warnings(&json!({"notify": "webhook"}), &long, &volumes);
+    let warning = text.lines().find(|line| line.contains("is notified of config")).unwrap();
+    assert!(warning.len() < 300, "{warning}");
+}
+
+#[test]
 fn a_restart_in_place_comes_before_the_published_config_map_changes() {
     let mut facts = facts();
     facts.features.restart_in_place = true;
     let volumes = json!([{"name": "shop", "configMap": {"name": "shop"}}]);
     let app = json!([{"name": "app", "image": "app", "volumeMounts": [{"name": "shop", "mountPath": "/etc/shop"}]}]);
-    let pod = with_spec(&json!({"notify": "in-place"}), &json!({"containers": app, "volumes": volumes}));
-    let warnings = try_with(&pod, &facts).unwrap().1.join("\n");
-    assert!(warnings.contains("at /etc/shop, whose files the kubelet changes up to a minute after"), "{warnings}");
+    let warnings = |annotations: &Value| {
+        let pod = with_spec(annotations, &json!({"containers": app, "volumes": volumes}));
+        try_with(&pod, &facts).unwrap().1.join("\n")
+    };
+    let warned = warnings(&json!({"notify": "in-place"}));
+    assert!(warned.contains("at /etc/shop, whose files the kubelet changes up to a minute after"), "{warned}");
+    // It starts with variables of the version.
+    let variables = warnings(&json!({"env.app": "GREETING"}));
+    assert!(!variables.contains("is notified of config"), "{variables}");
 }
