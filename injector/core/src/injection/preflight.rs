@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::facts::Features;
 use super::patch::port;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, shown};
 use super::request::PodRequest;
 use super::request::annotations::{AGENT_PORT, INJECT, NOTIFY};
 use super::settings::InjectionSettings;
@@ -43,7 +43,8 @@ pub(super) fn check(
     }
     if let Some(name) = declares_port(user, port) {
         return refuse(format!(
-            "container {name} declares port {port}, on which the agent would listen; choose another with annotation {AGENT_PORT}"
+            "container {} declares port {port}, on which the agent would listen; choose another with annotation {AGENT_PORT}",
+            shown(name)
         ));
     }
     if spec.share_process_namespace == Some(false)
@@ -51,8 +52,9 @@ pub(super) fn check(
         && let Some(name) = targets.signalled().next()
     {
         return refuse(format!(
-            "container {name} is notified by a signal, and this pod has shareProcessNamespace: false; remove that, or notify the container \
-             by webhook with {NOTIFY}.{name}: webhook"
+            "container {0} is notified by a signal, and this pod has shareProcessNamespace: false; remove that, or notify the container \
+             by webhook with {NOTIFY}.{0}: webhook",
+            shown(name)
         ));
     }
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
@@ -62,7 +64,7 @@ pub(super) fn check(
         "ClusterFirst" => Some(
             "this pod uses its node's network and DNS, so the agent may not find the hub; set dnsPolicy: ClusterFirstWithHostNet".to_owned(),
         ),
-        other => Some(format!("with dnsPolicy: {other} the agent may not find the hub by its name in the cluster; set ClusterFirst")),
+        other => Some(format!("with dnsPolicy: {} the agent may not find the hub by its name in the cluster; set ClusterFirst", shown(other))),
     };
     Ok(dns.into_iter().chain(surge(user, port).filter(|_| host_network)).collect())
 }
@@ -102,7 +104,7 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
     };
     Err(Refusal::Pod(format!(
         "container {} takes another version by a restart in place ({NOTIFY}: in-place), {reason}",
-        super::refusal::shown(name)
+        shown(name)
     )))
 }
 
@@ -115,7 +117,7 @@ pub(super) fn check_rules(pod: &Value) -> Result<(), Refusal> {
     let Some(container) = all.filter(|container| !is_agent(container)).find(has_rule) else { return Ok(()) };
     Err(Refusal::Pod(format!(
         "container {} has a rule RestartAllContainers, and {NOTIFY}: in-place adds one to the agent; remove one of the two",
-        super::refusal::shown(container["name"].as_str().unwrap_or_default())
+        shown(container["name"].as_str().unwrap_or_default())
     )))
 }
 
@@ -127,8 +129,8 @@ pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
     Err(Refusal::Pod(format!(
         "container {} has restartPolicy: {}, so it would run again each time that {NOTIFY}: in-place restarts the pod; remove one of the \
          two",
-        super::refusal::shown(container["name"].as_str().unwrap_or_default()),
-        container["restartPolicy"].as_str().unwrap_or_default()
+        shown(container["name"].as_str().unwrap_or_default()),
+        shown(container["restartPolicy"].as_str().unwrap_or_default())
     )))
 }
 

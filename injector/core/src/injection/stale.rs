@@ -24,12 +24,14 @@ pub(super) fn warnings(
         let reads = published(user, container, config.as_str())?;
         Some(format!(
             "container {} is notified of config {}, and reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
-            container.name,
+            shown(&container.name),
             shown(config.as_str()),
             env::ENDPOINT
         ))
     };
-    let notified = targets.members.iter().filter(|member| targets.notified.contains_key(member.name()));
+    // Variables that the agent writes are such a way.
+    let is_warned = |name: &str| targets.notified.contains_key(name) && !request.variables.contains_key(name);
+    let notified = targets.members.iter().filter(|member| is_warned(member.name()));
     notified.filter_map(|member| configs.iter().find_map(|config| warning(&member.container, config))).collect()
 }
 

@@ -42,7 +42,7 @@ impl<'a> Targets<'a> {
                 return Err(Refusal::Pod(format!(
                     "annotation {CONTAINERS} names init container {}, which ends before the agent starts: this cluster has no native \
                      sidecars (Kubernetes 1.29); remove it from the annotation",
-                    early.name()
+                    shown(early.name())
                 )));
             }
             named
