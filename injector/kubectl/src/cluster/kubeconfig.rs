@@ -204,6 +204,13 @@ mod tests {
     }
 
     #[test]
+    fn a_proxy_that_can_not_be_used_is_no_missing_cluster() {
+        let why = "HTTPS_PROXY is not a URL";
+        let failed = |context| failure(None, context, &Fault::Way(why.to_owned())).message;
+        assert_eq!((failed(None), failed(Some("one"))), (why.to_owned(), why.to_owned()));
+    }
+
+    #[test]
     fn the_list_takes_the_place_of_the_file_at_home() {
         let of = |listed: Option<&str>| files(listed.map(Into::into), Some("/home/jane".into()));
         assert_eq!(of(None), [PathBuf::from("/home/jane/.kube/config")]);
