@@ -40,7 +40,8 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
     let found = read.map_err(Fault::from).and_then(|Merged { kubeconfig, missing }| match missing {
         None => named(kubeconfig, context),
         // As kubectl, only where there is nothing to choose from.
-        Some(missing) => context.is_none().then(in_pod).flatten().ok_or_else(|| missing.into()),
+        Some(missing) if context.is_none() => in_pod()?.ok_or_else(|| missing.into()),
+        Some(missing) => Err(missing.into()),
     });
     let mut config = found.map_err(|fault| failure(file, context, &fault))?;
     if let Some(program) = &mut config.auth_info.exec {
@@ -52,7 +53,8 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
 fn failure(file: Option<&Path>, context: Option<&str>, fault: &Fault) -> Failure {
     let why = match fault {
         Fault::Kubeconfig(error) => unusable(error),
-        Fault::Way(why) => why.clone(),
+        // The cluster is known.
+        Fault::Way(why) => return Failure::new(why.as_str()),
     };
     Failure::new(match (file, context) {
         (Some(file), _) => format!("--kubeconfig {}: {why}", file.display()),
@@ -99,11 +101,11 @@ fn merged(files: &[PathBuf]) -> Result<Merged, KubeconfigError> {
     Ok(Merged { missing: says_nothing.then(nothing), kubeconfig })
 }
 
-/// The cluster of the pod that this runs in.
-fn in_pod() -> Option<Config> {
-    let mut config = Config::incluster().ok()?;
-    config.proxy_url = proxy(None, &environment(), &config.cluster_url).ok()?;
-    Some(config)
+/// The cluster of the pod that this runs in, if it does.
+fn in_pod() -> Result<Option<Config>, Fault> {
+    let Ok(mut config) = Config::incluster() else { return Ok(None) };
+    config.proxy_url = proxy(None, &environment(), &config.cluster_url).map_err(Fault::Way)?;
+    Ok(Some(config))
 }
 
 fn environment() -> Variables {
