@@ -311,6 +311,16 @@ mod tests {
     }
 
     #[test]
+    fn lists_without_a_text_are_empty() {
+        let empty = ["serve", "--outbound-allow=", "--certificate-names=", "--image-pull-secrets="];
+        let line = Line::try_parse_from(empty).unwrap_or_else(|error| panic!("{error}"));
+        assert!(Options::try_from(line.settings).unwrap().lent.is_empty());
+        assert_eq!(options(&["serve", "--outbound-allow=10.0.0.7, 10.1.0.0/24,"]).unwrap().lent.len(), 2);
+        let error = options(&["serve", "--outbound-allow=node-1"]).err().unwrap().to_string();
+        assert!(error.contains("--outbound-allow: \"node-1\" is not allowed: it must be an address"), "{error}");
+    }
+
+    #[test]
     fn agents_get_what_the_installation_says_and_unknown_keys_are_refused_unless_it_says_otherwise() {
         let injection = |line: &[&str]| options(&[&["serve"][..], line].concat()).map(|options| options.injection);
         let plain = injection(&[]).unwrap();
