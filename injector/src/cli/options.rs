@@ -15,7 +15,7 @@ use nudge_core::outbound::Range;
 use nudge_protocol::error_chain::chain;
 
 use super::roles::Roles;
-use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys};
+use super::settings::{InjectionArguments, Repair, RepairArguments, ServeSettings, UnknownKeys, listed};
 
 /// How long tasks may take to end after agents have been handed over: the last writes of the hub, then the last admission reviews.
 const LAST_ANSWERS: Duration = Duration::from_secs(16);
@@ -92,6 +92,7 @@ impl TryFrom<ServeSettings> for Options {
         if settings.injection.hub_url.as_deref().is_some_and(|url| !url.is_empty() && !url.starts_with("https://")) {
             faults.push("--hub-url: agents reach the hub by https:// only".to_owned());
         }
+        let lent = lent(&settings.outbound_allow, &mut faults);
         let agent_defaults = agent_defaults(&settings.injection, &mut faults);
         let roles = Roles::new(&settings.roles);
         let certificates = certificates(&settings, roles, &mut faults);
@@ -141,7 +142,7 @@ impl TryFrom<ServeSettings> for Options {
             sources_lease: lease(settings.sources_lease),
             sources_account: format!("{namespace}:{}", settings.sources_service_account),
             mirrors: (settings.mirrors_dir, u64::from(settings.mirrors_mib) << 20),
-            lent: settings.outbound_allow,
+            lent,
             analysis_lease: lease(settings.analysis_lease),
             analysis_account: format!("{namespace}:{}", settings.analysis_service_account),
             hub,
@@ -203,6 +204,18 @@ fn overrides(arguments: &InjectionArguments) -> Overrides {
     Overrides { kubelet: arguments.kubelet_version, family: arguments.pod_ip_family, own_address: arguments.pod_ip }
 }
 
+/// The addresses of nodes that may be asked.
+fn lent(list: &[String], faults: &mut Vec<String>) -> Vec<Range> {
+    let mut ranges = Vec::new();
+    for text in listed(list) {
+        match text.parse::<Range>() {
+            Ok(range) => ranges.push(range),
+            Err(allowed) => faults.push(format!("--outbound-allow: {text:?} is not allowed: {allowed}")),
+        }
+    }
+    ranges
+}
+
 /// What agents get by default. A setting without a text is none.
 fn agent_defaults(arguments: &InjectionArguments, faults: &mut Vec<String>) -> AgentDefaults {
     let mut defaults = AgentDefaults::default();
@@ -220,10 +233,7 @@ fn agent_defaults(arguments: &InjectionArguments, faults: &mut Vec<String>) -> A
 }
 
 fn injection(arguments: InjectionArguments, agent_defaults: AgentDefaults, namespace: &str) -> InjectionSettings {
-    let names = |names: Vec<String>| {
-        let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
-        names.map(str::to_owned).collect()
-    };
+    let names = |list: Vec<String>| listed(&list).map(str::to_owned).collect();
     InjectionSettings {
         agent_image: arguments.agent_image,
         agent_kill_image: arguments.agent_kill_image,

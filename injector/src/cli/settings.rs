@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use nudge_cluster::watch::Reads;
 use nudge_core::features::{IpFamily, Minor};
-use nudge_core::outbound::Range;
 
 use super::roles::Role;
 
@@ -87,7 +86,7 @@ pub struct ServeSettings {
     pub mirrors_mib: u32,
     /// Addresses of nodes that the roles sources and analysis may ask all the same, such as 10.0.0.7,10.1.0.0/24.
     #[arg(long, env = "NUDGE_OUTBOUND_ALLOW", value_delimiter = ',', value_name = "RANGE,...")]
-    pub outbound_allow: Vec<Range>,
+    pub outbound_allow: Vec<String>,
     /// Lease that decides which replica asks for the numbers that versions are judged by.
     #[arg(long, env = "NUDGE_ANALYSIS_LEASE", default_value = "nudge-analysis", value_name = "NAME")]
     pub analysis_lease: String,
@@ -213,6 +212,11 @@ pub enum Repair {
     Evict,
 }
 
+/// What a list holds; nothing where its text is empty.
+pub fn listed(list: &[String]) -> impl Iterator<Item = &str> {
+    list.iter().map(|name| name.trim()).filter(|name| !name.is_empty())
+}
+
 impl ServeSettings {
     /// The name of this replica.
     pub fn replica(&self) -> String {
@@ -222,8 +226,9 @@ impl ServeSettings {
 
     /// The names of the serving certificate.
     pub fn names(&self) -> Vec<String> {
-        if !self.certificate_names.is_empty() {
-            return self.certificate_names.clone();
+        let given: Vec<String> = listed(&self.certificate_names).map(str::to_owned).collect();
+        if !given.is_empty() {
+            return given;
         }
         let services = ["nudge-injector", "nudge-hub"];
         let suffixes = ["", ".svc", ".svc.cluster.local"];
