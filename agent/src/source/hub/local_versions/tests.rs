@@ -108,6 +108,21 @@ fn content_that_does_not_fit_is_claimed_until_another_content_changes() {
 }
 
 #[test]
+fn what_was_mounted_and_does_not_fit_is_requested_and_waited_for() {
+    let (mut local_versions, mut store) = local_versions();
+    let mut readings = Vec::new();
+    for (config, block) in [("a", block(4, 1)), ("b", block(2 * 1024 * 1024 - 100, 1))] {
+        readings.extend(local_versions.take_mounted(&name(config), VersionName::new("1").unwrap(), block));
+    }
+    store.apply(readings, OffsetDateTime::UNIX_EPOCH);
+    local_versions.settle(&store);
+    assert_eq!(store.problems()[&name("b")].reason, ProblemReason::TooLarge);
+    local_versions.forget_refusals();
+    assert!(!local_versions.is_settled());
+    assert_eq!((held(&local_versions, 0).2, held(&local_versions, 1).2), (Some("1".to_owned()), None));
+}
+
+#[test]
 fn content_that_the_hub_wrongly_leaves_out_is_requested() {
     let (mut local_versions, mut store) = local_versions();
     let (config, _) = said("a", "u", 1, "1", &block(4, 1));
