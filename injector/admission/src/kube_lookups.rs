@@ -305,7 +305,44 @@ fn access_review(
 mod tests {
     use std::net::IpAddr;
 
+    use hyper::Response;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+    use crate::fixtures;
+
+    /// All tenants of a cluster come by way of one client, the API server.
+    #[tokio::test(start_paused = true)]
+    async fn slow_reviews_of_one_namespace_leave_turns_to_another() {
+        let service = tower::service_fn(async |request: hyper::Request<Body>| {
+            let body = request.into_body().collect_bytes().await?;
+            if String::from_utf8_lossy(&body).contains("\"namespace\":\"loud\"") {
+                std::future::pending::<()>().await;
+            }
+            let allowed = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "metadata": {}, "spec": {}, "status": {"allowed": true}
+            });
+            Ok::<_, kube::Error>(Response::new(Body::from(allowed.to_string().into_bytes())))
+        });
+        let none: KnownNamespaces = Arc::new(|_: &str| false);
+        let subscribers: Subscribers = Arc::new(|_: &str, _: &str| None);
+        let client = Client::new(service, "ns");
+        let lookups = KubeLookups::new(client, subscribers, Arc::clone(&none), none, Enabled::Labelled);
+        for _ in 0..REVIEWS / 2 {
+            tokio::spawn(may_create(lookups.clone(), "loud"));
+        }
+        tokio::task::yield_now().await;
+        assert!(may_create(lookups, "quiet").await.unwrap());
+    }
+
+    async fn may_create(lookups: KubeLookups, namespace: &'static str) -> Result<bool, LookupError> {
+        let object = json!({"metadata": {"name": "shop"}});
+        let mut request = fixtures::request("VersionedConfig", "CREATE", None, Some(&object));
+        request.namespace = Some(namespace.to_owned());
+        lookups.may(&request, namespace, Right::CreateConfigs).await
+    }
 
     #[test]
     fn an_address_asks_no_more_in_many_namespaces() {

@@ -13,4 +13,5 @@ mod policies;
 mod rates;
 mod rollout_policies;
 mod server;
+mod tenants;
 mod versions;

@@ -52,7 +52,7 @@ impl Webhook for Quick {
 }
 
 /// Never answers.
-struct Stuck;
+pub(crate) struct Stuck;
 
 impl Webhook for Stuck {
     fn path(&self) -> &'static str {
