@@ -29,10 +29,15 @@ impl<K: Eq + Hash> Queues<K> {
         Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), tidy_at: 0 }) }
     }
 
-    /// Waits in the queue of `taker` for units of its share.
+    /// Waits in the queue of `taker` for units of its share, or for a whole share where that is less.
     pub async fn take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
         // It is never closed. A permit keeps its queue alive.
-        self.queue(taker).acquire_many_owned(units).await.ok()
+        self.queue(taker).acquire_many_owned(units.min(self.share)).await.ok()
+    }
+
+    /// Takes what [`Self::take`] waits for, if there is as much now.
+    pub fn try_take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
+        self.queue(taker).try_acquire_many_owned(units.min(self.share)).ok()
     }
 
     fn queue(&self, taker: K) -> Arc<Semaphore> {

@@ -12,12 +12,11 @@ use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_core::namespaces::Enabled;
 use nudge_server::rates::{Rate, Rates};
-use nudge_server::shares::Shares;
 use nudge_server::slots::Peer;
 
-use super::caller::Caller;
 use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::review::Request;
+use super::tenants::TenantShares;
 
 /// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
@@ -28,9 +27,9 @@ const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
 /// requests needs one access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
 const ASKING: Rate = Rate { per_second: 50, burst: 200 };
-/// The same over all namespaces: as much as twenty of them.
+/// The same over all namespaces: as much as twenty of them, and of one user half.
 const ASKING_IN_ALL: Rate = Rate { per_second: 1000, burst: 4000 };
-/// Access reviews at the same time, of one address a quarter.
+/// Access reviews at the same time, of one address a quarter; its tenants share that.
 const REVIEWS: usize = 256;
 /// Most addresses and namespaces that are counted apart.
 const COUNTED: usize = 4096;
@@ -73,25 +72,34 @@ pub struct KubeLookups {
     accounts: Option<Accounts>,
     enabled: Enabled,
     asking: Arc<Asking>,
-    reviews: Arc<Shares>,
+    reviews: Arc<TenantShares>,
 }
 
-/// How often each address asks: in a namespace, and over all.
+/// How often each address asks: in a namespace, for a user, and over all.
 struct Asking {
     each: Rates<(Peer, String)>,
+    users: Rates<(Peer, String)>,
     all: Rates<Peer>,
 }
 
 impl Asking {
     fn new(each: Rate, all: Rate) -> Arc<Self> {
         let now = Instant::now();
-        Arc::new(Self { each: Rates::new(each, COUNTED, now), all: Rates::new(all, COUNTED, now) })
+        let of_user = Rate { per_second: all.per_second.div_ceil(2), burst: all.burst.div_ceil(2) };
+        Arc::new(Self {
+            each: Rates::new(each, COUNTED, now),
+            users: Rates::new(of_user, COUNTED, now),
+            all: Rates::new(all, COUNTED, now),
+        })
     }
 
-    /// Counts one question, or gives the rate that is used up. What is refused in one namespace is not counted over all.
-    fn take(&self, peer: Peer, namespace: &str, now: Instant) -> Result<(), Rate> {
-        let each = self.each.take((peer, namespace.to_owned()), now).then_some(()).ok_or(self.each.rate());
-        each.and_then(|()| self.all.take(peer, now).then_some(()).ok_or(self.all.rate()))
+    /// Counts one question, or gives the rate that is used up. What is refused in one namespace is not counted for the user, nor what is
+    /// refused to the user over all.
+    fn take(&self, peer: Peer, user: &str, namespace: &str, now: Instant) -> Result<(), Rate> {
+        let counted = |taken: bool, rate: Rate| if taken { Ok(()) } else { Err(rate) };
+        counted(self.each.take((peer, namespace.to_owned()), now), self.each.rate())?;
+        counted(self.users.take((peer, user.to_owned()), now), self.users.rate())?;
+        counted(self.all.take(peer, now), self.all.rate())
     }
 }
 
@@ -105,7 +113,7 @@ impl KubeLookups {
         secrets: KnownNamespaces,
         enabled: Enabled,
     ) -> Self {
-        let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(Shares::new(REVIEWS, 1)));
+        let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(TenantShares::new(REVIEWS, 1)));
         Self {
             client,
             subscribers,
@@ -154,14 +162,14 @@ impl KubeLookups {
     /// Whether the user of a review may do what it asks about.
     async fn reviewed(
         &self,
-        caller: Caller,
+        request: &Request,
         what: impl FnOnce() -> String,
         review: SubjectAccessReview,
     ) -> Result<bool, LookupError> {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let parameters = PostParams::default();
         let reviewed = async {
-            let _turn = self.reviews.take(caller.peer(), 1).await;
+            let _turn = self.reviews.take(&request.tenant(), 1).await;
             api.create(&parameters, &review).await
         };
         let answered = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
@@ -169,10 +177,11 @@ impl KubeLookups {
     }
 
     /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
-    fn count(&self, caller: Caller, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
+    fn count(&self, request: &Request, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
+        let caller = request.caller;
         let too_many =
             |rate: Rate| LookupError::TooMany { what: what(), address: caller.address, per_second: rate.per_second };
-        self.asking.take(caller.peer(), namespace, Instant::now()).map_err(too_many)
+        self.asking.take(caller.peer(), request.user(), namespace, Instant::now()).map_err(too_many)
     }
 
     async fn ask<T>(
@@ -200,7 +209,7 @@ impl Lookups for KubeLookups {
         if (self.known_enabled)(namespace) {
             return Ok(true);
         }
-        self.count(request.caller, "", || "look up the namespace".to_owned())?;
+        self.count(request, "", || "look up the namespace".to_owned())?;
         // The API server asks only about enabled namespaces, and may know one before our watch does.
         let api = Api::<Namespace>::all(self.client.clone());
         let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
@@ -234,17 +243,17 @@ impl Lookups for KubeLookups {
         name: &str,
     ) -> Result<Option<ConfigMap>, LookupError> {
         let what = || format!("read ConfigMap {namespace}/{name}");
-        self.count(request.caller, namespace, what)?;
+        self.count(request, namespace, what)?;
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
         self.ask(what, api.get_opt(name)).await
     }
 
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         let what = || format!("review who may {right} in namespace {namespace}");
-        self.count(request.caller, namespace, what)?;
+        self.count(request, namespace, what)?;
         let (verb, group, resource, name) = right.parts();
         let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
-        self.reviewed(request.caller, what, review).await
+        self.reviewed(request, what, review).await
     }
 
     async fn attends(&self, request: &Request, namespace: &str, what: Attended) -> Result<bool, LookupError> {
@@ -255,9 +264,9 @@ impl Lookups for KubeLookups {
             Attended::Analyses => &accounts.analysis,
         };
         let asked = || format!("review whether {account} may work in namespace {namespace}");
-        self.count(request.caller, namespace, asked)?;
+        self.count(request, namespace, asked)?;
         let review = access_review(&service_account(account), namespace, what.parts(), None);
-        self.reviewed(request.caller, asked, review).await
+        self.reviewed(request, asked, review).await
     }
 }
 
@@ -348,13 +357,14 @@ mod tests {
     fn an_address_asks_no_more_in_many_namespaces() {
         let rate = |burst| Rate { per_second: 1, burst };
         let (asking, now) = (Asking::new(rate(5), rate(20)), Instant::now());
-        let asked = |host, namespaces: u32| {
+        let asked = |host, namespaces: u32, users: u32| {
             let peer = IpAddr::from([10, 0, 0, host]).into();
-            let names = (0..namespaces).flat_map(|number| vec![format!("team-{number}"); 10]);
-            names.filter(|namespace| asking.take(peer, namespace, now).is_ok()).count()
+            let names = (0..namespaces).flat_map(|number| vec![(format!("team-{number}"), number % users); 10]);
+            names.filter(|(team, user)| asking.take(peer, &format!("user-{user}"), team, now).is_ok()).count()
         };
-        assert_eq!((asked(1, 1), asked(2, 100)), (5, 20));
+        assert_eq!((asked(1, 1, 1), asked(2, 100, 10)), (5, 20));
         // What was refused in one namespace has taken nothing from the others.
-        assert_eq!((asked(1, 3), asked(3, 2)), (10, 10));
+        assert_eq!((asked(1, 3, 3), asked(3, 2, 1)), (10, 10));
+        assert_eq!((asked(4, 100, 1), asked(5, 100, 2)), (10, 20), "a user has half");
     }
 }

@@ -28,6 +28,7 @@ pub mod review;
 pub mod server;
 mod source_setter;
 mod source_webhook;
+mod tenants;
 mod validation;
 mod verdict;
 mod version_webhooks;

@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 
 use kube::core::admission::{META_API_VERSION_V1, META_KIND, Operation};
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::names::is_dns_label;
+use nudge_server::slots::Peer;
 use serde_json::{Value, json};
 
 use super::requester::is_namespace_controller;
 use super::review::{TEXT_BYTES, measures};
+use super::tenants::Tenant;
 
 /// As deep as the API server parses. Each level takes a byte even where it is skipped.
 const DEPTH: usize = 10_000;
@@ -15,6 +19,9 @@ const DEPTH: usize = 10_000;
 #[derive(Debug)]
 pub struct Outline {
     uid: String,
+    /// Empty where it has none, or what can't be one.
+    namespace: String,
+    user: String,
     deletes: bool,
     empties: bool,
 }
@@ -30,6 +37,8 @@ struct Review<'a> {
 struct Request<'a> {
     #[serde(borrow)]
     uid: Cow<'a, str>,
+    #[serde(borrow)]
+    namespace: Option<Cow<'a, str>>,
     operation: Operation,
     #[serde(borrow)]
     user_info: User<'a>,
@@ -49,11 +58,19 @@ impl Outline {
             return None;
         }
         let Review { request } = serde_json::from_slice(body).ok()?;
+        let user = request.user_info.username.as_deref().unwrap_or_default();
         (request.uid.len() <= TEXT_BYTES).then(|| Self {
-            uid: request.uid.into_owned(),
             deletes: matches!(request.operation, Operation::Delete),
-            empties: request.user_info.username.as_deref().is_some_and(is_namespace_controller),
+            empties: is_namespace_controller(user),
+            user: one_line(user, TEXT_BYTES),
+            namespace: request.namespace.as_deref().filter(|name| is_dns_label(name)).unwrap_or_default().to_owned(),
+            uid: request.uid.into_owned(),
         })
+    }
+
+    /// The tenant whose request it is.
+    pub(super) fn tenant(&self, peer: Peer) -> Tenant {
+        Tenant::new(peer, &self.namespace, &self.user)
     }
 
     /// Whether the request deletes something, but not what is emptied with its namespace.
@@ -65,14 +82,20 @@ impl Outline {
     /// author decides how large it is. `None` for what must be able to go: what is emptied with its namespace, and deletions but where
     /// `deletions` are denied too.
     pub fn too_large(&self, deletions: bool, message: &str) -> Option<Vec<u8>> {
-        if self.empties || (self.deletes && !deletions) {
-            return None;
-        }
-        Some(
-            self.denied(
-                &json!({"status": "Failure", "code": 413, "reason": "RequestEntityTooLarge", "message": message}),
-            ),
-        )
+        let status = json!({"status": "Failure", "code": 413, "reason": "RequestEntityTooLarge", "message": message});
+        self.may_be_denied(deletions).then(|| self.denied(&status))
+    }
+
+    /// The same because its namespace or its user has too many requests at this moment. Clients of the API server try again by themselves.
+    pub fn too_many(&self, deletions: bool, message: &str) -> Option<Vec<u8>> {
+        let details = json!({"retryAfterSeconds": 1});
+        let status = json!({"status": "Failure", "code": 429, "reason": "TooManyRequests", "message": message, "details": details});
+        self.may_be_denied(deletions).then(|| self.denied(&status))
+    }
+
+    /// Whether the request may be denied unseen.
+    fn may_be_denied(&self, deletions: bool) -> bool {
+        !self.empties && (deletions || !self.deletes)
     }
 
     /// The answer that denies the request because it could not be decided about. Clients of the API server try again by themselves.
@@ -116,6 +139,20 @@ mod tests {
         assert!(review("UPDATE", "eve", false).is_some() && review("DELETE", "eve", false).is_none());
         assert!(review("DELETE", "eve", true).is_some());
         assert!(review("DELETE", EMPTIES, true).is_none() && review("UPDATE", EMPTIES, true).is_none());
+    }
+
+    #[test]
+    fn an_outline_says_whose_request_it_is() {
+        let peer = std::net::IpAddr::from([10, 0, 0, 1]).into();
+        let tenant = |namespace: Value, user: Value| {
+            let request =
+                json!({"uid": "u", "namespace": namespace, "operation": "CREATE", "userInfo": {"username": user}});
+            Outline::read(&serde_json::to_vec(&json!({"request": request})).unwrap()).unwrap().tenant(peer)
+        };
+        assert_eq!(tenant(json!("team"), json!("eve")), Tenant::new(peer, "team", "eve"));
+        assert_eq!(tenant(json!(null), json!(null)), Tenant::new(peer, "", ""));
+        let long = "a".repeat(100_000);
+        assert_eq!(tenant(json!(long), json!(long)), Tenant::new(peer, "", &long[..TEXT_BYTES]));
     }
 
     #[test]

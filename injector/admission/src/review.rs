@@ -16,6 +16,7 @@ use nudge_protocol::labels;
 use nudge_protocol::names::{is_dns_label, is_label_value, is_object_name};
 
 use super::caller::Caller;
+use super::tenants::Tenant;
 use super::verdict::Verdict;
 
 /// An admission request and who has sent it. Its objects hold values, so its debug form has none of them.
@@ -51,6 +52,11 @@ impl Request {
     /// authenticated.
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// The tenant whose request it is.
+    pub(super) fn tenant(&self) -> Tenant {
+        Tenant::new(self.caller.peer(), self.namespace.as_deref().unwrap_or_default(), self.user())
     }
 
     /// The user for the log, where only the review says so.

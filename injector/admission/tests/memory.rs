@@ -105,7 +105,7 @@ impl PodLookups for Nothing {
         None
     }
 
-    async fn config_map(&self, _: Caller, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+    async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
         Ok(None)
     }
 

@@ -22,15 +22,15 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::recent::{Recent, RecentSettings};
-use super::room::Room;
-use crate::caller::Caller;
 use crate::kube_lookups::LOOKUP_TIMEOUT;
 use crate::lookups::LookupError;
+use crate::review::Request;
+use crate::tenants::TenantShares;
 
 /// How ConfigMaps are remembered, four flags of each.
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
-/// Most ConfigMaps that are read at the same time.
+/// Most ConfigMaps that are read at the same time: of one address a quarter; its tenants share that.
 const AT_ONCE: usize = 32;
 /// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share
 /// an answer, unless there is no such ConfigMap.
@@ -65,7 +65,7 @@ pub trait PodLookups: Send + Sync + 'static {
     /// A ConfigMap that the pod of a review references; `None` where there is none.
     fn config_map(
         &self,
-        caller: Caller,
+        request: &Request,
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
@@ -80,7 +80,7 @@ pub struct KubePodLookups {
     known: Known,
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
-    room: Arc<Room>,
+    room: Arc<TenantShares>,
     reading: Arc<Rates<(Peer, String)>>,
 }
 
@@ -92,7 +92,7 @@ impl KubePodLookups {
             known,
             config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
-            room: Arc::new(Room::new(AT_ONCE)),
+            room: Arc::new(TenantShares::new(AT_ONCE, 1)),
             reading: Arc::new(Rates::new(READING, COUNTED, Instant::now())),
         }
     }
@@ -119,7 +119,7 @@ impl PodLookups for KubePodLookups {
 
     async fn config_map(
         &self,
-        caller: Caller,
+        request: &Request,
         namespace: &str,
         name: &str,
     ) -> Result<Option<ReferencedConfigMap>, LookupError> {
@@ -128,14 +128,14 @@ impl PodLookups for KubePodLookups {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
             let (name, what, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
             let (room, reading) = (Arc::clone(&self.room), Arc::clone(&self.reading));
-            let taker = (caller.peer(), namespace.clone());
+            let (caller, tenant) = (request.caller, request.tenant());
             async move {
-                if !reading.take(taker, Instant::now()) {
+                if !reading.take((caller.peer(), namespace), Instant::now()) {
                     let per_second = reading.rate().per_second;
                     return Err(LookupError::TooMany { what, address: caller.address, per_second });
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
-                let _room = room.take(caller.peer(), &namespace).await;
+                let _room = room.take(&tenant, 1).await;
                 let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
                 Ok(found.as_ref().map(referenced_config_map))
             }

@@ -2,7 +2,6 @@
 
 mod lookups;
 mod recent;
-mod room;
 mod webhook;
 
 pub use lookups::{Known, KubePodLookups, PodLookups};

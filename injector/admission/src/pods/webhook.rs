@@ -89,7 +89,7 @@ impl<L: PodLookups> InjectPods<L> {
         // A ConfigMap with a config of its name stands for that config.
         let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
         let lookups = unknown.map(async |name| {
-            let found = self.lookups.config_map(request.caller, namespace, name).await?;
+            let found = self.lookups.config_map(request, namespace, name).await?;
             Ok::<_, LookupError>((name.clone(), found))
         });
         let (found, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;
@@ -131,7 +131,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::caller::Caller;
     use crate::fixtures;
 
     /// A namespace without configs.
@@ -146,7 +145,7 @@ mod tests {
             None
         }
 
-        async fn config_map(&self, _: Caller, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
+        async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ReferencedConfigMap>, LookupError> {
             Ok(None)
         }
 

@@ -24,6 +24,7 @@ use crate::lookups::LookupError;
 use crate::metrics::{AdmissionMetrics, Outcome};
 use crate::outline::Outline;
 use crate::review;
+use crate::tenants::{Held, Tenant, TenantQueues, TenantShares};
 use crate::verdict::{Denial, Verdict};
 use crate::webhook::{Webhook, WebhookError};
 
@@ -32,6 +33,9 @@ const MARGIN: Duration = Duration::from_millis(200);
 /// For who writes an object whose review takes too much memory.
 const TOO_MANY_VALUES: &str =
     "the object has too many fields to be checked by Nudge; remove annotations, labels or keys";
+/// For a tenant with many requests that take long.
+const TOO_MANY_REQUESTS: &str =
+    "Nudge checks as many requests of this namespace or user as it may at the same time; try again later";
 /// For who deletes what could not be checked.
 const UNDECIDED: &str = "the object can't be deleted, because Nudge could not check the request; try again";
 /// The longest reason in the log, in bytes. A message may repeat texts of its object.
@@ -43,9 +47,11 @@ const ROOM_UNIT: usize = 1024;
 pub(super) struct Exchange {
     webhooks: BTreeMap<&'static str, Arc<dyn Webhook>>,
     settings: AdmissionSettings,
+    /// Requests at the same time.
+    requests: TenantQueues,
     texts: Shares,
-    objects: Shares,
-    small_objects: Shares,
+    objects: TenantShares,
+    small_objects: TenantShares,
     metrics: AdmissionMetrics,
     refusals: RefusalLog,
 }
@@ -57,10 +63,12 @@ impl Exchange {
     pub(super) fn new(webhooks: Vec<Arc<dyn Webhook>>, settings: AdmissionSettings, metrics: AdmissionMetrics) -> Self {
         let units = |bytes: usize| bytes.div_ceil(ROOM_UNIT);
         let texts = Shares::new(units(settings.all_bodies_bytes), units(settings.body_bytes));
-        let objects = Shares::new(units(settings.all_objects_bytes), 1);
-        let small_objects = Shares::new(units(settings.all_small_objects_bytes), units(SMALL_OBJECT_BYTES));
+        let objects = TenantShares::new(units(settings.all_objects_bytes), 1);
+        let small_objects = TenantShares::new(units(settings.all_small_objects_bytes), units(SMALL_OBJECT_BYTES));
+        let requests = TenantQueues::new(u32::try_from(settings.connections).unwrap_or(u32::MAX));
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
-        Self { webhooks, settings, texts, objects, small_objects, metrics, refusals: RefusalLog::new(Instant::now()) }
+        let refusals = RefusalLog::new(Instant::now());
+        Self { webhooks, settings, requests, texts, objects, small_objects, metrics, refusals }
     }
 
     /// Answers one request.
@@ -97,9 +105,7 @@ impl Exchange {
         let long = body.len() > SMALL_BODY_BYTES;
         let look = move || {
             let weight = review::weight(&body);
-            let heavy = weight.div_ceil(ROOM_UNIT) > share;
-            let outline = if guards || heavy { Outline::read(&body) } else { None };
-            Seen { body, room, long, weight, heavy, outline }
+            Seen { outline: Outline::read(&body), heavy: weight.div_ceil(ROOM_UNIT) > share, body, room, long, weight }
         };
         let mut seen = within(deadline, path, async { Ok(apart(long, look).await) }).await?;
         let outline = seen.outline.take();
@@ -109,20 +115,38 @@ impl Exchange {
             tracing::debug!(path, bytes = seen.weight, peer = %caller.address, "request refused; its review takes too much memory");
             return Ok((Outcome::Denied, answer));
         }
-        let judged = within(deadline, path, self.judge(webhook, seen, caller)).await;
+        // What has no outline is refused when it is parsed.
+        let tenant = outline.as_ref().map_or_else(|| Tenant::new(peer, "", ""), |outline| outline.tenant(peer));
+        let judged = match self.requests.try_take(&tenant, 1) {
+            Some(_turn) => within(deadline, path, self.judge(webhook, seen, caller, &tenant)).await,
+            None => Err(too_many()),
+        };
         // Why it is not decided is in the log.
-        match (judged, outline.filter(|outline| guards && outline.deletes())) {
-            (Err(_), Some(outline)) => Ok((Outcome::Denied, outline.undecided(UNDECIDED))),
+        match (judged, outline) {
+            (Err((StatusCode::TOO_MANY_REQUESTS, message)), Some(outline)) => {
+                tracing::debug!(path, peer = %caller.address, "request refused; its namespace or user has too many at the same time");
+                let answer = outline.too_many(guards, &message);
+                answer.map(|answer| (Outcome::Denied, answer)).ok_or((StatusCode::TOO_MANY_REQUESTS, message))
+            }
+            (Err(_), Some(outline)) if guards && outline.deletes() => {
+                Ok((Outcome::Denied, outline.undecided(UNDECIDED)))
+            }
             (judged, _) => judged,
         }
     }
 
     /// From a body, with the room it takes, to a verdict.
-    async fn judge(&self, webhook: &dyn Webhook, seen: Seen, caller: Caller) -> Result<(Outcome, Vec<u8>), Refusal> {
+    async fn judge(
+        &self,
+        webhook: &dyn Webhook,
+        seen: Seen,
+        caller: Caller,
+        tenant: &Tenant,
+    ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
         let Seen { body, room, long, weight, .. } = seen;
         let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
-        let objects_room = self.room(objects, weight, caller.peer()).await?;
+        let objects_room = objects_room(objects, weight, tenant, room.is_some()).await?;
         let parse = move || {
             let parsed = review::parse(&body, caller);
             // The API server would refuse such a name after its webhooks: the author reads why.
@@ -178,16 +202,6 @@ impl Exchange {
         Ok((outcome, answer))
     }
 
-    /// Waits for room for `bytes`.
-    async fn room(&self, of: &Shares, bytes: usize, peer: Peer) -> Result<Portion, Refusal> {
-        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-        if units > of.share() {
-            tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
-        }
-        Ok(of.take(peer, units).await)
-    }
-
     /// The body, and the room it takes.
     async fn body(&self, request: Request<Incoming>, peer: Peer) -> Result<(Vec<u8>, Option<Portion>), Refusal> {
         let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
@@ -199,13 +213,33 @@ impl Exchange {
             tracing::debug!(length, most, "review refused: it is too long; the failure policy decides");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
         }
-        let room = if length > SMALL_BODY_BYTES { Some(self.room(&self.texts, length, peer).await?) } else { None };
+        let room = if length > SMALL_BODY_BYTES { Some(self.texts.take(peer, units(length)).await) } else { None };
         let bytes = timeout(self.settings.body, read_body(request.into_body(), length))
             .await
             .map_err(|_| (StatusCode::REQUEST_TIMEOUT, "the body took too long".to_owned()))?
             .map_err(|_| (StatusCode::BAD_REQUEST, "the body ended too early".to_owned()))?;
         Ok((bytes, room))
     }
+}
+
+/// Waits for room for objects. One whose body has `room` does not wait for others of its own tenant, who could so keep all room of bodies
+/// from the others.
+async fn objects_room(of: &TenantShares, bytes: usize, tenant: &Tenant, room: bool) -> Result<Held, Refusal> {
+    let units = units(bytes);
+    if units > of.share() {
+        tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
+        return Err((StatusCode::PAYLOAD_TOO_LARGE, "the review has too many values".to_owned()));
+    }
+    if room { of.take_if_due(tenant, units).await.ok_or_else(too_many) } else { Ok(of.take(tenant, units).await) }
+}
+
+/// How many units of room so many bytes take.
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX)
+}
+
+fn too_many() -> Refusal {
+    (StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS.to_owned())
 }
 
 /// A body that was read, and what is seen of it without parsing its objects.

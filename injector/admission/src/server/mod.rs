@@ -20,7 +20,8 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// Threads that answer.
     pub threads: usize,
-    /// Most connections, with a share for each address: see `nudge_server::slots`.
+    /// Most connections, with a share for each address: see `nudge_server::slots`. Of as many requests at the same time a namespace has half
+    /// at most, and a user three quarters.
     pub connections: usize,
     /// TLS handshakes at the same time, of one address a quarter.
     pub handshakes: usize,
@@ -38,8 +39,9 @@ pub struct AdmissionSettings {
     /// Bodies longer than [`SMALL_BODY_BYTES`] share this many bytes, of which no address has more than a quarter. A body for which there
     /// is no room waits, as long as a review may take.
     pub all_bodies_bytes: usize,
-    /// The objects parsed from all bodies share this many bytes of memory in the same way until the review is over. A body that takes more than a
-    /// quarter is refused before it is parsed, so no review takes more than four bytes for each that a body may have.
+    /// The objects parsed from all bodies share this many bytes of memory in the same way until the review is over; of what an address may
+    /// have, a namespace has half at most, and a user three quarters. A body that takes more than a quarter is refused before it is parsed, so
+    /// no review takes more than four bytes for each that a body may have.
     pub all_objects_bytes: usize,
     /// Objects that take less than [`SMALL_OBJECT_BYTES`] have so much memory apart, and don't wait for larger ones.
     pub all_small_objects_bytes: usize,
