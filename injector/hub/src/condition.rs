@@ -292,6 +292,31 @@ mod tests {
     }
 
     #[test]
+    fn each_config_has_the_reason_that_is_its_own() {
+        let views = [view("keys", 1, "8"), view("shop", 3, "2")];
+        let fails = |config: ReportedConfig, reason: &str| {
+            let problem = Some(ReportedProblem { reason: reason.to_owned(), message: "no".to_owned() });
+            ReportedConfig { problem, ..config }
+        };
+        let keys = || fails(config("keys", 1, "7"), "TooLarge");
+        let one = report(vec![keys(), config("shop", 3, "2")]);
+        assert_eq!(judged(&views, &one), expect(false, "TooLarge", "keys=7,shop=2 (Applied); config keys: no"));
+        let with = |outcome, report: ReportRequest| ReportRequest {
+            containers: vec![container(outcome, false)],
+            acknowledged: false,
+            ..report
+        };
+        let waits = with(Outcome::Pending, one);
+        assert_eq!(judged(&views, &waits), expect(false, "TooLarge", "keys=7,shop=2 (Pending); config keys: no"));
+        let both = report(vec![keys(), fails(config("shop", 3, "1"), "CheckRefused")]);
+        let message = "keys=7,shop=1 (CheckRefused); config keys: no; config shop: no";
+        assert_eq!(judged(&views, &both), expect(false, "TooLarge", message));
+        // What a container did concerns all configs.
+        let deaf = with(Outcome::NoHandler, report(vec![config("keys", 1, "8"), config("shop", 3, "2")]));
+        assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2; subscriber app: why"));
+    }
+
+    #[test]
     fn a_replica_that_is_behind_says_nothing() {
         assert_eq!(
             judge(&PodState::default(), &[view("shop", 3, "2")], &report(vec![config("shop", 4, "3")]), 1),

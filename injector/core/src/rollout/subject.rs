@@ -172,7 +172,42 @@ impl Subject {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PodCondition;
+
     use super::*;
+    use crate::keys::PodUid;
+    use crate::pods::Report;
+
+    /// A pod with this condition, seen from one of its configs.
+    fn seen(config: &str, reason: &str, message: &str) -> Subject {
+        let condition = PodCondition {
+            status: "False".to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..PodCondition::default()
+        };
+        let (uid, report) = (PodUid::new("u").unwrap(), Report::read(&condition));
+        let pod = PodState { uid, report, ..PodState::default() };
+        Subject::of(&pod, config, Identity::of_uid("c"), true).unwrap()
+    }
+
+    #[test]
+    fn the_failure_of_one_config_says_nothing_about_the_others() {
+        let message = "keys=7,shop=2 (Applied),menu=1 (CheckRefused); config keys: it is too large; config menu: no";
+        let of = |config| seen(config, "TooLarge", message);
+        let shop = of("shop");
+        assert!(shop.has_taken("2") && shop.failure.is_none() && shop.in_contact);
+        let reported = ["keys", "menu"].map(|config| of(config).reported("8").map(|why| why.reason));
+        assert_eq!(reported, [Some(Reason::TooLarge), Some(Reason::CheckRefused)]);
+        assert!(!of("keys").acknowledged);
+        let waits = seen("shop", "TooLarge", "keys=7,shop=2 (Pending); config keys: it is too large");
+        assert!(!waits.acknowledged && waits.failure.is_none());
+        // What a container did concerns all configs.
+        for config in ["keys", "shop"] {
+            let deaf = seen(config, "NoHandler", "keys=7,shop=2; container app: it has none");
+            assert!(!deaf.acknowledged && deaf.failure.is_some(), "{config}");
+        }
+    }
 
     #[test]
     fn the_number_is_fixed_for_all_releases() {
