@@ -57,6 +57,7 @@ fn pod(number: usize, runs: &str, apart: bool) -> PodState {
         report: Some(Report {
             versions: vec![(shop, VersionName::new(runs).ok())],
             state: ReportState::Acknowledged,
+            reasons: Vec::new(),
             at: None,
         }),
         ..PodState::default()

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn condition() -> Report {
-        Report { versions: Vec::new(), state: ReportState::Acknowledged, at: None }
+        Report { versions: Vec::new(), state: ReportState::Acknowledged, reasons: Vec::new(), at: None }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The pod condition `nudge.dev/ConfigCurrent`, from what is assigned to a pod and what its agent has reported.
 
+use std::slice;
 use std::sync::Arc;
 
 use nudge_api::{Explanation, Reason};
@@ -29,21 +30,25 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest, at: 
     if views.iter().any(ahead) {
         return None;
     }
-    let why = first(
-        views
-            .iter()
-            .filter_map(|view| of_agent(view, reported(view)?))
-            .chain(of_containers(pod, report))
-            .chain(views.iter().filter_map(|view| of_hub(view, reported(view))))
-            .chain(views.iter().filter_map(of_restart))
-            // Where nothing is served there is nothing to acknowledge.
-            .chain((!report.acknowledged).then(|| not_acknowledged("a subscriber"))),
-    );
+    let containers = of_containers(pod, report);
+    // Where nothing is served there is nothing to acknowledge.
+    let silent = (!report.acknowledged).then(|| not_acknowledged("a subscriber"));
+    let of = |views: &[View]| {
+        let agent = views.iter().filter_map(|view| of_agent(view, reported(view)?));
+        let hub = views.iter().filter_map(|view| of_hub(view, reported(view)));
+        let restart = views.iter().filter_map(of_restart);
+        summary(&agent.chain(containers.clone()).chain(hub).chain(restart).chain(silent.clone()).collect::<Vec<_>>())
+    };
+    let reason = |why: Option<&Explanation>| why.map_or(Reason::Applied, |why| why.reason);
+    let why = of(views);
+    let own = views.iter().map(|view| (view.name.clone(), reason(of(slice::from_ref(view)).as_ref())));
+    let reasons = own.filter(|(_, own)| *own != reason(why.as_ref())).collect();
     let version = |view: &View| reported(view).and_then(|config| config.version.clone());
     let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
     Some(Report {
         versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
         state: why.map_or(ReportState::Acknowledged, |why| ReportState::of(clip(why))),
+        reasons,
         at: Some(at),
     })
 }
@@ -54,20 +59,26 @@ pub(super) fn without_contact(pod: &PodState) -> Report {
     let message = format!(
         "the agent has not reported since the pod was created; see kubectl logs -n {namespace} {name} -c {AGENT_CONTAINER}"
     );
-    Report { versions: Vec::new(), state: ReportState::of(Reason::NoContact.explained(message)), at: None }
+    Report {
+        versions: Vec::new(),
+        state: ReportState::of(Reason::NoContact.explained(message)),
+        reasons: Vec::new(),
+        at: None,
+    }
 }
 
-/// What counts of all that is to be said: the first failure, else what comes first. What the agent says comes before what the hub says, so that
-/// one config which can't be given hides nothing of the others, and is only named where the agent says that all else is acknowledged.
-fn first(all: impl Iterator<Item = Explanation>) -> Option<Explanation> {
-    let mut first = None;
-    for why in all {
-        if is_failure(&why) {
-            return Some(why);
+/// What counts of all that is to be said: the failures, else what comes first. What the agent says comes before what the hub says, so that one
+/// config which can't be given hides nothing of the others, and is only named where the agent says that all else is acknowledged.
+fn summary(all: &[Explanation]) -> Option<Explanation> {
+    let mut failures: Vec<&Explanation> = Vec::new();
+    for why in all.iter().filter(|why| is_failure(why)) {
+        if !failures.iter().any(|known| known.message == why.message) {
+            failures.push(why);
         }
-        first.get_or_insert(why);
     }
-    first
+    let Some(first) = failures.first() else { return all.first().cloned() };
+    let messages: Vec<&str> = failures.iter().map(|why| why.message.as_str()).collect();
+    Some(first.reason.explained(messages.join("; ")))
 }
 
 fn is_failure(why: &Explanation) -> bool {

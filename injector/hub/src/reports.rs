@@ -207,6 +207,7 @@ mod tests {
             report: reported_at.map(|at| Report {
                 versions: Vec::new(),
                 state: ReportState::Acknowledged,
+                reasons: Vec::new(),
                 at: Some(at),
             }),
             ..PodState::default()

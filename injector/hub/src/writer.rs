@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn condition() -> Report {
-        Report { versions: Vec::new(), state: ReportState::Acknowledged, at: None }
+        Report { versions: Vec::new(), state: ReportState::Acknowledged, reasons: Vec::new(), at: None }
     }
 
     async fn run(queue: &Queue, api: &Arc<FakeWriter>, seconds: u64) -> Vec<(String, u64)> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_core::keys::{ConfigKey, PodKey};
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodState, ReportState};
 use tokio::sync::watch;
 
 use super::space::Space;
@@ -190,7 +190,9 @@ fn falls(before: &PodState, now: &PodState) -> bool {
 
 /// Whether it reports a failure that it did not report before.
 fn fails(before: &PodState, now: &PodState) -> bool {
-    now.failure().is_some() && now.failure() != before.failure()
+    let (before, now) = (before.report.as_ref(), now.report.as_ref());
+    let failed = now.map(|now| &now.state).filter(|state| matches!(state, ReportState::Failed(_)));
+    failed.is_some_and(|failed| before.is_none_or(|before| before.state != *failed))
 }
 
 impl Space {

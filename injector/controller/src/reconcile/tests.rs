@@ -119,6 +119,7 @@ fn returning() -> (VersionedConfig, PodState) {
         report: Some(Report {
             versions: vec![(shop, VersionName::new("2").ok())],
             state: ReportState::Acknowledged,
+            reasons: Vec::new(),
             at: None,
         }),
         ..PodState::default()

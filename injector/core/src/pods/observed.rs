@@ -128,9 +128,9 @@ impl PodState {
         versions.iter().find(|(name, _)| name.as_str() == config)?.1.as_ref()
     }
 
-    /// Why an assigned version failed in it.
-    pub fn failure(&self) -> Option<&Explanation> {
-        match &self.report.as_ref()?.state {
+    /// Why an assigned version of this config failed in it.
+    pub fn failure(&self, config: &str) -> Option<Explanation> {
+        match self.report.as_ref()?.of(config) {
             ReportState::Failed(why) => Some(why),
             _ => None,
         }

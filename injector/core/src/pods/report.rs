@@ -6,16 +6,19 @@ use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
-/// Longest message of a condition that is read, in bytes: more than the hub writes, which is a name and a version for each config and 1 KiB.
-const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 2) + 2048;
+/// Longest message of a condition that is read, in bytes: more than the hub writes, which is a name, a version and a reason for each config
+/// and 1 KiB.
+const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 50) + 2048;
 
 /// What a pod runs, and whether that is what is assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The version of each config that the pod runs, in the order of merging; `None` where it serves none.
     pub versions: Vec<(ConfigName, Option<VersionName>)>,
-    /// Whether that is what is assigned to it.
+    /// Whether that is what is assigned to it: the first failure of all, if there is one.
     pub state: ReportState,
+    /// The reasons of configs that have another one than the pod.
+    pub reasons: Vec<(ConfigName, Reason)>,
     /// When the agent made the report, in seconds since 1970; absent where there is none.
     pub at: Option<i64>,
 }
@@ -75,7 +78,7 @@ impl Report {
     pub fn read(condition: &PodCondition) -> Option<Self> {
         let reason = condition.reason.as_deref().filter(|reason| !reason.is_empty())?;
         let text = one_line(condition.message.as_deref().unwrap_or_default(), MAX_MESSAGE_BYTES);
-        let (versions, message) = parse(&text);
+        let (configs, message) = parse(&text);
         let acknowledged = condition.status == "True";
         let state = if acknowledged {
             ReportState::Acknowledged
@@ -83,7 +86,23 @@ impl Report {
             ReportState::of(Reason::named(reason).explained(message))
         };
         let at = condition.last_probe_time.as_ref().map(|time| time.0.as_second());
-        Some(Self { versions, state, at })
+        let reasons = configs.iter().filter_map(|config| Some((config.name.clone(), config.reason?))).collect();
+        let versions = configs.into_iter().map(|config| (config.name, config.version)).collect();
+        Some(Self { versions, state, reasons, at })
+    }
+
+    /// Whether the pod runs what is assigned to it of one config. The message of a failure is that of the pod, which names all failures; other
+    /// states that are not the pod's have none.
+    pub fn of(&self, config: &str) -> ReportState {
+        let own = self.reasons.iter().find(|(name, _)| name.as_str() == config);
+        match own {
+            None => self.state.clone(),
+            Some((_, Reason::Applied)) => ReportState::Acknowledged,
+            Some((_, reason)) => match (ReportState::of(reason.explained("")), self.state.explanation()) {
+                (ReportState::Failed(_), Some(why)) => ReportState::of(reason.explained(&why.message)),
+                (own, _) => own,
+            },
+        }
     }
 
     /// The status of the condition.
@@ -96,11 +115,13 @@ impl Report {
         self.state.explanation().map_or(Reason::Applied, |why| why.reason)
     }
 
-    /// The message of the condition: the versions, such as `shop=1.0.1,shop-keys=7` (nothing after `=` where none is served), then `; ` and
-    /// the explanation's message.
+    /// The message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after `=` where none is served, and the
+    /// reason of a config that has another one than the pod), then `; ` and the explanation's message.
     pub fn message(&self) -> String {
         let version = |version: &Option<VersionName>| version.as_ref().map_or_else(String::new, ToString::to_string);
-        let versions = self.versions.iter().map(|(config, of)| format!("{config}={}", version(of)));
+        let own = |config: &ConfigName| self.reasons.iter().find(|(name, _)| name == config);
+        let reason = |config: &ConfigName| own(config).map_or_else(String::new, |(_, reason)| format!(" ({reason})"));
+        let versions = self.versions.iter().map(|(config, of)| format!("{config}={}{}", version(of), reason(config)));
         let versions = versions.collect::<Vec<_>>().join(",");
         let message = self.state.explanation().map_or("", |why| &why.message);
         match (versions.is_empty(), message.is_empty()) {
@@ -112,20 +133,36 @@ impl Report {
 
     /// Whether the conditions of both are the same.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.versions, &self.state) == (&other.versions, &other.state)
+        (&self.versions, &self.state, &self.reasons) == (&other.versions, &other.state, &other.reasons)
+    }
+}
+
+/// What a message says of one config.
+struct Config {
+    name: ConfigName,
+    version: Option<VersionName>,
+    /// Absent where it is that of the pod.
+    reason: Option<Reason>,
+}
+
+impl Config {
+    /// Reads `shop=1.0.1 (Applied)`.
+    fn parse(text: &str) -> Option<Self> {
+        let (name, rest) = text.split_once('=')?;
+        let (version, reason) = match rest.split_once(" (") {
+            Some((version, reason)) => (version, Some(Reason::named(reason.strip_suffix(')')?))),
+            None => (rest, None),
+        };
+        let version = if version.is_empty() { None } else { Some(VersionName::new(version).ok()?) };
+        Some(Self { name: ConfigName::new(name).ok()?, version, reason })
     }
 }
 
 /// The inverse of [`Report::message`]; all is the explanation's message where it does not begin with versions.
-fn parse(message: &str) -> (Vec<(ConfigName, Option<VersionName>)>, &str) {
+fn parse(message: &str) -> (Vec<Config>, &str) {
     let (list, rest) = message.split_once("; ").unwrap_or((message, ""));
-    let pair = |pair: &str| {
-        let (config, version) = pair.split_once('=')?;
-        let version = if version.is_empty() { None } else { Some(VersionName::new(version).ok()?) };
-        Some((ConfigName::new(config).ok()?, version))
-    };
-    let versions: Option<Vec<_>> = list.split(',').map(pair).collect();
-    versions.map_or((Vec::new(), message), |versions| (versions, rest))
+    let configs: Option<Vec<_>> = list.split(',').map(Config::parse).collect();
+    configs.map_or((Vec::new(), message), |configs| (configs, rest))
 }
 
 #[cfg(test)]
@@ -138,7 +175,7 @@ mod tests {
         let named = |(config, version): &(&str, Option<&str>)| {
             (ConfigName::new(config).unwrap(), version.map(|version| VersionName::new(version).unwrap()))
         };
-        Report { versions: versions.iter().map(named).collect(), state, at: None }
+        Report { versions: versions.iter().map(named).collect(), state, reasons: Vec::new(), at: None }
     }
 
     fn written(report: &Report) -> PodCondition {
@@ -157,12 +194,17 @@ mod tests {
         assert_eq!(message(&[("shop", Some("1.0.1"))], ReportState::Acknowledged), "shop=1.0.1");
         assert_eq!(message(&[("shop", None)], failed()), "shop=; it is large");
         assert_eq!(message(&[], failed()), "it is large");
+        let mut two = report(&[("shop", None), ("keys", Some("7"))], failed());
+        two.reasons = vec![(ConfigName::new("keys").unwrap(), Reason::Applied)];
+        assert_eq!(two.message(), "shop=,keys=7 (Applied); it is large");
+        assert_eq!((two.of("shop"), two.of("keys")), (failed(), ReportState::Acknowledged));
     }
 
     #[test]
     fn a_message_without_versions_is_the_explanation() {
-        for message in ["", "the agent has not reported; see a=b", "a=b=c", "shop", "shop=1,"] {
-            assert_eq!(parse(message), (Vec::new(), message));
+        for message in ["", "the agent has not reported; see a=b", "a=b=c", "shop", "shop=1,", "shop=1 (Applied"] {
+            let (configs, rest) = parse(message);
+            assert!(configs.is_empty() && rest == message, "{message}");
         }
     }
 
@@ -211,12 +253,16 @@ mod tests {
                 ("[a-z][a-z0-9]{0,9}", proptest::option::of("[a-z0-9][a-z0-9._-]{0,9}[a-z0-9]")), 1..5,
             ),
             at in 0..Reason::ALL.len(),
-            message in "([a-z]([ a-z;=,]{0,30}))?",
+            message in "([a-z]([ a-z;=,()]{0,30}))?",
+            own in 0..Reason::ALL.len(),
         ) {
             let versions: Vec<_> = versions.iter().map(|(config, of)| (config.as_str(), of.as_deref())).collect();
             prop_assume!(!versions.iter().any(|(_, version)| *version == Some("current")));
             for state in [ReportState::Acknowledged, ReportState::of(Reason::ALL[at].explained(message))] {
-                let report = report(&versions, state);
+                let mut report = report(&versions, state);
+                let own = (report.versions[0].0.clone(), Reason::ALL[own]);
+                // Names may be the same.
+                report.reasons = report.versions.iter().filter(|(name, _)| *name == own.0).map(|_| own.clone()).collect();
                 prop_assert_eq!(Report::read(&written(&report)), Some(report));
             }
         }

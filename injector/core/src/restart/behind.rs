@@ -148,6 +148,7 @@ mod tests {
         let report = runs.map(|runs| PodReport {
             versions: vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())],
             state: ReportState::Acknowledged,
+            reasons: Vec::new(),
             at: None,
         });
         PodState { workload: workload.to_owned(), by_restart: true, was_ready: true, report, ..PodState::default() }

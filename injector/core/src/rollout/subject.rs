@@ -46,7 +46,7 @@ pub struct Subject {
     pub number: u32,
     /// The version of the config that it says it serves.
     pub runs: Option<String>,
-    /// Its containers have acknowledged what it serves.
+    /// Its containers have acknowledged what it serves of the config.
     pub acknowledged: bool,
     /// It is Ready.
     pub ready: bool,
@@ -78,7 +78,7 @@ pub struct Subject {
     pub commanded: bool,
     /// It has, and they are not started again yet.
     pub restarting: bool,
-    /// What it reported as a failure.
+    /// What it reported as a failure of the config.
     pub failure: Option<Explanation>,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
@@ -94,7 +94,7 @@ impl Subject {
         if pod.terminating || pod.finished {
             return None;
         }
-        let state = pod.report.as_ref().map(|report| &report.state);
+        let state = pod.report.as_ref().map(|report| report.of(config));
         Some(Self {
             name: pod.name.clone(),
             uid: pod.uid.to_string(),
@@ -104,7 +104,7 @@ impl Subject {
             node: pod.node.clone(),
             number: pod_number(identity, pod.uid.as_str()),
             runs: pod.runs(config).map(ToString::to_string),
-            acknowledged: state.is_some_and(ReportState::is_acknowledged),
+            acknowledged: state.as_ref().is_some_and(ReportState::is_acknowledged),
             ready: pod.ready,
             was_ready: pod.was_ready,
             unready_since: pod.unready_since,
@@ -120,7 +120,7 @@ impl Subject {
             in_place: pod.in_place,
             commanded: pod.commanded,
             restarting: pod.restarting,
-            failure: pod.failure().cloned(),
+            failure: pod.failure(config),
             slowest_probe: pod.slowest_probe.clone(),
             notices_after: pod.notices_after,
             start_seconds: pod.start_seconds,

@@ -24,7 +24,7 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
         count(assigned, pod.runs.as_deref(), pod.ready, pod.failure.is_some());
     }
     for pod in pods.by_restart() {
-        count(published, pod.runs(name).map(VersionName::as_str), pod.ready, pod.failure().is_some());
+        count(published, pod.runs(name).map(VersionName::as_str), pod.ready, pod.failure(name).is_some());
     }
     counts.summary = format!("{}/{}", counts.on_target, counts.total);
     counts

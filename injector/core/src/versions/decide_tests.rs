@@ -369,7 +369,7 @@ fn a_current_version_that_is_gone_is_kept() {
 fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
     let pod = |uid: &str, runs: &str| {
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(runs).ok())];
-        let report = Some(Report { versions, state: ReportState::Acknowledged, at: None });
+        let report = Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None });
         let workload = "Deployment/web".to_owned();
         Arc::new(PodState {
             uid: PodUid::new(uid).unwrap(),
@@ -434,7 +434,7 @@ fn what_is_found_bad_stays_bad_once_more_contents_are_read() {
             was_ready: true,
             containers_ready: true,
             running: true,
-            report: Some(Report { versions, state, at: None }),
+            report: Some(Report { versions, state, reasons: Vec::new(), at: None }),
             ..PodState::default()
         })]
     };

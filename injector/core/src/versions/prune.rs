@@ -267,7 +267,7 @@ mod tests {
         }
         let runs = |version: &str| {
             let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new(version).ok())];
-            let report = Some(Report { versions, state: ReportState::Acknowledged, at: None });
+            let report = Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None });
             Arc::new(PodState { report, ..PodState::default() })
         };
         let pruned = |version: &str| to_prune(&config, &parts, None, &[runs(version)], &BTreeSet::new());
@@ -300,7 +300,7 @@ mod tests {
         parts[4] = Arc::new(unmarked);
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new("5").ok())];
         let pod = PodState {
-            report: Some(Report { versions, state: ReportState::Acknowledged, at: None }),
+            report: Some(Report { versions, state: ReportState::Acknowledged, reasons: Vec::new(), at: None }),
             references: [(PartKind::ConfigMap, "shop-6".to_owned())].into(),
             ..PodState::default()
         };

@@ -130,7 +130,12 @@ fn report(fixture: &mut Fixture, reason: Option<Reason>, message: &str) {
                 ready: reason.is_none(),
                 was_ready: true,
                 running: true,
-                report: Some(Report { versions: versions.clone(), state: state.clone(), at: None }),
+                report: Some(Report {
+                    versions: versions.clone(),
+                    state: state.clone(),
+                    reasons: Vec::new(),
+                    at: None,
+                }),
                 ..PodState::default()
             })
         })

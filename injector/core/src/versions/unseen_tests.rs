@@ -181,7 +181,7 @@ fn pods(runs: &[&str], failed: bool) -> Vec<Arc<PodState>> {
             was_ready: true,
             containers_ready: true,
             running: true,
-            report: Some(Report { versions, state, at: None }),
+            report: Some(Report { versions, state, reasons: Vec::new(), at: None }),
             ..PodState::default()
         })
     };

@@ -34,7 +34,7 @@ impl Fixture {
     /// The watch shows a condition from a report of that second.
     fn shows(&self, state: ReportState, at: i64) {
         let versions = vec![(ConfigName::new("shop").unwrap(), VersionName::new("1").ok())];
-        let report = Some(Report { versions, state, at: Some(at) });
+        let report = Some(Report { versions, state, reasons: Vec::new(), at: Some(at) });
         self.index.put_pod(PodState { report, ..pod("u", &["shop"]) });
     }
 

@@ -9,7 +9,7 @@ use nudge_api::{
 };
 use nudge_core::governance::{sealed_digest, short_digest};
 use nudge_core::identity::Identity;
-use nudge_core::pods::PodState;
+use nudge_core::pods::{PodState, ReportState};
 use nudge_core::rollout::assigned_version;
 use serde::Serialize;
 
@@ -195,9 +195,10 @@ struct PodReport {
     warnings: Vec<String>,
 }
 
-/// Why a pod does not run the version that is assigned to it; nothing where it does.
-pub(crate) fn why_not(pod: &PodState, assigned: Option<&str>, version: Option<&str>) -> Option<String> {
-    let why = pod.report.as_ref().map(|report| report.state.explanation());
+/// Why a pod does not run the version of a config that is assigned to it; nothing where it does.
+pub(crate) fn why_not(pod: &PodState, config: &str, assigned: Option<&str>, version: Option<&str>) -> Option<String> {
+    let state = pod.report.as_ref().map(|report| report.of(config));
+    let why = state.as_ref().map(ReportState::explanation);
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     (!is_current).then(|| {
         if pod.finished {
@@ -229,7 +230,7 @@ fn pod_report(pod: &PodState, config: &str, identity: Identity, status: &Version
         workload: pod.workload.clone(),
         agent: pod.agent.clone(),
         ready: pod.ready,
-        message: why_not(pod, assigned.as_deref(), version.as_deref()),
+        message: why_not(pod, config, assigned.as_deref(), version.as_deref()),
         assigned,
         version,
         warnings: pod.warnings.iter().flat_map(|text| text.lines()).map(str::to_owned).collect(),

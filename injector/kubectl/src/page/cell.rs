@@ -89,10 +89,16 @@ impl Plan {
     }
 }
 
-fn state(status: &VersionedConfigStatus, pod: &PodState, assigned: Option<&str>, runs: bool) -> CellState {
+fn state(
+    status: &VersionedConfigStatus,
+    pod: &PodState,
+    config: &str,
+    assigned: Option<&str>,
+    runs: bool,
+) -> CellState {
     let first = status.rollout.evidence.as_ref().and_then(|evidence| evidence.first.as_ref());
     let has_target = status.target_version.is_some() && assigned == status.target_version.as_deref();
-    if pod.failure().is_some() || has_target && first.is_some_and(|first| first.name == pod.name) {
+    if pod.failure(config).is_some() || has_target && first.is_some_and(|first| first.name == pod.name) {
         CellState::Harmed
     } else if !pod.ready {
         CellState::Unhealthy
@@ -128,12 +134,12 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
             continue;
         }
         let version = pod.runs(name).map(nudge_protocol::VersionName::as_str);
-        let message = why_not(pod, assigned, version);
+        let message = why_not(pod, name, assigned, version);
         cells.shown.push(Cell {
             pod: pod.name.clone(),
             workload: pod.workload.clone(),
             step: plan.steps.get(&pod.uid).copied(),
-            state: state(status, pod, assigned, message.is_none()),
+            state: state(status, pod, name, assigned, message.is_none()),
             assigned: assigned.map(str::to_owned),
             version: version.map(str::to_owned),
             message,

@@ -40,7 +40,7 @@ fn that_the_report_of_a_pod_changes_is_noted() {
     let index = enabled();
     let of = |ready: bool, state: &ReportState| PodState {
         ready,
-        report: Some(Report { versions: Vec::new(), state: state.clone(), at: None }),
+        report: Some(Report { versions: Vec::new(), state: state.clone(), reasons: Vec::new(), at: None }),
         ..pod("u", &["shop"])
     };
     index.put_pod(of(false, &ReportState::Acknowledged));
@@ -116,7 +116,7 @@ fn harm_is_reported_with_the_change_and_those_who_use_a_config_are_known_as_they
     });
     let fails = |message: &str| {
         let state = ReportState::of(nudge_api::Reason::Failed.explained(message));
-        Some(Report { versions: Vec::new(), state, at: None })
+        Some(Report { versions: Vec::new(), state, reasons: Vec::new(), at: None })
     };
     let well = || PodState { containers_ready: true, ..pod("u", &["shop"]) };
     let all = [
