@@ -202,6 +202,9 @@ pub struct ReportedConfig {
     /// Why the assigned version is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ReportedProblem>,
+    /// All subscribers have acknowledged what is served of it: all, or what they have not taken yet differs in other configs alone.
+    #[serde(default)]
+    pub acknowledged: bool,
 }
 
 /// Why an assigned version is not served.

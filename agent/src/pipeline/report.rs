@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Outlets;
+use crate::content::ConfigView;
 use crate::metrics::{HubCall, Metrics};
 use crate::notify::{Containers, Webhooks};
 use crate::publish::{Current, Published};
@@ -91,6 +92,19 @@ fn second_after(last: i64, now: OffsetDateTime) -> i64 {
     now.unix_timestamp().max(last.saturating_add(1))
 }
 
+/// The dictionary that all subscribers acknowledged last.
+struct Taken {
+    etag: String,
+    configs: Vec<ConfigView>,
+}
+
+impl Taken {
+    /// Whether they have this config though they have not acknowledged the dictionary with `etag`: in another one it is as it was. Pure.
+    fn has(&self, config: &ConfigView, etag: &str) -> bool {
+        self.etag != etag && self.configs.contains(config)
+    }
+}
+
 /// What was reported last.
 struct Reported {
     /// The number of the connection.
@@ -110,6 +124,7 @@ pub(super) struct Reporter {
     metrics: Metrics,
     cadence: Cadence,
     last: Option<Reported>,
+    taken: Option<Taken>,
     /// Since when the outcome is on its way.
     pending: Option<Instant>,
     second: i64,
@@ -128,6 +143,7 @@ impl Reporter {
             metrics: outlets.metrics.clone(),
             cadence: Cadence::First,
             last: None,
+            taken: None,
             pending: None,
             second: 0,
         }
@@ -218,25 +234,33 @@ impl Reporter {
                 acknowledged: delivered || webhook.notified.outcome == Outcome::NothingYet,
             })
         }));
+        let acknowledged = published.is_some()
+            && self.status.unwritten().is_none()
+            && self.status.silent().is_none()
+            && containers.iter().all(|container| container.acknowledged);
+        if let Some(published) = published.as_ref().filter(|_| acknowledged)
+            && self.taken.as_ref().is_none_or(|taken| taken.etag != etag)
+        {
+            self.taken = Some(Taken { etag: etag.to_owned(), configs: published.dictionary.configs().to_vec() });
+        }
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),
-            configs: self.configs(published.as_deref()),
-            acknowledged: published.is_some()
-                && self.status.unwritten().is_none()
-                && self.status.silent().is_none()
-                && containers.iter().all(|container| container.acknowledged),
+            configs: self.configs(published.as_deref(), acknowledged),
+            acknowledged,
             containers,
             at: 0,
         }
     }
 
-    fn configs(&self, published: Option<&Published>) -> Vec<ReportedConfig> {
+    fn configs(&self, published: Option<&Published>, acknowledged: bool) -> Vec<ReportedConfig> {
         let contact = &self.contact;
         let problems = self.status.problems();
         let (unwritten, silent) = (self.status.unwritten(), self.status.silent());
         let config = |name: &ConfigName| {
             let served = published.and_then(|published| {
-                published.dictionary.configs().iter().find(|view| view.name == *name).map(|view| view.version.clone())
+                let view = published.dictionary.configs().iter().find(|view| view.name == *name)?;
+                let has = |taken: &Taken| taken.has(view, published.dictionary.etag());
+                Some((view.version.clone(), self.taken.as_ref().is_some_and(has)))
             });
             let (uid, revision) = contact.revisions.get(name).cloned().unwrap_or_default();
             let problem = |reason: ProblemReason, message: &str| ReportedProblem {
@@ -254,7 +278,8 @@ impl Reporter {
                 name: name.clone(),
                 uid,
                 revision,
-                version: served,
+                acknowledged: acknowledged || served.as_ref().is_some_and(|(_, taken)| *taken),
+                version: served.map(|(version, _)| version),
                 problem: own.or_else(files).or_else(silent).or_else(trouble),
             }
         };
@@ -316,11 +341,28 @@ mod tests {
     fn a_report_differs_by_what_the_pod_runs_and_not_by_revisions() {
         let of = |revision: u64, version: &str, acknowledged: bool| {
             let (name, version) = (ConfigName::new("shop").unwrap(), nudge_protocol::VersionName::new(version).ok());
-            let config = ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None };
+            let uid = "u".to_owned();
+            let config = ReportedConfig { name, uid, revision, version, problem: None, acknowledged };
             ReportRequest { configs: vec![config], acknowledged, ..ReportRequest::default() }
         };
         assert!(is_same(&of(1, "1", true), &of(9, "1", true)));
         assert!(!is_same(&of(1, "1", true), &of(1, "2", true)) && !is_same(&of(1, "1", true), &of(1, "1", false)));
+    }
+
+    #[test]
+    fn what_subscribers_have_not_taken_says_nothing_about_configs_that_are_as_before() {
+        let view = |name: &str, version: &str| ConfigView {
+            name: ConfigName::new(name).unwrap(),
+            version: nudge_protocol::VersionName::new(version).unwrap(),
+            digest: format!("digest of {version}"),
+            keys: 1,
+            bytes: 1,
+        };
+        let taken = Taken { etag: "old".to_owned(), configs: vec![view("shop", "1"), view("keys", "1")] };
+        assert!(taken.has(&view("shop", "1"), "new"));
+        assert!(!taken.has(&view("keys", "2"), "new") && !taken.has(&view("menu", "1"), "new"));
+        // A container that has begun anew has to take all of it.
+        assert!(!taken.has(&view("shop", "1"), "old"));
     }
 
     #[test]

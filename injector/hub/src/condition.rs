@@ -31,17 +31,21 @@ pub(super) fn judge(pod: &PodState, views: &[View], report: &ReportRequest, at: 
         return None;
     }
     let containers = of_containers(pod, report);
-    // Where nothing is served there is nothing to acknowledge.
-    let silent = (!report.acknowledged).then(|| not_acknowledged("a subscriber"));
-    let of = |views: &[View]| {
+    let of = |views: &[View], acknowledged: bool| {
         let agent = views.iter().filter_map(|view| of_agent(view, reported(view)?));
+        let containers = containers.clone().filter(|_| !acknowledged);
         let hub = views.iter().filter_map(|view| of_hub(view, reported(view)));
         let restart = views.iter().filter_map(of_restart);
-        summary(&agent.chain(containers.clone()).chain(hub).chain(restart).chain(silent.clone()).collect::<Vec<_>>())
+        // Where nothing is served there is nothing to acknowledge.
+        let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
+        summary(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
     };
     let reason = |why: Option<&Explanation>| why.map_or(Reason::Applied, |why| why.reason);
-    let why = of(views);
-    let own = views.iter().map(|view| (view.name.clone(), reason(of(slice::from_ref(view)).as_ref())));
+    let why = of(views, report.acknowledged);
+    let own = views.iter().map(|view| {
+        let acknowledged = report.acknowledged || reported(view).is_some_and(|config| config.acknowledged);
+        (view.name.clone(), reason(of(slice::from_ref(view), acknowledged).as_ref()))
+    });
     let reasons = own.filter(|(_, own)| *own != reason(why.as_ref())).collect();
     let version = |view: &View| reported(view).and_then(|config| config.version.clone());
     let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
@@ -196,7 +200,7 @@ mod tests {
 
     fn config(name: &str, revision: u64, version: &str) -> ReportedConfig {
         let (name, version) = (ConfigName::new(name).unwrap(), VersionName::new(version).ok());
-        ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None }
+        ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None, acknowledged: false }
     }
 
     fn container(outcome: Outcome, acknowledged: bool) -> ReportedContainer {
@@ -322,9 +326,11 @@ mod tests {
         let both = report(vec![keys(), fails(config("shop", 3, "1"), "CheckRefused")]);
         let message = "keys=7,shop=1 (CheckRefused); config keys: no; config shop: no";
         assert_eq!(judged(&views, &both), expect(false, "TooLarge", message));
-        // What a container did concerns all configs.
-        let deaf = with(Outcome::NoHandler, report(vec![config("keys", 1, "8"), config("shop", 3, "2")]));
+        // What a container did concerns all configs, but those that it has as they are.
+        let mut deaf = with(Outcome::NoHandler, report(vec![config("keys", 1, "8"), config("shop", 3, "2")]));
         assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2; subscriber app: why"));
+        deaf.configs[1].acknowledged = true;
+        assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2 (Applied); subscriber app: why"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ async fn reported() -> (Fixture, i64) {
         revision: config.revision,
         version: config.version.clone(),
         problem: None,
+        acknowledged: true,
     };
     let configs = head.configs.iter().map(of).collect();
     let report = ReportRequest { configs, acknowledged: true, ..ReportRequest::default() };

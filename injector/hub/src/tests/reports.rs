@@ -13,6 +13,7 @@ fn report(version: &str, acknowledged: bool) -> ReportRequest {
         revision: 1,
         version: nudge_protocol::VersionName::new(version).ok(),
         problem: None,
+        acknowledged,
     };
     ReportRequest { configs: vec![config], acknowledged, ..ReportRequest::default() }
 }

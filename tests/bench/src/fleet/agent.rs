@@ -294,6 +294,7 @@ impl Agent {
             revision: now.revision,
             version: now.version.clone(),
             problem: None,
+            acknowledged,
         };
         let (configs, containers) = (vec![config], vec![container]);
         ReportRequest { agent: "bench".to_owned(), configs, containers, acknowledged, at: 0 }
