@@ -156,7 +156,7 @@ impl Intake {
             if *silent {
                 delivery.outlets().status.listens_everywhere().await;
             } else {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         tokio::select! {

@@ -11,7 +11,7 @@ use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
 use nudge_cluster::turns::Turns;
-use nudge_core::hub_away::HubAway;
+use nudge_core::hub_away::Outage;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PublishedMeta};
 use nudge_core::line::Lines;
@@ -80,7 +80,7 @@ pub struct Controller {
     /// What the replicas of the hub note on their Lease.
     pub(super) lines: Mutex<Lines>,
     /// Why the hub is away, if it is.
-    pub(super) hub_away: Mutex<Option<HubAway>>,
+    pub(super) outage: Mutex<Outage>,
     /// The configs to reconcile.
     pub(super) queue: Arc<Queue>,
     /// The namespaces in which a config may begin to move, and who waits there for its turn.
@@ -171,7 +171,7 @@ impl Controller {
             away: Mutex::default(),
             queue: Arc::new(Queue::new(is_urgent)),
             lines: Mutex::default(),
-            hub_away: Mutex::default(),
+            outage: Mutex::default(),
             beginning: Mutex::default(),
             waiting: Mutex::default(),
             counting: Mutex::default(),
@@ -357,7 +357,7 @@ impl Controller {
         locked(&self.restarts).clear();
         locked(&self.restarting).clear();
         *locked(&self.away) = None;
-        *locked(&self.hub_away) = None;
+        *locked(&self.outage) = Outage::default();
         *locked(&self.counting) = Counting::default();
         locked(&self.asked).clear();
         locked(&self.outdated).clear();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use nudge_cluster::call::call;
-use nudge_core::hub_away::{HubAway, Renewals, hub_away};
+use nudge_core::hub_away::{Outage, Renewals};
 use nudge_core::rollout::Millis;
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
@@ -17,36 +17,41 @@ use super::turns::is_moved;
 
 /// How often the Lease is read.
 const EVERY: Duration = Duration::from_secs(5);
+/// For how long what was read before counts where the Lease can't be read.
+const UNREAD: Duration = Duration::from_secs(30);
 
 impl Controller {
-    /// For how long the oldest report has waited.
-    pub(super) fn line(&self) -> Millis {
-        Millis::try_from(locked(&self.lines).longest(Instant::now()).as_millis()).unwrap_or(Millis::MAX)
+    /// For how long the oldest report has waited that may be of this namespace.
+    pub(super) fn line(&self, namespace: &str) -> Millis {
+        let longest = locked(&self.lines).longest(namespace, Instant::now());
+        Millis::try_from(longest.as_millis()).unwrap_or(Millis::MAX)
     }
 
     /// Takes in the Lease as it is now. One that does not exist is renewed by nobody.
     fn take_lease(&self, renewals: &mut Renewals, lease: Option<Lease>, now: Instant) {
         let Lease { metadata, spec } = lease.unwrap_or_default();
-        let waits = {
+        let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
+        let outage = {
             let mut lines = locked(&self.lines);
             lines.take(&metadata.annotations.unwrap_or_default(), now);
-            lines.longest(now)
+            Outage::new(overdue, &lines, self.index.reported(), now)
         };
-        let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
-        self.set_hub_away(hub_away(overdue, waits, self.index.reported(), now));
+        self.set_outage(outage);
     }
 
     /// Rollouts that are held by it, or are to be, are looked at once when that changes.
-    fn set_hub_away(&self, away: Option<HubAway>) {
-        let before = std::mem::replace(&mut *locked(&self.hub_away), away);
-        if before == away {
+    fn set_outage(&self, outage: Outage) {
+        let mut known = locked(&self.outage);
+        if *known == outage {
             return;
         }
-        if let Some(away) = away {
-            tracing::warn!(cause = ?away, "the hub is away; rollouts are held");
-        } else {
+        if outage == Outage::default() {
             tracing::info!("the hub is back; rollouts go on");
+        } else {
+            tracing::warn!(cause = ?outage, "the hub is away; rollouts that need it are held");
         }
+        *known = outage;
+        drop(known);
         for key in self.index.configs() {
             if self.index.config(&key).is_some_and(|config| is_moved(&config)) {
                 self.queue.add(key, Duration::ZERO);
@@ -55,17 +60,22 @@ impl Controller {
     }
 }
 
-/// Reads the Lease of the hubs again and again. One that can't be read says nothing, and what was noted before soon does not count any more.
+/// Reads the Lease of the hubs again and again. One that can't be read for half a minute says nothing.
 pub async fn follow_line(controller: Arc<Controller>, namespace: String, lease: String) {
     let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
-    let mut renewals = Renewals::default();
+    let (mut renewals, mut read) = (Renewals::default(), Instant::now());
     loop {
         match call(|| format!("reading Lease {namespace}/{lease}"), leases.get_opt(&lease)).await {
-            Ok(found) => controller.take_lease(&mut renewals, found, Instant::now()),
+            Ok(found) => {
+                read = Instant::now();
+                controller.take_lease(&mut renewals, found, read);
+            }
             Err(error) => {
                 tracing::debug!(error = chain(&error), "Lease of the hub not read");
-                renewals = Renewals::default();
-                controller.set_hub_away(None);
+                if read.elapsed() >= UNREAD {
+                    renewals = Renewals::default();
+                    controller.set_outage(Outage::default());
+                }
             }
         }
         sleep(EVERY).await;
@@ -78,6 +88,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use nudge_cluster::index::Index;
+    use nudge_core::hub_away::HubAway;
     use serde_json::json;
 
     use super::*;
@@ -104,7 +115,7 @@ mod tests {
             controller.take_lease(&mut renewals, Some(lease), start + Duration::from_secs(second));
             let woken = controller.queue.len();
             controller.queue.clear();
-            (*locked(&controller.hub_away), woken)
+            (locked(&controller.outage).of("ns"), woken)
         };
         assert_eq!((look(0, 1), look(25, 1)), ((None, 0), (None, 0)));
         assert_eq!(look(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is looked at");

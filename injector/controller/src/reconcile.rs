@@ -286,8 +286,8 @@ impl Controller {
             requesters: &Requesters::of(config, &self.content_key),
             approvals: &seen.approvals,
             restart: &seen.restarting.state,
-            line: self.line(),
-            hub_away: *locked(&self.hub_away),
+            line: self.line(&key.namespace),
+            hub_away: locked(&self.outage).of(&key.namespace),
             now: Now { time: &now, steady: self.steady() },
         };
         decide(&observed, evidence)

@@ -3,11 +3,14 @@
 //! Nothing that pods do or do not say is a version's fault then. No clock is compared with another one: a renewal of the Lease counts from when
 //! it was first seen.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{Explanation, Reason};
+
+use crate::line::Lines;
 
 /// After which time without a renewal, or without a written condition, the hub is away.
 const AWAY: Duration = Duration::from_secs(30);
@@ -58,14 +61,31 @@ impl Renewals {
     }
 }
 
-/// Decides whether the hub is away: by whether its Lease is `overdue`, for how long the oldest report `waits` in its line, and when a report of
-/// any pod was last seen to change.
-pub fn hub_away(overdue: bool, waits: Duration, written: Option<Instant>, now: Instant) -> Option<HubAway> {
-    if overdue {
-        return Some(HubAway::NotRenewing);
+/// For whom the hub is away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    all: Option<HubAway>,
+    namespaces: BTreeSet<String>,
+}
+
+impl Outage {
+    /// Decides it: by whether the Lease of the hubs is `overdue`, what waits in their lines, and when a report of any pod was last seen to
+    /// change.
+    pub fn new(overdue: bool, lines: &Lines, written: Option<Instant>, now: Instant) -> Self {
+        if overdue {
+            return Self { all: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
+        }
+        if written.is_some_and(|at| now.saturating_duration_since(at) < AWAY) {
+            return Self::default();
+        }
+        let (all, namespaces) = lines.waiting(AWAY, now);
+        Self { all: all.then_some(HubAway::NotWriting), namespaces }
     }
-    let unwritten = written.is_none_or(|at| now.saturating_duration_since(at) >= AWAY);
-    (waits >= AWAY && unwritten).then_some(HubAway::NotWriting)
+
+    /// Whether the hub is away for the pods of this namespace.
+    pub fn of(&self, namespace: &str) -> Option<HubAway> {
+        self.all.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWriting))
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +93,7 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
 
     use super::*;
+    use crate::line;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -110,15 +131,21 @@ mod tests {
     fn a_hub_that_writes_is_not_away_however_long_its_line_is() {
         let start = Instant::now();
         let (now, before) = (start + seconds(100), |wait: u64| Some(start + seconds(100 - wait)));
-        for (overdue, waits, written, away) in [
-            (true, 0, before(0), Some(HubAway::NotRenewing)),
-            (false, 0, None, None),
-            (false, 29, before(60), None),
-            (false, 600, before(29), None),
-            (false, 30, before(30), Some(HubAway::NotWriting)),
-            (false, 30, None, Some(HubAway::NotWriting)),
+        let writes = Some(HubAway::NotWriting);
+        for (overdue, note, written, shop, bad) in [
+            (true, "", before(0), Some(HubAway::NotRenewing), Some(HubAway::NotRenewing)),
+            (false, "", None, None, None),
+            (false, "29 s at noon", before(60), None, None),
+            (false, "600 s at noon", before(29), None, None),
+            (false, "30 s at noon", before(30), writes, writes),
+            (false, "30 s at noon", None, writes, writes),
+            (false, "0 s at noon, 30 s in bad", before(30), None, writes),
+            (false, "0 s at noon, 29 s in bad", before(30), None, None),
         ] {
-            assert_eq!(hub_away(overdue, seconds(waits), written, now), away, "{overdue} {waits} {written:?}");
+            let mut lines = Lines::default();
+            lines.take(&[(line::key("hub"), note.to_owned())].into(), now);
+            let outage = Outage::new(overdue, &lines, written, now);
+            assert_eq!((outage.of("shop"), outage.of("bad")), (shop, bad), "{overdue} {note} {written:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A pod whose report waits there is not silent. No clock is compared with another one: a note counts from when it was first seen.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -27,10 +27,35 @@ pub fn key(replica: &str) -> String {
     format!("{PREFIX}{}", if name.is_empty() { "hub" } else { name })
 }
 
-/// The note of a replica whose oldest report has waited for so long; `None` where that does not matter. The time makes each note another one.
-pub fn note(oldest: Option<Duration>, now: Timestamp) -> Option<String> {
-    let oldest = oldest.filter(|oldest| *oldest >= MATTERS)?;
-    Some(format!("{} s at {}", oldest.as_secs(), now.strftime("%Y-%m-%dT%H:%M:%SZ")))
+/// For how long the oldest reports of a replica have waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// The oldest one that nothing but the hub or the API server holds up, as far as the replica can tell.
+    pub shared: Duration,
+    /// The only namespace where writes fail, and its oldest one: what fails there may be a webhook of its own.
+    pub failing: Option<(String, Duration)>,
+}
+
+/// The note of a replica whose oldest reports have waited for so long, such as `4 s at 2023-11-14T22:13:20Z` or
+/// `0 s at 2023-11-14T22:13:20Z, 40 s in shop`; `None` where that does not matter. The time makes each note another one.
+pub fn note(waits: &Waits, now: Timestamp) -> Option<String> {
+    let failing = waits.failing.as_ref().filter(|(_, wait)| *wait >= MATTERS);
+    if waits.shared < MATTERS && failing.is_none() {
+        return None;
+    }
+    let shared = format!("{} s at {}", waits.shared.as_secs(), now.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    let failing = failing.map(|(namespace, wait)| format!(", {} s in {namespace}", wait.as_secs()));
+    Some(shared + &failing.unwrap_or_default())
+}
+
+fn parse_note(note: &str) -> Option<Waits> {
+    let seconds = |text: &str| text.parse().ok().map(Duration::from_secs);
+    let (shared, failing) = note.split_once(", ").map_or((note, None), |(shared, failing)| (shared, Some(failing)));
+    let failing = failing.and_then(|failing| {
+        let (wait, namespace) = failing.split_once(" s in ")?;
+        Some((namespace.to_owned(), seconds(wait)?))
+    });
+    Some(Waits { shared: seconds(shared.split_once(' ')?.0)?, failing })
 }
 
 /// The notes of all replicas.
@@ -52,14 +77,32 @@ impl Lines {
         }
     }
 
-    /// For how long the oldest report of all replicas has waited.
-    pub fn longest(&self, now: Instant) -> Duration {
-        let waits = self.seen.values().filter_map(|(note, at)| {
-            let since = now.saturating_duration_since(*at);
-            let oldest = Duration::from_secs(note.split_once(' ')?.0.parse().ok()?);
-            (since <= COUNTS).then(|| oldest.saturating_add(since))
+    /// For how long the oldest report of all replicas has waited that may be of this namespace.
+    pub fn longest(&self, namespace: &str, now: Instant) -> Duration {
+        let of_it = |(other, wait): (String, Duration)| if other == namespace { wait } else { Duration::ZERO };
+        let waits = self.counting(now).map(|(Waits { shared, failing }, since)| {
+            let oldest = shared.max(failing.map_or(Duration::ZERO, of_it));
+            if oldest.is_zero() { oldest } else { oldest.saturating_add(since) }
         });
         waits.max().unwrap_or_default()
+    }
+
+    /// Whether reports of all namespaces wait for at least so long, and otherwise those of which namespaces do.
+    pub fn waiting(&self, at_least: Duration, now: Instant) -> (bool, BTreeSet<String>) {
+        let (mut all, mut namespaces) = (false, BTreeSet::new());
+        for (Waits { shared, failing }, since) in self.counting(now) {
+            all |= !shared.is_zero() && shared.saturating_add(since) >= at_least;
+            let failing = failing.filter(|(_, wait)| wait.saturating_add(since) >= at_least);
+            namespaces.extend(failing.map(|(namespace, _)| namespace));
+        }
+        (all, namespaces)
+    }
+
+    /// The notes that count, and for how long each has been as it is.
+    fn counting(&self, now: Instant) -> impl Iterator<Item = (Waits, Duration)> {
+        let since = move |at: &Instant| now.saturating_duration_since(*at);
+        let notes = self.seen.values().map(move |(note, at)| (note, since(at))).filter(|(_, since)| *since <= COUNTS);
+        notes.filter_map(|(note, since)| Some((parse_note(note)?, since)))
     }
 
     /// The notes of replicas that are gone.
@@ -84,15 +127,38 @@ mod tests {
     #[test]
     fn a_note_is_written_where_it_matters_and_read_back() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        assert_eq!((note(None, now), note(Some(seconds(2)), now)), (None, None));
-        let text = note(Some(seconds(12)), now).unwrap();
-        assert_eq!(text, "12 s at 2023-11-14T22:13:20Z");
+        let waits = |shared: u64, failing: u64| {
+            let failing = Some(("shop".to_owned(), seconds(failing))).filter(|(_, wait)| !wait.is_zero());
+            Waits { shared: seconds(shared), failing }
+        };
+        assert_eq!((note(&waits(0, 0), now), note(&waits(2, 2), now)), (None, None));
+        for (shared, failing, text) in [
+            (12, 2, "12 s at 2023-11-14T22:13:20Z"),
+            (0, 40, "0 s at 2023-11-14T22:13:20Z, 40 s in shop"),
+            (5, 40, "5 s at 2023-11-14T22:13:20Z, 40 s in shop"),
+        ] {
+            assert_eq!(note(&waits(shared, failing), now).as_deref(), Some(text));
+            let read = parse_note(text).unwrap();
+            assert_eq!((read.shared.as_secs(), read.failing.is_some()), (shared, failing > 2));
+        }
+        let text = note(&waits(12, 0), now).unwrap();
         let (mut lines, now) = (Lines::default(), Instant::now());
         lines.take(&annotations(&[("a", &text), ("b", "40 s at noon"), ("c", "hostile"), ("d", "")]), now);
-        assert_eq!(lines.longest(now), seconds(40));
-        assert_eq!(lines.longest(now + seconds(3)), seconds(43), "it goes on waiting");
+        assert_eq!(lines.longest("ns", now), seconds(40));
+        assert_eq!(lines.longest("ns", now + seconds(3)), seconds(43), "it goes on waiting");
         lines.take(&BTreeMap::from([("another.example/x".to_owned(), "99 s".to_owned())]), now);
-        assert_eq!(lines.longest(now), Duration::ZERO);
+        assert_eq!(lines.longest("ns", now), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_fails_in_one_namespace_alone_is_not_of_the_others() {
+        let (mut lines, now) = (Lines::default(), Instant::now());
+        lines.take(&annotations(&[("a", "0 s at noon, 40 s in bad"), ("b", "7 s at noon")]), now);
+        let longest = |namespace| lines.longest(namespace, now + seconds(3));
+        assert_eq!((longest("bad"), longest("shop")), (seconds(43), seconds(10)));
+        assert_eq!(lines.waiting(seconds(30), now), (false, ["bad".to_owned()].into()));
+        assert_eq!(lines.waiting(seconds(7), now), (true, ["bad".to_owned()].into()));
+        assert_eq!(lines.waiting(seconds(41), now), (false, BTreeSet::new()));
     }
 
     #[test]
@@ -102,8 +168,8 @@ mod tests {
             let live = format!("5 s at {second}");
             lines.take(&annotations(&[("dead", "50 s at 0"), ("live", &live)]), start + seconds(second));
         }
-        assert_eq!(lines.longest(start + seconds(20)), seconds(70));
-        assert_eq!(lines.longest(start + seconds(100)), seconds(6));
+        assert_eq!(lines.longest("ns", start + seconds(20)), seconds(70));
+        assert_eq!(lines.longest("ns", start + seconds(100)), seconds(6));
         assert_eq!(lines.gone(start + seconds(100)).collect::<Vec<_>>(), [&key("dead")]);
         assert_eq!(lines.gone(start + seconds(60)).count(), 0);
     }

@@ -330,7 +330,7 @@ impl Hub {
 
     /// What this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
     pub fn note(&self) -> Option<String> {
-        line::note(self.queue.oldest(), jiff::Timestamp::now())
+        line::note(&self.queue.oldest(), jiff::Timestamp::now())
     }
 
     /// What agents have reported to this replica.

@@ -1,9 +1,10 @@
 //! Whose turn it is. Conditions that show a failure come first. Namespaces take turns, and in each of them the configs do: one with many
 //! pods that are due delays the others by one pod each. Pure.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nudge_core::keys::PodKey;
+use nudge_core::line::Waits;
 use nudge_core::pods::PodState;
 use tokio::time::{Duration, Instant};
 
@@ -184,12 +185,24 @@ impl Turns {
         self.times.first().map(|(at, _)| *at)
     }
 
-    /// For how long the oldest wish that can be fulfilled has waited. What fails does not count if another one was fulfilled since, which
-    /// was at `fulfilled`.
-    pub(super) fn oldest(&self, fulfilled: Option<Instant>, now: Instant) -> Option<Duration> {
-        let shared = |wish: &Wish| wish.failing.is_none_or(|failing| fulfilled < Some(failing));
-        let counts = self.wishes.values().map(|(_, wish)| wish).filter(|wish| shared(wish));
-        counts.filter_map(|wish| Some(now.saturating_duration_since(wish.since?))).max()
+    /// For how long the oldest wishes that can be fulfilled have waited. What fails does not count if another one was fulfilled since, which
+    /// was at `fulfilled`; and what fails in one namespace alone counts for that one.
+    pub(super) fn oldest(&self, fulfilled: Option<Instant>, now: Instant) -> Waits {
+        let (mut shared, mut failing) = (Duration::ZERO, BTreeMap::<&str, Duration>::new());
+        for (_, wish) in self.wishes.values() {
+            let Some(since) = wish.since else { continue };
+            let oldest = match wish.failing {
+                None => &mut shared,
+                Some(began) if fulfilled < Some(began) => failing.entry(&wish.pod.namespace).or_default(),
+                Some(_) => continue,
+            };
+            *oldest = now.saturating_duration_since(since).max(*oldest);
+        }
+        if failing.len() == 1 {
+            let failing = failing.into_iter().map(|(namespace, wait)| (namespace.to_owned(), wait)).next();
+            return Waits { shared, failing };
+        }
+        Waits { shared: failing.into_values().fold(shared, Duration::max), failing: None }
     }
 }
 
@@ -325,11 +338,11 @@ mod tests {
             since: seconds.map(|seconds| now - Duration::from_secs(seconds)),
             ..wish("ns", "shop", name, false)
         };
-        assert_eq!(turns.oldest(None, now), None);
+        assert_eq!(turns.oldest(None, now), Waits::default());
         for (name, seconds) in [("refused", None), ("a", Some(5)), ("b", Some(9)), ("b", Some(1))] {
             turns.add(since(name, seconds), now);
         }
-        assert_eq!(turns.oldest(None, now), Some(Duration::from_secs(9)));
+        assert_eq!(turns.oldest(None, now), Waits { shared: Duration::from_secs(9), failing: None });
     }
 
     #[test]
@@ -340,8 +353,15 @@ mod tests {
         turns.add(Wish { since: ago(5), ..wish("good", "shop", "a", false) }, now);
         // And so it stays, whatever is wished.
         turns.add(Wish { since: ago(70), ..wish("bad", "shop", "a", false) }, now);
-        let oldest = |fulfilled| turns.oldest(fulfilled, now).unwrap().as_secs();
-        assert_eq!((oldest(None), oldest(ago(81)), oldest(ago(79))), (90, 90, 5));
+        let oldest = |turns: &Turns, fulfilled| {
+            let Waits { shared, failing } = turns.oldest(fulfilled, now);
+            (shared.as_secs(), failing.map(|(namespace, wait)| (namespace, wait.as_secs())))
+        };
+        let bad = || Some(("bad".to_owned(), 90));
+        assert_eq!(oldest(&turns, None), (5, bad()), "of one namespace alone");
+        assert_eq!((oldest(&turns, ago(81)), oldest(&turns, ago(79))), ((5, bad()), (5, None)));
+        turns.add(Wish { since: ago(60), failing: ago(50), ..wish("worse", "shop", "a", false) }, now);
+        assert_eq!(oldest(&turns, None), (90, None), "of several namespaces, it is of all");
     }
 
     proptest! {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use nudge_core::keys::PodKey;
+use nudge_core::line::Waits;
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
@@ -79,8 +80,8 @@ impl Queue {
         self.more.notify_one();
     }
 
-    /// For how long the oldest report has waited that may be written.
-    pub(super) fn oldest(&self) -> Option<Duration> {
+    /// For how long the oldest reports have waited that may be written.
+    pub(super) fn oldest(&self) -> Waits {
         let written = *self.written.lock().unwrap_or_else(PoisonError::into_inner);
         self.lock().oldest(written, Instant::now())
     }
@@ -489,15 +490,15 @@ mod tests {
         (0..200).for_each(|number| queue.add(wish(format!("{number:03}")), Duration::ZERO));
         let plan = |_: &PodKey| Plan::Write(Arc::default(), condition());
         let metrics = Metrics::default();
-        assert_eq!(queue.oldest(), Some(Duration::ZERO));
+        assert_eq!(queue.oldest(), Waits::default());
         let writing = queue.write_all(&writer, &metrics, plan);
         tokio::pin!(writing);
         let _ = timeout(Duration::from_secs(10), &mut writing).await;
-        let waited = queue.oldest().unwrap();
+        let waited = queue.oldest().shared;
         assert!((9..11).contains(&waited.as_secs()), "those that were refused wait, too: {waited:?}");
         let _ = timeout(Duration::from_mins(2), &mut writing).await;
         let (written, refused) = *busy.counts.lock().unwrap();
-        assert!(written == 200 && refused < 300 && queue.oldest().is_none(), "{written} {refused}");
+        assert!(written == 200 && refused < 300 && queue.oldest() == Waits::default(), "{written} {refused}");
     }
 
     /// An API server whose webhook for the pods of one namespace is down.
@@ -541,11 +542,12 @@ mod tests {
             tokio::pin!(writing);
             add("bad", 300);
             let _ = timeout(Duration::from_mins(1), &mut writing).await;
-            assert!(queue.oldest() > Some(Duration::from_secs(50)), "nothing shows that it is not the API server");
+            let (of, wait) = queue.oldest().failing.unwrap();
+            assert!(of == "bad" && wait > Duration::from_secs(50), "nothing shows that it is not the API server");
             add("good", 500);
             let _ = timeout(Duration::from_secs(2), &mut writing).await;
             let (tries, written) = (*webhook.tries.lock().unwrap(), *webhook.written.lock().unwrap());
-            assert!(written == 500 && tries < 50 && queue.oldest().is_none(), "{hangs:?} {written} {tries}");
+            assert!(written == 500 && tries < 50 && queue.oldest() == Waits::default(), "{hangs:?} {written} {tries}");
         }
     }
 

@@ -213,7 +213,7 @@ pub enum Repair {
 }
 
 /// What a list holds; nothing where its text is empty.
-pub fn listed(list: &[String]) -> impl Iterator<Item = &str> {
+pub(super) fn listed(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter().map(|name| name.trim()).filter(|name| !name.is_empty())
 }
 

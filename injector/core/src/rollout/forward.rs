@@ -85,15 +85,19 @@ fn judged(
         let why = Reason::AnalysisFailed.explained(message.clone());
         return fail(moved, stage, evidence, seen, now, why);
     }
+    let harmed = effects.is_some();
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
     let waits = match stage {
         Stage::Restarting => effects,
         Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, tally, evidence, seen, now)),
     };
-    if let Some(effects) = seen.without_hub().filter(|_| stage != Stage::Restarting) {
+    // Harm is seen without the hub, and has its deadline.
+    let held = seen.without_hub(tally.owed() > 0).filter(|_| !harmed && stage != Stage::Restarting);
+    if let Some(effects) = held {
         // What is waited for can't be seen: the time does not count.
         evidence.quiet.get_or_insert(now.steady);
-        return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
+        let again = measured.map(|judgement| now.steady + judgement.again);
+        return (Rollout::Forward(moved, stage), effects.by(again).by(evidence.ripens(window, now.steady)));
     }
     if let Some(mut effects) = waits {
         let deadline = deadline(tally, evidence, seen, now);

@@ -112,9 +112,10 @@ impl Observation<'_> {
     }
 
     /// What holds the version while the hub is away, however it is assigned. The deadline does not end that. Without pods to move nobody needs
-    /// the hub.
-    pub(super) fn without_hub(&self) -> Option<Effects> {
-        let Explanation { reason, message } = self.hub_away.filter(|_| !self.pods.is_empty())?.explanation();
+    /// the hub, and what waits in its line is nothing to a version of which no pod owes a report.
+    pub(super) fn without_hub(&self, owed: bool) -> Option<Effects> {
+        let matters = |away: &HubAway| !self.pods.is_empty() && (owed || *away == HubAway::NotRenewing);
+        let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();
         Some(Effects::held(reason, message))
     }
 

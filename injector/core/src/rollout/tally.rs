@@ -45,6 +45,11 @@ impl Tally {
         tally
     }
 
+    /// Pods that have not reported the target yet.
+    pub(super) fn owed(&self) -> usize {
+        self.judges - self.proven - self.fallen
+    }
+
     /// Pods that are not where they should be, and may still come there.
     pub(super) fn unproven(&self) -> usize {
         self.judges - self.proven - self.silent
