@@ -101,11 +101,32 @@ mod tests {
         source
     }
 
+    fn key() -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, b"key")
+    }
+
+    /// The source as alice has set it.
+    fn of_alice() -> Value {
+        source("live", Some(json!({SET_BY: note_setter(&key(), ("team", "shop"), "alice", Timestamp::now()).unwrap()})))
+    }
+
+    fn with(source: &Value, pointer: &str, value: Value) -> Value {
+        let (mut changed, (parent, field)) = (source.clone(), pointer.rsplit_once('/').unwrap());
+        changed.pointer_mut(parent).unwrap()[field] = value;
+        changed
+    }
+
     /// The annotations of the source as it is stored.
     async fn stored(old: Option<&Value>, new: &Value) -> Value {
-        let webhook = MutateSources::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        stored_by("eve", old, new).await
+    }
+
+    async fn stored_by(user: &str, old: Option<&Value>, new: &Value) -> Value {
+        let webhook = MutateSources::new(Arc::new(key()));
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
-        let verdict = webhook.review(&request("ConfigSource", operation, old, Some(new))).await.unwrap();
+        let mut request = request("ConfigSource", operation, old, Some(new));
+        request.user_info.username = Some(user.to_owned());
+        let verdict = webhook.review(&request).await.unwrap();
         let mut stored = new.clone();
         if let Verdict::Allow { patch: Some(patch), .. } = verdict {
             json_patch::patch(&mut stored, &patch).unwrap();
@@ -127,5 +148,64 @@ mod tests {
         assert_eq!(stored(Some(&source("live", None)), &source("live", Some(forged))).await, json!({"note": "b"}));
         let changed = stored(Some(&old), &source("other", Some(json!({SET_BY: "kept"})))).await;
         assert!(changed[SET_BY].as_str().unwrap().ends_with(" eve"), "{changed}");
+    }
+
+    #[tokio::test]
+    async fn who_changes_nothing_about_the_content_leaves_the_note() {
+        let old = of_alice();
+        let others = [
+            ("suspend", json!(true)),
+            ("activate", json!("Manual")),
+            ("periodSeconds", json!(10)),
+            ("debounceSeconds", json!(0)),
+            ("minPeriodSeconds", json!(0)),
+            ("historyLimit", json!(0)),
+            ("secretRetentionSeconds", json!(0)),
+        ];
+        for (field, value) in others {
+            let new = with(&old, &format!("/spec/{field}"), value);
+            assert_eq!(stored(Some(&old), &new).await, old["metadata"]["annotations"], "{field}");
+            assert_eq!(stored(Some(&new), &old).await, old["metadata"]["annotations"], "{field}, taken back");
+        }
+        let decides = [
+            ("from", json!({"secret": {"name": "live"}})),
+            ("configName", json!("game")),
+            ("include", json!(["a"])),
+            ("exclude", json!(["a"])),
+            ("prefix", json!("a")),
+            ("unknown", json!(1)),
+        ];
+        for (field, value) in decides {
+            let note = stored(Some(&old), &with(&old, &format!("/spec/{field}"), value)).await;
+            assert!(note[SET_BY].as_str().unwrap().ends_with(" eve"), "{field}: {note}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_without_a_note_gets_one_of_who_needs_the_rights_for_it() {
+        let foreign = json!({SET_BY: "2026-01-01T00:00:00Z AAAA alice"});
+        for old in [source("live", Some(json!({}))), source("live", Some(foreign))] {
+            let suspended = with(&old, "/spec/suspend", json!(true));
+            let asked = with(&old, "/metadata/annotations", json!({"nudge.dev/sync": "now"}));
+            for new in [suspended, asked] {
+                let note = stored(Some(&old), &new).await;
+                assert!(note[SET_BY].as_str().is_some_and(|note| note.ends_with(" eve")), "{old}: {note}");
+            }
+            let labelled = with(&old, "/metadata/labels", json!({"a": "b"}));
+            assert_eq!(stored(Some(&old), &labelled).await, old["metadata"]["annotations"]);
+        }
+        let old = of_alice();
+        let asked = with(&old, "/metadata/annotations", json!({"nudge.dev/sync": "now"}));
+        assert_eq!(stored(Some(&old), &asked).await[SET_BY], old["metadata"]["annotations"][SET_BY]);
+    }
+
+    #[tokio::test]
+    async fn a_user_with_another_name_in_one_line_is_not_noted() {
+        let old = of_alice();
+        let new = with(&old, "/spec/prefix", json!("a"));
+        for user in ["x".repeat(300), "a\nb".to_owned()] {
+            assert_eq!(stored_by(&user, None, &source("live", None)).await, Value::Null, "{user:?}");
+            assert_eq!(stored_by(&user, Some(&old), &new).await, json!({}), "{user:?}");
+        }
     }
 }

@@ -186,6 +186,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_answered_is_asked_later_and_later() {
+        let waits = |failures: usize| after(&vec![Reply::NotAsked; failures]).wait().map(|wait| wait.as_secs());
+        assert_eq!([1, 2, 4, 5, 1_000].map(waits), [1, 2, 8, 15, 15].map(Some));
+        let refused = vec![Reply::NotAllowed("a quota".to_owned()); 1_000];
+        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(BETWEEN));
+    }
+
+    #[test]
     fn a_cause_is_bounded() {
         let contact = after(&[Reply::Failed("é".repeat(10_000))]);
         assert!(contact.missing().is_some_and(|cause| !cause.is_empty() && cause.len() <= LONGEST));

@@ -54,22 +54,24 @@ mod tests {
     #[test]
     fn who_set_the_spec_of_a_source_is_an_author_of_its_versions() {
         let name = format!("{}0123", super::super::source_name::SOURCE_PREFIX);
-        let part = Arc::new(part(PartKind::ConfigMap, "a", &name));
-        let version: VersionStatus = serde_json::from_value(serde_json::json!({
-            "version": name, "state": "Available", "keys": 1, "bytes": 1,
-            "parts": [{"kind": "ConfigMap", "name": "a", "uid": part.uid, "digest": "sha256:a"}],
-        }))
-        .unwrap();
-        let of = |author: Option<&str>, setter: Option<&str>| {
+        let of = |name: &str, author: Option<&str>, setter: Option<&str>| {
+            let part = Arc::new(part(PartKind::ConfigMap, "a", name));
+            let version: VersionStatus = serde_json::from_value(serde_json::json!({
+                "version": name, "state": "Available", "keys": 1, "bytes": 1,
+                "parts": [{"kind": "ConfigMap", "name": "a", "uid": part.uid, "digest": "sha256:a"}],
+            }))
+            .unwrap();
             let mut known = facts(&part, "a");
             (known.author, known.setter) = (author.map(str::to_owned), setter.map(str::to_owned));
             let known = Facts::from([(part.uid.clone(), known)]);
             authors(&version, std::slice::from_ref(&part), &known, &seals()).0
         };
         let both = Authors::Known(["sources", "alice"].map(str::to_owned).into());
-        assert_eq!(of(Some("sources"), Some("alice")), both);
-        assert_eq!(of(Some("sources"), None), Authors::Unknown);
-        assert_eq!(of(None, Some("alice")), Authors::Unknown);
+        assert_eq!(of(&name, Some("sources"), Some("alice")), both);
+        assert_eq!(of(&name, Some("sources"), None), Authors::Unknown);
+        assert_eq!(of(&name, None, Some("alice")), Authors::Unknown);
+        let alice = Authors::Known(["alice".to_owned()].into());
+        assert_eq!(of("1.2.3", Some("alice"), Some("bob")), alice, "a note that alice has copied");
     }
 
     #[test]
