@@ -1,5 +1,6 @@
 //! The webhook that notes who set the spec of a `ConfigSource`, in an annotation with an HMAC (see `nudge_core::requester`): that user is an author
-//! of its versions. The note stays as it is when a request changes something else or lacks it, and nobody else's text stays there.
+//! of its versions. The note stays as it is when a request changes nothing that decides their content, or lacks it, and nobody else's text stays
+//! there.
 
 use std::sync::Arc;
 
@@ -9,15 +10,27 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
-use nudge_core::requester::note_setter;
+use nudge_core::requester::{note_setter, noted_setter};
 use nudge_protocol::labels::SET_BY;
 use ring::hmac;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::review::{Request, ReviewError};
+use super::source_webhook::change;
 use super::verdict::Verdict;
 use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+
+/// The fields of a spec that say when versions are made and activated, and how long they stay, and nothing of their content.
+const OTHERS: [&str; 7] = [
+    "activate",
+    "debounceSeconds",
+    "historyLimit",
+    "minPeriodSeconds",
+    "periodSeconds",
+    "secretRetentionSeconds",
+    "suspend",
+];
 
 /// Notes who sets the spec of a source.
 #[derive(Clone, Debug)]
@@ -43,11 +56,20 @@ impl MutateSources {
         };
         let new = request.object.as_ref().ok_or(lacks)?;
         let name = new.metadata.name.as_deref().unwrap_or(&request.name);
-        let note = match old.filter(|old| old.data.get("spec") == new.data.get("spec")) {
-            Some(old) => note(old).map(str::to_owned),
-            None => note_setter(&self.key, (namespace(request)?, name), request.user(), Timestamp::now()),
+        let of = (namespace(request)?, name);
+        let is_kept = |old: &&DynamicObject| {
+            let is_noted = note(old).is_some_and(|note| noted_setter(&self.key, of, note).is_some());
+            // Who needs the rights of the source for a change also stands for a spec that is nobody's.
+            content(old) == content(new) && (is_noted || change(Some(*old), Some(new)).is_none())
         };
-        let changes = changes(new, note);
+        let note = if let Some(old) = old.filter(is_kept) {
+            note(old).map(str::to_owned)
+        } else {
+            // The whole name, which authors are compared by.
+            let user = request.user_info.username.as_deref().unwrap_or_default();
+            note_setter(&self.key, of, user, Timestamp::now())
+        };
+        let changes = operations(new, note);
         Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
     }
 }
@@ -66,8 +88,17 @@ fn note(source: &DynamicObject) -> Option<&str> {
     source.metadata.annotations.as_ref()?.get(SET_BY).map(String::as_str)
 }
 
+/// What decides the content of versions, as JSON, so that unknown fields count too.
+fn content(source: &DynamicObject) -> Option<Value> {
+    let mut spec = source.data.get("spec")?.clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|field, _| !OTHERS.contains(&field.as_str()));
+    }
+    Some(spec)
+}
+
 /// The operations after which the source has exactly this note, or none.
-fn changes(source: &DynamicObject, wanted: Option<String>) -> Vec<PatchOperation> {
+fn operations(source: &DynamicObject, wanted: Option<String>) -> Vec<PatchOperation> {
     let path = || PointerBuf::from_tokens(["metadata", "annotations", SET_BY]);
     match wanted {
         None if note(source).is_none() => Vec::new(),
@@ -85,8 +116,6 @@ fn changes(source: &DynamicObject, wanted: Option<String>) -> Vec<PatchOperation
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::fixtures::request;
 

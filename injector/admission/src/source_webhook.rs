@@ -133,7 +133,7 @@ impl<L: Lookups> Webhook for ValidateSources<L> {
 }
 
 /// The change that needs the rights; `None` where there is none. The specs are compared as JSON, so unknown fields count too.
-fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
+pub(super) fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
     let sync = |object: Option<&DynamicObject>| object?.metadata.annotations.as_ref()?.get(labels::SYNC).cloned();
     if spec(old) != spec(new) {
         return Some("change its spec");

@@ -130,6 +130,11 @@ pub fn note_setter(key: &hmac::Key, (namespace, source): (&str, &str), user: &st
     is_known.then(|| requester.signed(key, namespace, source, Asked::Source))
 }
 
+/// Who set the spec of the source that has this note.
+pub fn noted_setter(key: &hmac::Key, (namespace, source): (&str, &str), note: &str) -> Option<String> {
+    Requester::verified(note, key, namespace, source, Asked::Source).map(|requester| requester.user)
+}
+
 /// What a part that the source makes has in `nudge.dev/set-by`.
 pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
     let (name, annotations) = (source.metadata.name.as_deref()?, source.metadata.annotations.as_ref()?);
@@ -140,8 +145,7 @@ pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
 /// Who set the spec of the source that this part names.
 pub fn setter(key: &hmac::Key, part: &ObjectMeta) -> Option<String> {
     let (source, note) = part.annotations.as_ref()?.get(labels::SET_BY)?.split_once(' ')?;
-    let namespace = part.namespace.as_deref().unwrap_or_default();
-    Requester::verified(note, key, namespace, source, Asked::Source).map(|requester| requester.user)
+    noted_setter(key, (part.namespace.as_deref().unwrap_or_default(), source), note)
 }
 
 fn own_key(key: &hmac::Key) -> hmac::Key {

@@ -30,9 +30,10 @@ pub(super) fn authors(
         };
         // Of the content that was sealed, and no other.
         let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
-        // The author's note is about the setter's, too.
-        let setter = facts.setter.clone().filter(|_| author.is_some());
-        unknown |= author.is_none() || (setter.is_none() && is_of_source(&version.version));
+        // The author's note is about the setter's, too. In a version that no source has made, it is a copy.
+        let of_source = is_of_source(&version.version);
+        let setter = facts.setter.clone().filter(|_| author.is_some() && of_source);
+        unknown |= author.is_none() || (setter.is_none() && of_source);
         users.extend(author.into_iter().chain(setter));
     }
     let authors = match (unknown || version.parts.is_empty(), unread.is_empty()) {
