@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::{Pods, Step, VersionedConfig, VersionedConfigSpec};
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::error_chain::message;
 
@@ -20,8 +21,8 @@ const NAME: &str = "nudge-first-contact";
 const ENOUGH: u32 = 3;
 /// The pause after an answer.
 const BETWEEN: Duration = Duration::from_millis(300);
-/// The pause after a question without an answer.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause after a question without an answer. Where there is none for long, as while another webhook refuses the question, few are asked.
+const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
 /// How long the API server may take: longer than the timeout of every webhook.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest cause, in bytes: less than an answer to a probe may have.
@@ -76,6 +77,8 @@ pub enum Contact {
     Missing {
         /// How many questions in a row had an answer.
         answers: u32,
+        /// How many questions had none.
+        failures: u32,
         /// Why the last question without an answer had none.
         cause: String,
     },
@@ -85,7 +88,7 @@ pub enum Contact {
 
 impl Default for Contact {
     fn default() -> Self {
-        Self::Missing { answers: 0, cause: "nothing has been asked yet".to_owned() }
+        Self::Missing { answers: 0, failures: 0, cause: "nothing has been asked yet".to_owned() }
     }
 }
 
@@ -93,21 +96,21 @@ impl Contact {
     /// The contact after one more reply.
     #[must_use]
     pub fn after(self, reply: Reply) -> Self {
-        let Self::Missing { answers, cause } = self else { return Self::Made };
+        let Self::Missing { answers, failures, cause } = self else { return Self::Made };
         let cause = match reply {
             Reply::Answered if answers + 1 >= ENOUGH => return Self::Made,
-            Reply::Answered => return Self::Missing { answers: answers + 1, cause },
+            Reply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
             Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
             Reply::NotAllowed(cause) | Reply::Failed(cause) => clipped(cause, LONGEST),
         };
-        Self::Missing { answers: 0, cause }
+        Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }
 
     /// How long to wait before the next question; `None` where the contact is made.
     pub fn wait(&self) -> Option<Duration> {
         match self {
             Self::Made => None,
-            Self::Missing { answers: 0, .. } => Some(AGAIN),
+            Self::Missing { answers: 0, failures, .. } => Some(AGAIN.wait(*failures)),
             Self::Missing { .. } => Some(BETWEEN),
         }
     }
@@ -174,10 +177,10 @@ mod tests {
     fn three_answers_in_a_row_make_the_contact_and_it_stays_made() {
         use Reply::{Answered, NotAsked};
         let failed = || Reply::Failed("unknown authority".to_owned());
-        assert_eq!(after(&[]).wait(), Some(AGAIN));
+        assert_eq!(after(&[]).wait(), Some(AGAIN.first));
         assert_eq!(after(&[Answered, Answered]).wait(), Some(BETWEEN));
         let broken = after(&[Answered, Answered, failed()]);
-        assert_eq!((broken.wait(), broken.missing()), (Some(AGAIN), Some("unknown authority")));
+        assert_eq!((broken.wait(), broken.missing()), (Some(AGAIN.first), Some("unknown authority")));
         assert_eq!(after(&[failed(), Answered, Answered]).missing(), Some("unknown authority"));
         assert!(after(&[Answered, NotAsked, Answered, Answered]).missing().is_some());
         let made = after(&[failed(), Answered, Answered, Answered]);

@@ -147,7 +147,8 @@ async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
         }
         contact = contact.after(reply);
         let Some(wait) = contact.wait() else { return Ok(()) };
-        if began.elapsed() > PATIENCE {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        if left.is_zero() {
             let cause = contact.missing().unwrap_or_default();
             return Err(Failure::new(format!(
                 "the webhooks of Nudge did not answer the API server within {} s: {cause}; see kubectl -n {} get pods, and \
@@ -156,7 +157,7 @@ async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
                 command.system_namespace
             )));
         }
-        sleep(wait).await;
+        sleep(wait.min(left)).await;
     }
 }
 
