@@ -10,6 +10,7 @@ use nudge_protocol::bounded_text::one_line;
 use super::RuleOwner;
 use super::digest::shortened;
 use crate::rollout::{Millis, Now, Withheld};
+use crate::versions::is_of_source;
 
 /// Longest name of a user in the record and in messages, as of who asked for a version.
 const USER_BYTES: usize = 253;
@@ -23,6 +24,9 @@ const AGAIN: i64 = 15_000;
 /// What is said where nobody knows who made a version.
 const UNKNOWN_AUTHOR: &str =
     "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs";
+/// The same of a version of a source, which has one name.
+const UNKNOWN_SETTER: &str = "who created it, or set its source, is not known, so nobody's approval counts: run kubectl nudge source sync, and \
+                              delete the version: the source makes it again";
 /// What is said where nobody knows who asked for it.
 const UNKNOWN_ASKER: &str = "who asked for it is not known, so nobody's approval counts: set spec.version to another version, and then to this one";
 
@@ -174,7 +178,7 @@ fn counted(
         return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
     }
     let way_out = match (authors, asker) {
-        (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
+        (Authors::Unknown, _) if needed.not_author => unknown_author(version).to_owned(),
         (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
         _ => {
             let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
@@ -297,7 +301,7 @@ pub fn approval_counts(
             Reason::IsAuthor.explained(format!("{text}; somebody else has to approve it"))
         }
         Exclusion::Unknown => {
-            let unknown = if *authors == Authors::Unknown { UNKNOWN_AUTHOR } else { UNKNOWN_ASKER };
+            let unknown = if *authors == Authors::Unknown { unknown_author(version) } else { UNKNOWN_ASKER };
             Reason::AuthorUnknown.explained(format!("version {version}: {unknown}"))
         }
     };
@@ -316,6 +320,10 @@ impl Given {
         let same = |one: &ReleaseApproval| one.user == user && one.approval_time == self.at;
         release.version == self.version && release.approvals.iter().any(same)
     }
+}
+
+fn unknown_author(version: &str) -> &'static str {
+    if is_of_source(version) { UNKNOWN_SETTER } else { UNKNOWN_AUTHOR }
 }
 
 fn shown(user: &str) -> String {
