@@ -235,6 +235,7 @@ mod tests {
         let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 6443}]}]});
         Arc::new(std::sync::Mutex::new(json!({
             "/api/v1/nodes": {"items": []},
+            "/api/v1/namespaces/default/services/kubernetes": {"metadata": {}},
             "/api/v1/namespaces/kube-system/services": {"items": []},
             "/api/v1/namespaces/kube-system/endpoints": {"items": []},
             "/api/v1/namespaces/default/endpoints/kubernetes": endpoints,

@@ -437,7 +437,10 @@ mod tests {
                 let mut notes = noted(&stored);
                 notes.retain(|key, _| *key == line::key(replica));
                 lines.take(&notes, now);
-                assert!(lines.longest("ns", now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10), "{replica}");
+                assert!(
+                    lines.longest("ns", now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10),
+                    "{replica}"
+                );
             }
         }
         running.iter().for_each(tokio::task::JoinHandle::abort);

@@ -66,10 +66,10 @@ fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
                 let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(200);
                 http::Response::builder().status(code).body(Body::from(object.to_string().into_bytes()))
             };
-            let refusal = |code: u16, message: &str| {
-                answer(
-                    &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}),
-                )
+            let refusal = |code: u16, reason: &str, message: &str| {
+                let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+                (status["reason"], status["message"]) = (json!(reason), json!(message));
+                answer(&status)
             };
             let mut writes = shared.lock().unwrap();
             if method == http::Method::POST && path.ends_with("/events") {
@@ -77,11 +77,11 @@ fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
                 return answer(&written);
             }
             if method != http::Method::PUT {
-                return refusal(404, "not found");
+                return refusal(404, "NotFound", "not found");
             }
             writes.tried += 1;
             if refuses(&written["status"]) {
-                return refusal(422, "policy example denied request: nothing with \"planted\"");
+                return refusal(422, "Invalid", "policy example denied request: nothing with \"planted\"");
             }
             written["metadata"]["resourceVersion"] = json!((writes.taken.len() + 2).to_string());
             writes.taken.push(written.clone());
