@@ -117,13 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_is_due_at_once_and_again_until_there_is_an_answer() {
+    fn a_rehearsal_is_due_at_once_and_later_each_time_until_there_is_an_answer() {
         let (began, at) = (Instant::now(), Time(Timestamp::UNIX_EPOCH));
         let mut series = Series::new("rehearsal-1", None, began);
         assert_eq!(series.due(&analysis()), Some(began));
-        series.note(&analysis(), began, at.clone(), Err("away".to_owned()));
-        assert_eq!(series.due(&analysis()), Some(began + TRIED_AGAIN));
-        series.note(&analysis(), began + TRIED_AGAIN, at, Ok((String::new(), None)));
+        for minutes in [1, 2, 4, 8, 15, 15] {
+            series.note(&analysis(), began, at.clone(), Err("away".to_owned()));
+            assert_eq!(series.due(&analysis()), Some(began + Duration::from_mins(minutes)));
+        }
+        series.note(&analysis(), began, at, Ok((String::new(), None)));
         assert_eq!(series.due(&analysis()), None);
     }
 }

@@ -132,3 +132,54 @@ fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
             stage && !failed && status.target_version.as_deref() == Some(target)
         })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use nudge_cluster::guarded::Guard;
+    use tokio::sync::watch;
+    use tokio::time::sleep;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn object(round: &str) -> Arc<RolloutAnalysis> {
+        let (target_version, round, pods) = (String::new(), round.to_owned(), vec!["-".to_owned()]);
+        let spec = RolloutAnalysisSpec { target_version, generation: 1, round, pods, control: Vec::new() };
+        Arc::new(RolloutAnalysis::new("shop", spec))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_does_not_wait_for_the_answers_of_another_one() {
+        let asked: Arc<AtomicUsize> = Arc::default();
+        let count = Arc::clone(&asked);
+        // It answers nobody.
+        let service = service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = Client::new(service, "ns");
+        let guard = Guard::new(client.clone(), "https://192.0.2.1", Vec::new());
+        let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
+        let (sender, receiver) = watch::channel(object("rehearsal-000000000000"));
+        let task = tokio::spawn(Task { analyses, namespace: "ns".to_owned(), receiver }.run());
+        let after_a_second = async || {
+            sleep(Duration::from_secs(1)).await;
+            asked.load(Ordering::Relaxed)
+        };
+        assert_eq!(after_a_second().await, 1);
+        sender.send_replace(object("rehearsal-000000000000"));
+        assert_eq!(after_a_second().await, 1, "the same round goes on");
+        sender.send_replace(object("2-1"));
+        assert_eq!(after_a_second().await, 2);
+        drop(sender);
+        sleep(Duration::from_secs(1)).await;
+        assert!(task.is_finished());
+    }
+}

@@ -247,6 +247,29 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_rehearsal_that_nobody_takes_costs_one_request_and_keeps_no_rollout_waiting() {
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut config = config("Moving");
+        config["status"]["rollout"] = json!({});
+        let (controller, failed) = controller(config.clone());
+        let config: VersionedConfig = serde_json::from_value(config).unwrap();
+        let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(controller.measured(&key, &config).await, None);
+            let again = controller.ask(&key, &config, Some(question.clone())).await;
+            assert_eq!(again, None, "the config is looked at no sooner");
+        }
+        assert_eq!(*failed.lock().unwrap(), 1);
+        // Other analyses are tried at once, and so is a rollout.
+        let other = RolloutAnalysisSpec { round: "rehearsal-000000000000".to_owned(), ..question.clone() };
+        controller.ask(&key, &config, Some(other)).await;
+        assert_eq!(*failed.lock().unwrap(), 2);
+        let round = RolloutAnalysisSpec { target_version: "3".to_owned(), round: "3-1".to_owned(), ..question };
+        assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(WRITES));
+        assert_eq!(*failed.lock().unwrap(), 3);
+    }
+
     #[test]
     fn every_answer_is_counted_once() {
         let known = |round: &str, numbers: &[u64]| -> RolloutAnalysisStatus {

@@ -50,6 +50,8 @@ struct Writes {
     tried: usize,
     taken: Vec<Value>,
     events: Vec<Value>,
+    /// How often it was asked for the object of version 1.
+    reads: usize,
 }
 
 /// Refuses every status in which `refuses` finds something.
@@ -77,6 +79,7 @@ fn picky(refuses: fn(&Value) -> bool) -> (Client, Arc<Mutex<Writes>>) {
                 return answer(&written);
             }
             if method != http::Method::PUT {
+                writes.reads += usize::from(path.ends_with("/configmaps/shop-1"));
                 return refusal(404, "NotFound", "not found");
             }
             writes.tried += 1;
@@ -212,7 +215,7 @@ async fn where_no_status_is_taken_an_event_says_so_and_little_is_tried() {
 
 #[tokio::test]
 async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_each_time() {
-    let (client, _) = picky(|_| false);
+    let (client, writes) = picky(|_| false);
     let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
     index.set_enabled(["ns".to_owned()].into());
     let key = ConfigKey::parse("ns", "shop").unwrap();
@@ -230,4 +233,5 @@ async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_
         waits.push(Box::pin(controller.reconcile(&key)).await.unwrap());
     }
     assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000].map(|millis| Again::At(Duration::from_millis(millis))));
+    assert_eq!(writes.lock().unwrap().reads, 7, "once in each look");
 }

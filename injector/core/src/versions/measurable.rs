@@ -99,6 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::versions::{Extent, reduced};
 
     fn config(query: &str) -> VersionedConfig {
         let prometheus = json!({"address": "http://prometheus:9090", "query": query});
@@ -150,5 +151,24 @@ mod tests {
         let none = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
         measurable(&one, &mut status, Some(&answer(&one, None)), &now);
         assert_eq!((measurable(&none, &mut status, None, &now), says(&status)), (Measurable::default(), None));
+    }
+
+    #[test]
+    fn a_status_without_texts_says_as_much() {
+        let [now, later] = [0, 60].map(|second| Time(Timestamp::from_second(second).unwrap()));
+        let one = config("rate(up{pod=~\"{{pods}}\"}[1m])");
+        for error in [None, Some("Secret metrics can't be read")] {
+            let mut decided = VersionedConfigStatus::default();
+            let answer = answer(&one, error);
+            measurable(&one, &mut decided, Some(&answer), &now);
+            let stored = VersionedConfigStatus::default();
+            let stored = reduced(Extent::Plain, &stored, &decided, "a policy", &now);
+            let mut next = stored.clone();
+            next.conditions.retain(|condition| condition.type_ != ConditionType::StatusComplete.as_str());
+            let Measurable { question, event, .. } = measurable(&one, &mut next, None, &later);
+            assert_eq!((question.is_some(), event), (error.is_some(), None));
+            let written = reduced(Extent::Plain, &stored, &next, "a policy", &later);
+            assert_eq!(written, stored, "nothing is written again");
+        }
     }
 }
