@@ -230,17 +230,20 @@ impl Controller {
                 break (made.0, made.1, one);
             }
             drop(one);
-            turns += 1;
             tried = made.0.unread;
             tried.truncate(READ_AT_ONCE);
+            let mut found = false;
             for (kind, name) in &tried {
                 if let Some(read) = self.read(&key.namespace, *kind, name).await? {
                     facts.insert(read.uid.clone(), read);
+                    found = true;
                 }
             }
+            // What the API server does not have is not asked for again at once.
+            turns = if found { turns + 1 } else { READS };
         };
-        let at = decision.again.map_or(Again::Never, |millis| Again::At(wait(millis)));
-        let more = self.read_again(key, &decision.unread, &tried).unwrap_or(at);
+        let more = self.read_again(key, &decision.unread, &tried).unwrap_or(Again::Never);
+        let more = more.by(decision.again.map(wait));
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
         let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
         // What is decided may not be written, so what is needed to decide it anew is kept until it is.
