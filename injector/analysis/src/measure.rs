@@ -43,7 +43,8 @@ pub(crate) async fn measure(
     analysis: &Analysis,
     question: &RolloutAnalysisSpec,
 ) -> Result<Numbers, String> {
-    let _turn = analyses.turns.take(namespace).await;
+    let turns = if is_rehearsal(&question.round) { &analyses.rehearsals } else { &analyses.turns };
+    let _turn = turns.take(namespace).await;
     said(Box::pin(measured(analyses, namespace, analysis, question))).await
 }
 

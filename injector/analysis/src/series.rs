@@ -6,12 +6,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{Analysis, Answer, QueryAnswers, RolloutAnalysisStatus};
 use nudge_core::analysis::{is_rehearsal, period};
+use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
 use crate::measure::Numbers;
 
-/// When to try an analysis again that has no answer.
-const TRIED_AGAIN: Duration = Duration::from_mins(1);
+/// Waits before an analysis is tried again that has no answer.
+const TRIED_AGAIN: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
 
 /// One round.
 pub(crate) struct Series {
@@ -49,7 +50,8 @@ impl Series {
         let Some((query, answer)) = query.and_then(|query| Some((query, query.answers.last()?))) else {
             return Some(self.began);
         };
-        answer.error.as_ref().and_then(|_| query.last.checked_add(TRIED_AGAIN))
+        let tries = u32::try_from(answer.number).unwrap_or(u32::MAX);
+        answer.error.as_ref().and_then(|_| query.last.checked_add(TRIED_AGAIN.wait(tries)))
     }
 
     /// Notes an answer to what was asked at this time.

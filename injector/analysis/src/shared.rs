@@ -9,6 +9,10 @@ use nudge_outbound::{Authorities, of_image};
 const QUERIES: usize = 32;
 /// Of one namespace.
 const QUERIES_OF_ONE: usize = 4;
+/// Queries of rehearsals at the same time, which take no turn of a rollout.
+const REHEARSALS: usize = 4;
+/// Of one namespace.
+const REHEARSALS_OF_ONE: usize = 1;
 
 /// What all tasks need.
 pub struct Analyses {
@@ -22,6 +26,8 @@ pub struct Analyses {
     pub(crate) guard: Guard,
     /// Who may ask now.
     pub(crate) turns: Turns,
+    /// Who may rehearse now.
+    pub(crate) rehearsals: Turns,
     /// The authorities that this image trusts.
     pub(crate) roots: Authorities,
 }
@@ -29,6 +35,8 @@ pub struct Analyses {
 impl Analyses {
     /// `guard`: what no query is sent to.
     pub fn new(client: Client, guard: Guard, account: String, watch_seconds: u32) -> Self {
-        Self { guard, client, account, watch_seconds, turns: Turns::new(QUERIES, QUERIES_OF_ONE), roots: of_image() }
+        let turns = Turns::new(QUERIES, QUERIES_OF_ONE);
+        let rehearsals = Turns::new(REHEARSALS, REHEARSALS_OF_ONE);
+        Self { client, account, watch_seconds, guard, turns, rehearsals, roots: of_image() }
     }
 }

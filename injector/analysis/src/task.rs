@@ -45,7 +45,16 @@ impl Task {
             let new = || Series::new(&object.spec.round, object.status.as_ref(), now);
             let current = series.insert(same.unwrap_or_else(new));
             if next <= now {
-                next = match self.look(&object, current).await {
+                let mut rounds = self.receiver.clone();
+                let looked = tokio::select! {
+                    looked = self.look(&object, current) => looked,
+                    // What is asked now would count no more.
+                    other = rounds.wait_for(|other| other.spec.round != object.spec.round) => match other {
+                        Ok(_) => continue,
+                        Err(_) => return,
+                    },
+                };
+                next = match looked {
                     Ok(due) => due,
                     Err(error) => {
                         let (namespace, config) = (&self.namespace, object.name_any());
