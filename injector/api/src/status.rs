@@ -102,6 +102,10 @@ pub struct InternalStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub retired: Vec<RetiredVersion>,
+    /// Rehearsal whose answers the condition Measurable is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^rehearsal-[0-9a-f]{12}$"))]
+    pub rehearsed: Option<String>,
 }
 
 impl VersionedConfigStatus {

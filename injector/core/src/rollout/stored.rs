@@ -28,8 +28,8 @@ impl Rollout {
     /// The status with this rollout: its current, previous and target version, the states of its versions, and how far pods are
     /// moved follow from it alone.
     pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
-        let InternalStatus { identity, background, retired, .. } = std::mem::take(&mut status.internal);
-        status.internal = InternalStatus { identity, background, retired, ..InternalStatus::default() };
+        let InternalStatus { identity, background, retired, rehearsed, .. } = std::mem::take(&mut status.internal);
+        status.internal = InternalStatus { identity, background, retired, rehearsed, ..InternalStatus::default() };
         let still = |failure| RolloutStatus { failure, ..RolloutStatus::default() };
         let (base, target, rollout) = match self {
             Self::Initial { revision } => {

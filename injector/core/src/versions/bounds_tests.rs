@@ -19,6 +19,7 @@ use super::room::{MAX_BYTES, MAX_RETIRED, MAX_VERSION_BYTES, MAX_VERSIONS};
 use super::seal::tests::seals;
 use super::seal_check::Facts;
 use super::seal_check::tests::facts;
+use crate::analysis::rehearsal;
 use crate::identity::Identity;
 use crate::keys::{PartMeta, PodUid};
 use crate::pods::PodState;
@@ -125,6 +126,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             yields: true,
             background: Some(BackgroundStatus { start_time: now(), pod_seconds: u64::MAX, harmed: u64::MAX }),
             retired: inventory.retired,
+            rehearsed: Some(rehearsal(&[]).round),
             ..InternalStatus::default()
         },
         ..VersionedConfigStatus::default()
@@ -181,6 +183,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         ConditionType::Conflict,
         ConditionType::WeakEvidence,
         ConditionType::Suspect,
+        ConditionType::Measurable,
     ];
     let condition = |kind| condition(kind, true, Reason::ProgressDeadlineExceeded, &long, Some(i64::MAX), &now());
     status.conditions = kinds.into_iter().map(condition).collect();

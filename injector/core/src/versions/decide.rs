@@ -164,14 +164,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     events.extend(analyses.event);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
-    let again = effects
-        .look_again
-        .map(|at| (at - clocks.steady).max(0))
-        .into_iter()
-        .chain(later)
-        .chain(recheck)
-        .chain(analyses.again)
-        .min();
+    let again = effects.look_again.map(|at| (at - clocks.steady).max(0)).into_iter().chain(later).chain(recheck).min();
     let unread = inventory.unread.into_iter().chain(counted.unread).collect();
     let (unjudged, question) = (inventory.unjudged, effects.question.or(analyses.question));
     (Decision { status, unread, unjudged, question, events, again }, evidence)

@@ -1,6 +1,6 @@
 //! The condition `Measurable`: whether the analyses of a config can be asked, as their rehearsal has found before a rollout needs them.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use nudge_api::{
     ConditionType, Reason, RolloutAnalysisSpec, RolloutAnalysisStatus, VersionedConfig, VersionedConfigStatus,
     condition, find_condition, set_condition,
@@ -8,14 +8,9 @@ use nudge_api::{
 
 use crate::analysis::{Rehearsal, rehearsal, rehearsed, server};
 use crate::event_record::EventRecord;
-use crate::rollout::Millis;
 
-/// How soon to look for the first answers of a rehearsal, in milliseconds.
-const PENDING: Millis = 5_000;
 /// What is said before the first answer.
 const UNASKED: &str = "no query of spec.rollout.analysis has been asked yet; if this stays so, nobody asks: install the component analysis";
-/// How soon to look whether what could not be asked can be, in milliseconds.
-const FAILING: Millis = 15_000;
 
 /// What follows from a rehearsal, beside the condition.
 #[derive(Debug, Default, PartialEq)]
@@ -24,8 +19,6 @@ pub(super) struct Measurable {
     pub(super) question: Option<RolloutAnalysisSpec>,
     /// The Event that says that it can't be.
     pub(super) event: Option<EventRecord>,
-    /// After how many milliseconds there may be more answers.
-    pub(super) again: Option<Millis>,
 }
 
 /// The question that is to be asked of the analyses of a config with this status: none while something moves, where one
@@ -40,8 +33,7 @@ pub fn wanted_rehearsal(
         return None;
     }
     let question = rehearsal(analyses);
-    let known = status.and_then(|status| find_condition(&status.conditions, ConditionType::Measurable));
-    let works = known.is_some_and(|known| known.status == "True" && known.message.starts_with(&begin(&question.round)));
+    let works = status.and_then(|status| answered(status, &question.round)).is_some_and(|known| known.status == "True");
     (!works).then_some(question)
 }
 
@@ -53,15 +45,12 @@ pub(super) fn measurable(
     now: &Time,
 ) -> Measurable {
     let analyses = &config.spec.rollout.analysis;
-    let is_it = |kind: &str| kind == ConditionType::Measurable.as_str();
     if analyses.is_empty() {
-        status.conditions.retain(|condition| !is_it(&condition.type_));
+        forget(status);
         return Measurable::default();
     }
-    let begin = begin(&rehearsal(analyses).round);
-    status.conditions.retain(|condition| !is_it(&condition.type_) || condition.message.starts_with(&begin));
-    let known = find_condition(&status.conditions, ConditionType::Measurable).cloned();
-    let failed = known.as_ref().is_some_and(|known| known.status == "False" && !known.message.ends_with(UNASKED));
+    let round = rehearsal(analyses).round;
+    let known = answered(status, &round).map(|known| known.status == "True");
     let generation = config.metadata.generation;
     let set = |status: &mut VersionedConfigStatus, works: bool, reason: Reason, message: &str| {
         let kind = ConditionType::Measurable;
@@ -70,26 +59,35 @@ pub(super) fn measurable(
     let (works, reason, message) = match rehearsed(analyses, measured) {
         Rehearsal::Pending => {
             let question = wanted_rehearsal(config, Some(&*status));
-            let again = question.as_ref().map(|_| if known.is_some() { FAILING } else { PENDING });
-            if question.is_some() && known.is_none() {
-                set(status, false, Reason::NotMeasurable, &format!("{begin}{UNASKED}"));
+            match (known, &question) {
+                (Some(_), _) => {}
+                (None, Some(_)) => {
+                    status.internal.rehearsed = None;
+                    set(status, false, Reason::NotMeasurable, UNASKED);
+                }
+                (None, None) => forget(status),
             }
-            return Measurable { question, event: None, again };
+            return Measurable { question, event: None };
         }
         Rehearsal::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
         Rehearsal::Fails(why) => (false, Reason::NotMeasurable, why),
     };
-    let message = format!("{begin}{message}");
-    let event = (!works && !failed).then(|| EventRecord::new(reason, message.as_str()));
+    status.internal.rehearsed = Some(round);
     set(status, works, reason, &message);
-    let question = wanted_rehearsal(config, Some(&*status));
-    let again = question.as_ref().map(|_| FAILING);
-    Measurable { question, event, again }
+    let event = (!works && known != Some(false)).then(|| EventRecord::new(reason, message));
+    Measurable { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 
-/// How messages about this rehearsal begin.
-fn begin(round: &str) -> String {
-    format!("{round}: ")
+/// The condition, if it is about the answers of this rehearsal.
+fn answered<'a>(status: &'a VersionedConfigStatus, round: &str) -> Option<&'a Condition> {
+    let known = find_condition(&status.conditions, ConditionType::Measurable);
+    known.filter(|_| status.internal.rehearsed.as_deref() == Some(round))
+}
+
+/// Says nothing of any rehearsal.
+fn forget(status: &mut VersionedConfigStatus) {
+    status.internal.rehearsed = None;
+    status.conditions.retain(|condition| condition.type_ != ConditionType::Measurable.as_str());
 }
 
 #[cfg(test)]
@@ -127,14 +125,14 @@ mod tests {
         let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
         let one = config("rate(up{pod=~\"{{pods}}\"}[1m])");
         let asked = measurable(&one, &mut status, None, &now);
-        assert_eq!((asked.question.is_some(), asked.again, asked.event), (true, Some(PENDING), None));
+        assert_eq!((asked.question.is_some(), asked.event), (true, None));
         assert_eq!(says(&status), said("False", "NotMeasurable"), "nobody has asked yet");
         let failing = answer(&one, Some("Secret metrics can't be read"));
         let failed = measurable(&one, &mut status, Some(&failing), &now);
-        assert_eq!((failed.question.is_some(), failed.again), (true, Some(FAILING)));
+        assert!(failed.question.is_some());
         assert_eq!(says(&status), said("False", "NotMeasurable"));
         let event = failed.event.unwrap();
-        assert!(event.warning && event.explanation.message.ends_with(": errors: Secret metrics can't be read"));
+        assert!(event.warning && event.explanation.message == "errors: Secret metrics can't be read");
         assert_eq!(measurable(&one, &mut status, Some(&failing), &now).event, None, "it is said once");
         // A rollout has other answers, and asks for itself.
         status.rollout.stage = Some(RolloutStage::Moving);
@@ -165,7 +163,7 @@ mod tests {
             let stored = reduced(Extent::Plain, &stored, &decided, "a policy", &now);
             let mut next = stored.clone();
             next.conditions.retain(|condition| condition.type_ != ConditionType::StatusComplete.as_str());
-            let Measurable { question, event, .. } = measurable(&one, &mut next, None, &later);
+            let Measurable { question, event } = measurable(&one, &mut next, None, &later);
             assert_eq!((question.is_some(), event), (error.is_some(), None));
             let written = reduced(Extent::Plain, &stored, &next, "a policy", &later);
             assert_eq!(written, stored, "nothing is written again");
