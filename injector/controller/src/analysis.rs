@@ -1,6 +1,5 @@
-//! What is measured of a version on trial, and whether its analyses can be asked before there is one: the answers are read from the
-//! `RolloutAnalysis` of the config's name, and whose numbers are wanted is written there. The role `analysis` asks for them, so the controllers
-//! need neither the network nor a Secret for it.
+//! What is measured of a version on trial: the answers are read from the `RolloutAnalysis` of the config's name, and whose numbers are wanted is
+//! written there. The role `analysis` asks for them, so the controllers need neither the network nor a Secret for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,10 +30,11 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// The answers so far. Where they can't be read those count that were read last: a rollout, and above all its way back, waits for nobody.
+    /// The answers so far, or those of a rehearsal. Where they can't be read those count that were read last: a rollout, and above all its way back, waits for nobody.
     pub(super) async fn measured(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
-        if !is_measured(config) && wanted_rehearsal(config, config.status.as_ref()).is_none() {
-            return None;
+        if !is_measured(config) {
+            let question = wanted_rehearsal(config, config.status.as_ref())?;
+            return self.rehearsed(key, &question).await;
         }
         let asked = locked(&self.asked).get(key).cloned().unwrap_or_default();
         if asked.read.is_some_and(|read| read.elapsed() < READS) {
@@ -90,6 +90,9 @@ impl Controller {
                 Err(error) => Some(self.not_asked(key, known.unwrap_or_default(), &error)),
             };
         };
+        if is_rehearsal(&question.round) {
+            return self.rehearse(key, config, &question).await;
+        }
         let known = known.unwrap_or_default();
         let before = known.object.as_ref().map(|object| &object.spec);
         if before == Some(&question) {
@@ -103,6 +106,25 @@ impl Controller {
         if let Some(early) = early.filter(|early| !early.is_zero()) {
             return Some(early);
         }
+        match self.write_question(key, config, &question).await {
+            Ok(object) => {
+                let now = Some(Instant::now());
+                let failed = now.filter(|_| object.is_none());
+                let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed, ..known };
+                locked(&self.asked).insert(key.clone(), asked);
+                failed.map(|_| WRITES)
+            }
+            Err(error) => Some(self.not_asked(key, known, &error)),
+        }
+    }
+
+    /// Writes whose numbers are wanted. `None` where that is not possible.
+    pub(super) async fn write_question(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        question: &RolloutAnalysisSpec,
+    ) -> Result<Option<RolloutAnalysis>, CallError> {
         let owner = config.owner_ref(&());
         let object = json!({
             "apiVersion": RolloutAnalysis::api_version(&()), "kind": RolloutAnalysis::kind(&()),
@@ -113,16 +135,7 @@ impl Controller {
         let patch = Patch::Apply(object);
         let writing = api.patch(key.name.as_str(), &parameters, &patch);
         let written = call(|| format!("writing RolloutAnalysis {key}"), writing).await.map(Some);
-        match written.or_else(|error| if_allowed(key, error)) {
-            Ok(object) => {
-                let now = Some(Instant::now());
-                let failed = now.filter(|_| object.is_none());
-                let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed };
-                locked(&self.asked).insert(key.clone(), asked);
-                failed.map(|_| WRITES)
-            }
-            Err(error) => Some(self.not_asked(key, known, &error)),
-        }
+        written.or_else(|error| if_allowed(key, error))
     }
 
     /// Remembers that the object could not be written. Returns when to try again.
@@ -132,7 +145,7 @@ impl Controller {
         WRITES
     }
 
-    fn analyses(&self, key: &ConfigKey) -> Api<RolloutAnalysis> {
+    pub(super) fn analyses(&self, key: &ConfigKey) -> Api<RolloutAnalysis> {
         Api::namespaced(self.client.clone(), &key.namespace)
     }
 }
@@ -157,7 +170,7 @@ fn added(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisS
 }
 
 /// Where the component is not installed, nothing is measured, which holds versions and breaks nothing else.
-fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
+pub(super) fn if_allowed(key: &ConfigKey, error: CallError) -> Result<Option<RolloutAnalysis>, CallError> {
     match error.code() {
         404 => Ok(None),
         403 => {

@@ -28,6 +28,7 @@ mod publishing;
 mod publishing_secret;
 mod reconcile;
 mod refused;
+mod rehearsals;
 mod removal;
 mod repair;
 mod restart;
