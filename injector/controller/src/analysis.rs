@@ -30,7 +30,8 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// The answers so far, or those of a rehearsal. Where they can't be read those count that were read last: a rollout, and above all its way back, waits for nobody.
+    /// The answers so far, or those of a rehearsal. Where they can't be read those count that were read last: a rollout, and above all its way
+    /// back, waits for nobody.
     pub(super) async fn measured(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
         if !is_measured(config) {
             let question = wanted_rehearsal(config, config.status.as_ref())?;

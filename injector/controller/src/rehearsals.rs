@@ -1,5 +1,6 @@
-//! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it costs little: it is written once,
-//! its answers are read later each time, and where it can't be written, as without the component, the config is looked at no sooner for it.
+//! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it costs little: it is
+//! written once, its answers are read later each time, and where it can't be written, as without the component, the config is looked at no
+//! sooner for it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

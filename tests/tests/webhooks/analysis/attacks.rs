@@ -96,15 +96,6 @@ fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
            "prometheus": {"address": address, "query": "up{pod=~\"{{pods}}\"}", "secretRef": secret}})
 }
 
-/// What is said of each, once all are measured.
-async fn said(scene: &Scene, names: &[&str]) -> Result<RolloutAnalysis> {
-    let all = |object: &RolloutAnalysis| {
-        let status = object.status.as_ref().map(|status| &status.queries);
-        names.iter().all(|name| status.is_some_and(|all| all.iter().any(|one| one.name == *name)))
-    };
-    scene.measured("all are measured", all).await
-}
-
 fn error<'a>(object: &'a RolloutAnalysis, name: &str) -> Result<&'a str> {
     let queries = &object.status.as_ref().context("no status")?.queries;
     let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
@@ -150,7 +141,7 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
         ("closed", "Secret closed may not be read; allow it: kubectl create role"),
         ("api", "nothing is sent to ::ffff:"),
     ];
-    let object = said(&scene, &expected.map(|(name, _)| name)).await?;
+    let object = scene.said(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {
         let error = error(&object, name)?;
         ensure!(error.contains(text), "{name}: {error}");

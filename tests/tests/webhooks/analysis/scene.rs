@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_api::{ConfigState, RolloutAnalysis, VersionedConfig, VersionedConfigStatus};
+use nudge_core::analysis::is_rehearsal;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{create_part, injected_pod_with};
 use nudge_tests::{Installation, Pod, Replica, ReplicaOptions, eventually, serving};
@@ -148,6 +149,16 @@ impl Scene {
     /// What was measured.
     pub(crate) async fn measured(&self, what: &str, is: impl Fn(&RolloutAnalysis) -> bool) -> Result<RolloutAnalysis> {
         self.space.object_until(LONG, "shop", what, is).await
+    }
+
+    /// What was measured in a step, once each of these queries was asked in it. A rehearsal may have answers before.
+    pub(crate) async fn said(&self, names: &[&str]) -> Result<RolloutAnalysis> {
+        let all = |object: &RolloutAnalysis| {
+            let round = &object.spec.round;
+            let status = object.status.as_ref().filter(|status| status.round == *round && !is_rehearsal(round));
+            names.iter().all(|name| status.is_some_and(|status| status.queries.iter().any(|one| one.name == *name)))
+        };
+        self.measured("all are measured", all).await
     }
 }
 

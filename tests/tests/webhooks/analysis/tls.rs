@@ -1,7 +1,6 @@
 //! A Prometheus behind TLS: who is believed, and what is said of those who are not.
 
 use anyhow::{Context, Result, ensure};
-use nudge_api::RolloutAnalysis;
 use nudge_tests::cluster::analysis::{may_send, own_address};
 use nudge_tests::cluster::authority::Authority;
 use serde_json::{Value, json};
@@ -17,15 +16,6 @@ fn analysis(name: &str, address: &str, secret: Option<&str>) -> Value {
     let secret = secret.map(|name| json!({"name": name}));
     json!({"name": name, "max": "1", "periodSeconds": 5, "prometheus": {
         "address": address, "query": "count(up{pod=~\"{{pods}}\"}) or vector(0)", "secretRef": secret}})
-}
-
-/// What came of the last answer of each, once all have one.
-async fn said(scene: &Scene, names: &[&str]) -> Result<RolloutAnalysis> {
-    let all = |object: &RolloutAnalysis| {
-        let status = object.status.as_ref().map(|status| &status.queries);
-        names.iter().all(|name| status.is_some_and(|all| all.iter().any(|one| one.name == *name)))
-    };
-    scene.measured("all are measured", all).await
 }
 
 #[tokio::test]
@@ -60,7 +50,7 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
         ("other", "its certificate is not for this host"),
         ("plain", "the server gave no answer of Prometheus"),
     ];
-    let object = said(&scene, &expected.map(|(name, _)| name)).await?;
+    let object = scene.said(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {
         let queries = &object.status.as_ref().context("no status")?.queries;
         let answer = queries.iter().find(|one| one.name == name).and_then(|one| one.answers.last());
