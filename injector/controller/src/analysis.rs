@@ -111,7 +111,7 @@ impl Controller {
             Ok(object) => {
                 let now = Some(Instant::now());
                 let failed = now.filter(|_| object.is_none());
-                let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed, ..known };
+                let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed, rehearsal: None };
                 locked(&self.asked).insert(key.clone(), asked);
                 failed.map(|_| WRITES)
             }

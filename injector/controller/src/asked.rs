@@ -13,7 +13,7 @@ pub(super) struct Asked {
     pub(super) written: Option<Instant>,
     /// When it could not be written; absent since it could.
     pub(super) failed: Option<Instant>,
-    /// The last rehearsal.
+    /// The last rehearsal, if no rollout has asked since.
     pub(super) rehearsal: Option<Rehearsal>,
 }
 
