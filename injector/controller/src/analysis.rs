@@ -217,8 +217,8 @@ mod tests {
         })
     }
 
-    /// A controller whose requests about analyses fail, and how many of them there were.
-    fn controller(config: Value) -> (Arc<Controller>, Arc<Mutex<usize>>) {
+    /// A controller whose requests about analyses are taken, or fail, and how many of them there were.
+    fn controller(config: Value, takes: bool) -> (Arc<Controller>, Arc<Mutex<usize>>) {
         let failed: Arc<Mutex<usize>> = Arc::default();
         let count = Arc::clone(&failed);
         let service = service_fn(move |request: Request<Body>| {
@@ -231,7 +231,13 @@ mod tests {
                 };
                 if request.uri().path().contains("/rolloutanalyses/") {
                     *count.lock().unwrap() += 1;
-                    return Ok::<_, Infallible>(answer(500));
+                    if !takes {
+                        return Ok::<_, Infallible>(answer(500));
+                    }
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let mut object: Value = serde_json::from_slice(&body).unwrap();
+                    object["status"] = json!({"round": object["spec"]["round"], "queries": []});
+                    return Ok(Response::new(Body::from(object.to_string().into_bytes())));
                 }
                 if request.method() != Method::PUT {
                     return Ok(answer(404));
@@ -252,7 +258,7 @@ mod tests {
     async fn nothing_but_the_version_waits_for_what_cannot_be_measured() {
         let key = ConfigKey::parse("ns", "shop").unwrap();
         for stage in ["Moving", "Baking", "Restarting", "RollingBack"] {
-            let (controller, failed) = controller(config(stage));
+            let (controller, failed) = controller(config(stage), false);
             for _ in 0..3 {
                 Box::pin(controller.reconcile(&key)).await.unwrap_or_else(|error| panic!("{stage}: {error}"));
             }
@@ -266,7 +272,7 @@ mod tests {
         let key = ConfigKey::parse("ns", "shop").unwrap();
         let mut config = config("Moving");
         config["status"]["rollout"] = json!({});
-        let (controller, failed) = controller(config.clone());
+        let (controller, failed) = controller(config.clone(), false);
         let config: VersionedConfig = serde_json::from_value(config).unwrap();
         let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
         for _ in 0..3 {
@@ -282,6 +288,27 @@ mod tests {
         let round = RolloutAnalysisSpec { target_version: "3".to_owned(), round: "3-1".to_owned(), ..question };
         assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(WRITES));
         assert_eq!(*failed.lock().unwrap(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_rehearsal_is_written_once_and_its_answers_are_read_later() {
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut config = config("Moving");
+        config["status"]["rollout"] = json!({});
+        let (controller, asked) = controller(config.clone(), true);
+        let config: VersionedConfig = serde_json::from_value(config).unwrap();
+        let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
+        for _ in 0..3 {
+            assert_eq!(controller.ask(&key, &config, Some(question.clone())).await, Some(WRITES));
+            let known = controller.measured(&key, &config).await.unwrap();
+            assert_eq!(known.round, question.round, "what was answered before another leader came counts");
+        }
+        assert_eq!(*asked.lock().unwrap(), 1);
+        // A rollout's question takes its place at once, and afterwards it does not rest.
+        let round = RolloutAnalysisSpec { target_version: "3".to_owned(), round: "3-1".to_owned(), ..question.clone() };
+        assert_eq!(controller.ask(&key, &config, Some(round)).await, None);
+        assert_eq!(controller.ask(&key, &config, Some(question)).await, Some(WRITES));
+        assert_eq!(*asked.lock().unwrap(), 3);
     }
 
     #[test]
