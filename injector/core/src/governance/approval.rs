@@ -10,7 +10,6 @@ use nudge_protocol::bounded_text::one_line;
 use super::RuleOwner;
 use super::digest::shortened;
 use crate::rollout::{Millis, Now, Withheld};
-use crate::versions::is_of_source;
 
 /// Longest name of a user in the record and in messages, as of who asked for a version.
 const USER_BYTES: usize = 253;
@@ -70,6 +69,8 @@ pub enum Authors {
     Unread,
     /// Of a part it is not known.
     Unknown,
+    /// The same of a version that a source makes: of a part, or of the source's spec.
+    SetterUnknown,
     /// These users.
     Known(BTreeSet<String>),
 }
@@ -178,7 +179,8 @@ fn counted(
         return Ok(counts.into_iter().take(Release::MOST_APPROVALS).map(record).collect());
     }
     let way_out = match (authors, asker) {
-        (Authors::Unknown, _) if needed.not_author => unknown_author(version).to_owned(),
+        (Authors::Unknown, _) if needed.not_author => UNKNOWN_AUTHOR.to_owned(),
+        (Authors::SetterUnknown, _) if needed.not_author => UNKNOWN_SETTER.to_owned(),
         (_, Asker::Unknown) if needed.not_author => UNKNOWN_ASKER.to_owned(),
         _ => {
             let command = deciding_command(ApprovalDecision::Approve, config, version, digest);
@@ -301,7 +303,11 @@ pub fn approval_counts(
             Reason::IsAuthor.explained(format!("{text}; somebody else has to approve it"))
         }
         Exclusion::Unknown => {
-            let unknown = if *authors == Authors::Unknown { unknown_author(version) } else { UNKNOWN_ASKER };
+            let unknown = match authors {
+                Authors::Unknown => UNKNOWN_AUTHOR,
+                Authors::SetterUnknown => UNKNOWN_SETTER,
+                Authors::Unread | Authors::Known(_) => UNKNOWN_ASKER,
+            };
             Reason::AuthorUnknown.explained(format!("version {version}: {unknown}"))
         }
     };
@@ -320,10 +326,6 @@ impl Given {
         let same = |one: &ReleaseApproval| one.user == user && one.approval_time == self.at;
         release.version == self.version && release.approvals.iter().any(same)
     }
-}
-
-fn unknown_author(version: &str) -> &'static str {
-    if is_of_source(version) { UNKNOWN_SETTER } else { UNKNOWN_AUTHOR }
 }
 
 fn shown(user: &str) -> String {

@@ -160,7 +160,7 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
 #[test]
 fn a_version_of_a_source_is_made_again_by_the_source() {
     let rule = RuleOwner::Config;
-    let candidate = Candidate { version: "src-0123", ..of_nobody(&Authors::Unknown, &rule) };
+    let candidate = Candidate { version: "src-0123", ..of_nobody(&Authors::SetterUnknown, &rule) };
     let now = Now { time: &Time(Timestamp::UNIX_EPOCH), steady: 0 };
     let message = approved(&needs(1), candidate, &Approvals::default(), now).unwrap_err().why.message;
     assert!(message.contains("run kubectl nudge source sync") && !message.contains("another name"), "{message}");

@@ -18,6 +18,7 @@ pub(super) fn authors(
     facts: &Facts,
     seals: &Seals,
 ) -> (Authors, Vec<(PartKind, String)>) {
+    let of_source = is_of_source(&version.version);
     let (mut users, mut unread, mut unknown) = (BTreeSet::new(), Vec::new(), false);
     for (sealed, number) in version.parts.iter().zip(1..) {
         let Some(part) = parts.iter().find(|part| part.kind == sealed.kind && part.uid == sealed.uid) else {
@@ -31,12 +32,12 @@ pub(super) fn authors(
         // Of the content that was sealed, and no other.
         let author = facts.author.clone().filter(|_| facts.is_sealed(&sealed.digest, seals, &version.version, number));
         // The author's note is about the setter's, too. In a version that no source has made, it is a copy.
-        let of_source = is_of_source(&version.version);
         let setter = facts.setter.clone().filter(|_| author.is_some() && of_source);
         unknown |= author.is_none() || (setter.is_none() && of_source);
         users.extend(author.into_iter().chain(setter));
     }
     let authors = match (unknown || version.parts.is_empty(), unread.is_empty()) {
+        (true, _) if of_source => Authors::SetterUnknown,
         (true, _) => Authors::Unknown,
         (false, false) => Authors::Unread,
         (false, true) => Authors::Known(users),
@@ -69,8 +70,8 @@ mod tests {
         };
         let both = Authors::Known(["sources", "alice"].map(str::to_owned).into());
         assert_eq!(of(&name, Some("sources"), Some("alice")), both);
-        assert_eq!(of(&name, Some("sources"), None), Authors::Unknown);
-        assert_eq!(of(&name, None, Some("alice")), Authors::Unknown);
+        assert_eq!(of(&name, Some("sources"), None), Authors::SetterUnknown);
+        assert_eq!(of(&name, None, Some("alice")), Authors::SetterUnknown);
         let alice = Authors::Known(["alice".to_owned()].into());
         assert_eq!(of("1.2.3", Some("alice"), Some("bob")), alice, "a note that alice has copied");
     }
