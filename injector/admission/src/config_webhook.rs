@@ -100,7 +100,12 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Some(denial) = self.may_not_import(request, (namespace, name), (old_object, object)).await? {
             return Ok(Verdict::Deny(denial));
         }
-        let Some(what) = configs::needs(old_object, object) else { return Ok(Verdict::allow()) };
+        let mut what = configs::needs(old_object, object);
+        if what.is_none() {
+            let stored = self.lookups.config(namespace, name).await?;
+            what = stored.and_then(|stored| configs::hands_over(&stored.metadata, object));
+        }
+        let Some(what) = what else { return Ok(Verdict::allow()) };
         let publishes = async {
             let kinds = configs::published(old_spec, &new.spec);
             let asked = kinds.into_iter().map(async |kind| {

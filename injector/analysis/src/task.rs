@@ -129,7 +129,7 @@ fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     if is_rehearsal(&question.round) {
         return rehearsal(&config.spec.rollout.analysis).round == question.round;
     }
-    moves(config, question.generation, &question.target_version)
+    question.target_version.as_deref().is_some_and(|target| moves(config, question.generation, target))
 }
 
 /// Whether the config is being moved to this version by a spec of this generation.
@@ -159,8 +159,8 @@ mod tests {
     use super::*;
 
     fn object(round: &str) -> Arc<RolloutAnalysis> {
-        let (target_version, round, pods) = (String::new(), round.to_owned(), vec!["-".to_owned()]);
-        let spec = RolloutAnalysisSpec { target_version, generation: 1, round, pods, control: Vec::new() };
+        let (round, pods) = (round.to_owned(), vec!["-".to_owned()]);
+        let spec = RolloutAnalysisSpec { target_version: None, generation: 1, round, pods, control: Vec::new() };
         Arc::new(RolloutAnalysis::new("shop", spec))
     }
 

@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutAnalysisSpec {
-    /// Version that is judged. Empty where only the queries are tried.
+    /// Version that is judged. Absent where only the queries are tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
-    pub target_version: String,
+    pub target_version: Option<String>,
     /// The metadata.generation of the config whose queries are asked.
     pub generation: i64,
     /// Text that changes where the answers begin anew: after each step, and whenever pods must prove the version again.

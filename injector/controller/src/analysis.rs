@@ -285,7 +285,7 @@ mod tests {
         let other = RolloutAnalysisSpec { round: "rehearsal-000000000000".to_owned(), ..question.clone() };
         controller.ask(&key, &config, Some(other)).await;
         assert_eq!(*failed.lock().unwrap(), 2);
-        let round = RolloutAnalysisSpec { target_version: "3".to_owned(), round: "3-1".to_owned(), ..question };
+        let round = RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question };
         assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(WRITES));
         assert_eq!(*failed.lock().unwrap(), 3);
     }
@@ -305,7 +305,8 @@ mod tests {
         }
         assert_eq!(*asked.lock().unwrap(), 1);
         // A rollout's question takes its place at once, and afterwards it does not rest.
-        let round = RolloutAnalysisSpec { target_version: "3".to_owned(), round: "3-1".to_owned(), ..question.clone() };
+        let round =
+            RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question.clone() };
         assert_eq!(controller.ask(&key, &config, Some(round)).await, None);
         assert_eq!(controller.ask(&key, &config, Some(question)).await, Some(WRITES));
         assert_eq!(*asked.lock().unwrap(), 3);

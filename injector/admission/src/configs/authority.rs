@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_core::sources::holder;
@@ -24,10 +25,6 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
     if old.data.get("spec") != new.data.get("spec") {
         return Some("change its spec");
     }
-    // A source sets the version of a config where nobody else does.
-    if holder(&old.metadata).is_some() != holder(&new.metadata).is_some() {
-        return Some("change who sets its spec.version");
-    }
     if forced(new) && !forced(old) {
         return Some("set its annotation nudge.dev/force-delete");
     }
@@ -39,6 +36,13 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
         return Some("add a finalizer to it");
     }
     gets_owner(Some(old), new).then_some("give it an owner")
+}
+
+/// The change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server holds, because it takes the
+/// managers out of the old object of a review.
+pub fn hands_over(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
+    let differs = holder(stored).is_some() != holder(&new.metadata).is_some();
+    differs.then_some("change who sets its spec.version")
 }
 
 /// Whether the config gets an owner that it did not have.
@@ -128,12 +132,13 @@ mod tests {
             let fields = json!({"f:spec": {"f:version": {}}});
             json!({"metadata": {"managedFields": [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]}})
         };
+        let handed = |before: &Value, after: &Value| hands_over(&object(before).metadata, &object(after));
         let who = Some("change who sets its spec.version");
         for before in [none.clone(), set_by("nudge-sources")] {
-            assert_eq!((changed(&before, &set_by("flux")), changed(&set_by("flux"), &before)), (who, who), "{before}");
+            assert_eq!((handed(&before, &set_by("flux")), handed(&set_by("flux"), &before)), (who, who), "{before}");
         }
-        assert_eq!(changed(&set_by("flux"), &set_by("argocd")), None, "it is somebody else as before");
-        assert_eq!(changed(&none, &set_by("nudge-sources")), None);
+        assert_eq!(handed(&set_by("flux"), &set_by("argocd")), None, "it is somebody else as before");
+        assert_eq!(handed(&none, &set_by("nudge-sources")), None);
         let kept = |by: &[&str]| json!({"metadata": {"finalizers": by}});
         assert_eq!(changed(&kept(&["a/b"]), &kept(&["a/b", "c/d"])), Some("add a finalizer to it"));
         assert_eq!(changed(&kept(&["a/b", "c/d"]), &kept(&["c/d"])), None, "the end of a deletion");

@@ -11,7 +11,7 @@ mod requester;
 mod waits;
 
 pub use analysis::{may_not_send, new_analyses, secrets};
-pub use authority::{deletes, kinds, may_not_delete, needs, not_permitted, published};
+pub use authority::{deletes, hands_over, kinds, may_not_delete, needs, not_permitted, published};
 pub use change::{at_once, chosen_version, not_complete};
 pub use delete::decide as delete;
 pub use guarded::{Weakening, deletes_guards, mark_guarded, weakening};

@@ -30,7 +30,7 @@ pub fn rehearsal(analyses: &[Analysis]) -> RolloutAnalysisSpec {
     let text = serde_json::to_vec(analyses).unwrap_or_default();
     let digits: String = hex(digest(&SHA256, &text).as_ref()).chars().take(DIGITS).collect();
     RolloutAnalysisSpec {
-        target_version: String::new(),
+        target_version: None,
         generation: 0,
         round: format!("{PREFIX}{digits}"),
         pods: vec![NOBODY.to_owned()],

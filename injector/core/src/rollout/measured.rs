@@ -95,7 +95,7 @@ pub(super) fn question(
     // Another order than that in which they are moved: else the sample would be the first step alone.
     let names = |pods: &[&Subject]| sample(pods.iter().map(|pod| (pod.number.reverse_bits(), pod.name.as_str())));
     Some(RolloutAnalysisSpec {
-        target_version: moved.target.clone(),
+        target_version: Some(moved.target.clone()),
         generation: seen.generation,
         round,
         pods: names(&pods),

@@ -189,7 +189,7 @@ fn the_others_are_of_the_same_workloads_where_there_are_any() {
     measured.watch(60);
     let question = measured.round.clone().unwrap().0;
     let of = question.pods[0].split('-').next().unwrap();
-    assert_eq!((question.pods.len(), question.control.len(), question.target_version.as_str()), (1, 3, "2"));
+    assert_eq!((question.pods.len(), question.control.len(), question.target_version.as_deref()), (1, 3, Some("2")));
     assert!(question.control.iter().all(|pod| pod.starts_with(of)), "{question:?}");
     // One of each: the others are better than none.
     let mut measured = Measured::new(8, (Ok(0.0), 0.0));

@@ -10,14 +10,14 @@ use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::PostParams;
-use nudge_api::RolloutAnalysis;
+use nudge_api::{RolloutAnalysis, VersionedConfigStatus};
 use nudge_tests::cluster::analysis::{may_send, own_address};
 use nudge_tests::tools;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::analysis::scene::{Scene, ready, shared};
+use crate::analysis::scene::{Scene, measurable, ready, shared};
 
 /// What a server does with a connection, once it has read a request.
 #[derive(Clone, Copy)]
@@ -130,6 +130,14 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
         analysis("api", &format!("http://[::ffff:{}]:{}", api_server.ip(), api_server.port()), None),
     ]);
     scene.set(&json!({"rollout": {"analysis": analyses}})).await?;
+    // Before a version is on trial, the queries are tried.
+    let says = |said: &str| {
+        said.contains("slow: no answer within 10 s") && said.contains("closed: Secret closed may not be read")
+    };
+    let tried = |status: &VersionedConfigStatus| {
+        measurable(status).is_some_and(|(reason, said)| reason == "NotMeasurable" && says(said))
+    };
+    scene.stands("what can't be asked is said", tried).await?;
     scene.wants("2").await?;
     let expected = [
         ("endless", "of the pods with the version: the answer has more than 1048576 bytes"),
@@ -171,7 +179,9 @@ async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) 
         }
         made => drop(made?),
     }
-    scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None)]}})).await?;
+    // What can't be asked holds the version, until it is known who stands behind the Service.
+    let held = analysis("metadata", "http://169.254.169.254", None);
+    scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None), held]}})).await?;
     let refused = |object: &RolloutAnalysis| {
         error(object, "system").is_ok_and(|error| error.contains("it is of the API server or of kube-system"))
     };

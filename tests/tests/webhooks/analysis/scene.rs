@@ -164,6 +164,15 @@ impl Scene {
 
 /// Reason and message of the condition Ready.
 pub(crate) fn ready(status: &VersionedConfigStatus) -> Option<(&str, &str)> {
-    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-    Some((ready.reason.as_str(), ready.message.as_str()))
+    condition(status, "Ready")
+}
+
+/// Reason and message of the condition Measurable.
+pub(crate) fn measurable(status: &VersionedConfigStatus) -> Option<(&str, &str)> {
+    condition(status, "Measurable")
+}
+
+fn condition<'a>(status: &'a VersionedConfigStatus, kind: &str) -> Option<(&'a str, &'a str)> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.reason.as_str(), found.message.as_str()))
 }

@@ -9,7 +9,7 @@ use nudge_tests::cluster::analysis::may_send;
 use serde_json::{Value, json};
 
 use crate::analysis::prometheus::{PASSWORD, Prometheus, USER};
-use crate::analysis::scene::{DEADLINE, Scene, shared};
+use crate::analysis::scene::{DEADLINE, Scene, measurable, shared};
 
 fn analysis(prometheus: &Prometheus) -> Value {
     let rate =
@@ -32,6 +32,9 @@ async fn numbers_decide_about_versions_and_a_server_that_is_away_holds_them() ->
     scene.secret("metrics", &prometheus.ip().to_string(), &json!({"username": USER, "password": PASSWORD})).await?;
     may_send(&scene.space, "metrics").await?;
     scene.set(&json!({"rollout": {"analysis": analysis(&prometheus)}})).await?;
+    scene
+        .stands("each query has an answer", |status| measurable(status).is_some_and(|it| it.0 == "Measurable"))
+        .await?;
 
     only_the_new_version_fails(&scene).await?;
     nobody_can_say(&scene, &mut prometheus).await
