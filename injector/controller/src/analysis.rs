@@ -259,11 +259,11 @@ mod tests {
         let key = ConfigKey::parse("ns", "shop").unwrap();
         for stage in ["Moving", "Baking", "Restarting", "RollingBack"] {
             let (controller, failed) = controller(config(stage), false);
-            for _ in 0..3 {
+            for _ in 0..5 {
                 Box::pin(controller.reconcile(&key)).await.unwrap_or_else(|error| panic!("{stage}: {error}"));
             }
-            // It is not tried again at once.
-            assert_eq!(*failed.lock().unwrap(), 1, "{stage}");
+            // It is not tried again at once. Where the rollout ends meanwhile, the analyses are rehearsed.
+            assert!((1..=2).contains(&*failed.lock().unwrap()), "{stage}");
         }
     }
 

@@ -30,7 +30,7 @@ pub fn key(replica: &str) -> String {
 /// For how long the oldest reports of a replica have waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// The oldest one that nothing but the hub or the API server holds up, as far as the replica can tell.
+    /// The oldest one that nothing but the hub or the API server holds up, as far as the replica can see.
     pub shared: Duration,
     /// The only namespace where writes fail, and its oldest one: what fails there may be a webhook of its own.
     pub failing: Option<(String, Duration)>,
