@@ -257,7 +257,7 @@ async fn a_review_that_hangs_ends_before_the_api_server_gives_up() -> Result<()>
 #[tokio::test]
 async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.review = Duration::from_millis(300);
+        settings.review = Duration::from_secs(1);
         settings.all_objects_bytes = 4 * 1024 * 1024;
         settings.all_small_objects_bytes = 512 * 1024;
     })
