@@ -238,10 +238,15 @@ impl Reporter {
             && self.status.unwritten().is_none()
             && self.status.silent().is_none()
             && containers.iter().all(|container| container.acknowledged);
-        if let Some(published) = published.as_ref().filter(|_| acknowledged)
-            && self.taken.as_ref().is_none_or(|taken| taken.etag != etag)
-        {
-            self.taken = Some(Taken { etag: etag.to_owned(), configs: published.dictionary.configs().to_vec() });
+        if let Some(published) = &published {
+            let configs = published.dictionary.configs();
+            match &mut self.taken {
+                Some(taken) if taken.etag == etag => {}
+                _ if acknowledged => self.taken = Some(Taken { etag: etag.to_owned(), configs: configs.to_vec() }),
+                // Some may have taken another version of it meanwhile.
+                Some(taken) => taken.configs.retain(|config| configs.contains(config)),
+                None => {}
+            }
         }
         ReportRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, join, try_join, try_join_all, try_join5};
 use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
@@ -103,7 +104,12 @@ impl<L: Lookups> ValidateConfigs<L> {
         let mut what = configs::needs(old_object, object);
         if what.is_none() {
             let stored = self.lookups.config(namespace, name).await?;
-            what = stored.and_then(|stored| configs::hands_over(&stored.metadata, object));
+            // A change of one that is not stored any more conflicts.
+            let version = |meta: &ObjectMeta| meta.resource_version.clone();
+            let is_old = |stored: &VersionedConfig| {
+                old_object.map(|old| version(&old.metadata)) == Some(version(&stored.metadata))
+            };
+            what = stored.filter(is_old).and_then(|stored| configs::hands_over(&stored.metadata, object));
         }
         let Some(what) = what else { return Ok(Verdict::allow()) };
         let publishes = async {

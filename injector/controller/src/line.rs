@@ -34,29 +34,34 @@ impl Controller {
         let outage = {
             let mut lines = locked(&self.lines);
             lines.take(&metadata.annotations.unwrap_or_default(), now);
-            Outage::new(overdue, &lines, self.index.reported(), now)
+            Outage::new(overdue, &lines, |namespace| self.index.reported(namespace), now)
         };
-        self.set_outage(outage);
+        let is_over = outage == Outage::default();
+        if let Some(before) = self.set_outage(&outage) {
+            if is_over {
+                tracing::info!(?before, "the hub is back; rollouts go on");
+            } else {
+                tracing::warn!(cause = ?*locked(&self.outage), "the hub is away; rollouts that need it are held");
+            }
+        }
     }
 
-    /// Rollouts that are held by it, or are to be, are looked at once when that changes.
-    fn set_outage(&self, outage: Outage) {
-        let mut known = locked(&self.outage);
-        if *known == outage {
-            return;
-        }
-        if outage == Outage::default() {
-            tracing::info!("the hub is back; rollouts go on");
-        } else {
-            tracing::warn!(cause = ?outage, "the hub is away; rollouts that need it are held");
-        }
-        *known = outage;
-        drop(known);
+    /// Rollouts that are held by it, or are to be, are looked at once when that changes. Returns what was known before another one.
+    fn set_outage(&self, outage: &Outage) -> Option<Outage> {
+        let before = {
+            let mut known = locked(&self.outage);
+            if *known == *outage {
+                return None;
+            }
+            std::mem::replace(&mut *known, outage.clone())
+        };
         for key in self.index.configs() {
-            if self.index.config(&key).is_some_and(|config| is_moved(&config)) {
+            let changes = before.of(&key.namespace) != outage.of(&key.namespace);
+            if changes && self.index.config(&key).is_some_and(|config| is_moved(&config)) {
                 self.queue.add(key, Duration::ZERO);
             }
         }
+        Some(before)
     }
 }
 
@@ -74,7 +79,11 @@ pub async fn follow_line(controller: Arc<Controller>, namespace: String, lease: 
                 tracing::debug!(error = chain(&error), "Lease of the hub not read");
                 if read.elapsed() >= UNREAD {
                     renewals = Renewals::default();
-                    controller.set_outage(Outage::default());
+                    if controller.set_outage(&Outage::default()).is_some() {
+                        tracing::warn!(
+                            "it is not known whether the hub is away, since its Lease can't be read; rollouts go on"
+                        );
+                    }
                 }
             }
         }

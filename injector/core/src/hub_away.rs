@@ -14,6 +14,8 @@ use crate::line::Lines;
 
 /// After which time without a renewal, or without a written condition, the hub is away.
 const AWAY: Duration = Duration::from_secs(30);
+/// What is to be looked at.
+const HUB: &str = "look at the Deployment nudge-hub, and at its log";
 /// Longest duration of a Lease that counts.
 const LONGEST: Duration = Duration::from_mins(5);
 
@@ -24,20 +26,27 @@ pub enum HubAway {
     NotRenewing,
     /// Reports of pods wait, and no condition is written.
     NotWriting,
+    /// Reports of pods in this namespace wait, and no condition of it is written.
+    NotWritingHere,
 }
 
 impl HubAway {
     /// Returns the reason and the message, which stays the same for as long as the hub is away.
     pub fn explanation(self) -> Explanation {
-        let cause = match self {
-            Self::NotRenewing => "no replica of the hub has renewed its Lease for 30 s",
+        let (cause, what) = match self {
+            Self::NotRenewing => ("no replica of the hub has renewed its Lease for 30 s", HUB),
             Self::NotWriting => {
-                "the hub has not written the condition of any pod for 30 s, though reports of pods wait"
+                ("the hub has not written the condition of any pod for 30 s, though reports of pods wait", HUB)
+            }
+            Self::NotWritingHere => {
+                let cause = "the API server has taken the condition of no pod in this namespace for 30 s, though reports of its pods wait";
+                (
+                    cause,
+                    "look for a webhook or a policy that refuses to change pods/status here, and at the log of nudge-hub",
+                )
             }
         };
-        Reason::HubAway.explained(format!(
-            "{cause}. The rollout goes on where it is when the hub is back: look at the Deployment nudge-hub, and at its log"
-        ))
+        Reason::HubAway.explained(format!("{cause}. The rollout goes on where it is when that has ended: {what}"))
     }
 }
 
@@ -69,22 +78,21 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Decides it: by whether the Lease of the hubs is `overdue`, what waits in their lines, and when a report of any pod was last seen to
-    /// change.
-    pub fn new(overdue: bool, lines: &Lines, written: Option<Instant>, now: Instant) -> Self {
+    /// Decides it: by whether the Lease of the hubs is `overdue`, what waits in their lines, and when a report of any pod, or of one in a
+    /// namespace, was last seen to change.
+    pub fn new(overdue: bool, lines: &Lines, reported: impl Fn(Option<&str>) -> Option<Instant>, now: Instant) -> Self {
         if overdue {
             return Self { all: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
         }
-        if written.is_some_and(|at| now.saturating_duration_since(at) < AWAY) {
-            return Self::default();
-        }
-        let (all, namespaces) = lines.waiting(AWAY, now);
-        Self { all: all.then_some(HubAway::NotWriting), namespaces }
+        let unwritten = |of: Option<&str>| reported(of).is_none_or(|at| now.saturating_duration_since(at) >= AWAY);
+        let (all, mut namespaces) = lines.waiting(AWAY, now);
+        namespaces.retain(|namespace| unwritten(Some(namespace)));
+        Self { all: (all && unwritten(None)).then_some(HubAway::NotWriting), namespaces }
     }
 
     /// Whether the hub is away for the pods of this namespace.
     pub fn of(&self, namespace: &str) -> Option<HubAway> {
-        self.all.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWriting))
+        self.all.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWritingHere))
     }
 }
 
@@ -131,7 +139,7 @@ mod tests {
     fn a_hub_that_writes_is_not_away_however_long_its_line_is() {
         let start = Instant::now();
         let (now, before) = (start + seconds(100), |wait: u64| Some(start + seconds(100 - wait)));
-        let writes = Some(HubAway::NotWriting);
+        let (writes, here) = (Some(HubAway::NotWriting), Some(HubAway::NotWritingHere));
         for (overdue, note, written, shop, bad) in [
             (true, "", before(0), Some(HubAway::NotRenewing), Some(HubAway::NotRenewing)),
             (false, "", None, None, None),
@@ -139,12 +147,15 @@ mod tests {
             (false, "600 s at noon", before(29), None, None),
             (false, "30 s at noon", before(30), writes, writes),
             (false, "30 s at noon", None, writes, writes),
-            (false, "0 s at noon, 30 s in bad", before(30), None, writes),
+            (false, "0 s at noon, 30 s in bad", before(0), None, here),
+            (false, "0 s at noon, 30 s in shop", before(0), None, None),
             (false, "0 s at noon, 29 s in bad", before(30), None, None),
         ] {
             let mut lines = Lines::default();
             lines.take(&[(line::key("hub"), note.to_owned())].into(), now);
-            let outage = Outage::new(overdue, &lines, written, now);
+            // In bad, nothing is.
+            let reported = |of: Option<&str>| written.filter(|_| of != Some("bad"));
+            let outage = Outage::new(overdue, &lines, reported, now);
             assert_eq!((outage.of("shop"), outage.of("bad")), (shop, bad), "{overdue} {note} {written:?}");
         }
     }

@@ -32,30 +32,34 @@ pub fn key(replica: &str) -> String {
 pub struct Waits {
     /// The oldest one that nothing but the hub or the API server holds up, as far as the replica can see.
     pub shared: Duration,
-    /// The only namespace where writes fail, and its oldest one: what fails there may be a webhook of its own.
-    pub failing: Option<(String, Duration)>,
+    /// Namespaces where writes fail, at most [`FAILING`], and the oldest one of each: what fails there may be a webhook of its own.
+    pub failing: Vec<(String, Duration)>,
 }
 
+/// Where writes fail in more namespaces than these, the cause is taken for one that all share.
+pub const FAILING: usize = 4;
+
 /// The note of a replica whose oldest reports have waited for so long, such as `4 s at 2023-11-14T22:13:20Z` or
-/// `0 s at 2023-11-14T22:13:20Z, 40 s in shop`; `None` where that does not matter. The time makes each note another one.
+/// `0 s at 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` where that does not matter. The time makes each note another one.
 pub fn note(waits: &Waits, now: Timestamp) -> Option<String> {
-    let failing = waits.failing.as_ref().filter(|(_, wait)| *wait >= MATTERS);
-    if waits.shared < MATTERS && failing.is_none() {
+    let failing: Vec<_> = waits.failing.iter().filter(|(_, wait)| *wait >= MATTERS).take(FAILING).collect();
+    if waits.shared < MATTERS && failing.is_empty() {
         return None;
     }
     let shared = format!("{} s at {}", waits.shared.as_secs(), now.strftime("%Y-%m-%dT%H:%M:%SZ"));
-    let failing = failing.map(|(namespace, wait)| format!(", {} s in {namespace}", wait.as_secs()));
-    Some(shared + &failing.unwrap_or_default())
+    let failing = failing.into_iter().map(|(namespace, wait)| format!(", {} s in {namespace}", wait.as_secs()));
+    Some(std::iter::once(shared).chain(failing).collect())
 }
 
 fn parse_note(note: &str) -> Option<Waits> {
     let seconds = |text: &str| text.parse().ok().map(Duration::from_secs);
-    let (shared, failing) = note.split_once(", ").map_or((note, None), |(shared, failing)| (shared, Some(failing)));
-    let failing = failing.and_then(|failing| {
-        let (wait, namespace) = failing.split_once(" s in ")?;
+    let mut parts = note.split(", ");
+    let shared = seconds(parts.next()?.split_once(' ')?.0)?;
+    let failing = parts.take(FAILING).filter_map(|part| {
+        let (wait, namespace) = part.split_once(" s in ")?;
         Some((namespace.to_owned(), seconds(wait)?))
     });
-    Some(Waits { shared: seconds(shared.split_once(' ')?.0)?, failing })
+    Some(Waits { shared, failing: failing.collect() })
 }
 
 /// The notes of all replicas.
@@ -79,9 +83,9 @@ impl Lines {
 
     /// For how long the oldest report of all replicas has waited that may be of this namespace.
     pub fn longest(&self, namespace: &str, now: Instant) -> Duration {
-        let of_it = |(other, wait): (String, Duration)| if other == namespace { wait } else { Duration::ZERO };
         let waits = self.counting(now).map(|(Waits { shared, failing }, since)| {
-            let oldest = shared.max(failing.map_or(Duration::ZERO, of_it));
+            let of_it = failing.into_iter().filter(|(other, _)| other == namespace).map(|(_, wait)| wait);
+            let oldest = of_it.fold(shared, Duration::max);
             if oldest.is_zero() { oldest } else { oldest.saturating_add(since) }
         });
         waits.max().unwrap_or_default()
@@ -92,7 +96,7 @@ impl Lines {
         let (mut all, mut namespaces) = (false, BTreeSet::new());
         for (Waits { shared, failing }, since) in self.counting(now) {
             all |= !shared.is_zero() && shared.saturating_add(since) >= at_least;
-            let failing = failing.filter(|(_, wait)| wait.saturating_add(since) >= at_least);
+            let failing = failing.into_iter().filter(|(_, wait)| wait.saturating_add(since) >= at_least);
             namespaces.extend(failing.map(|(namespace, _)| namespace));
         }
         (all, namespaces)
@@ -128,18 +132,18 @@ mod tests {
     fn a_note_is_written_where_it_matters_and_read_back() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let waits = |shared: u64, failing: u64| {
-            let failing = Some(("shop".to_owned(), seconds(failing))).filter(|(_, wait)| !wait.is_zero());
-            Waits { shared: seconds(shared), failing }
+            let failing = [("shop".to_owned(), seconds(failing)), ("web".to_owned(), seconds(failing / 5))];
+            Waits { shared: seconds(shared), failing: failing.into() }
         };
         assert_eq!((note(&waits(0, 0), now), note(&waits(2, 2), now)), (None, None));
         for (shared, failing, text) in [
             (12, 2, "12 s at 2023-11-14T22:13:20Z"),
-            (0, 40, "0 s at 2023-11-14T22:13:20Z, 40 s in shop"),
-            (5, 40, "5 s at 2023-11-14T22:13:20Z, 40 s in shop"),
+            (0, 12, "0 s at 2023-11-14T22:13:20Z, 12 s in shop"),
+            (5, 40, "5 s at 2023-11-14T22:13:20Z, 40 s in shop, 8 s in web"),
         ] {
             assert_eq!(note(&waits(shared, failing), now).as_deref(), Some(text));
             let read = parse_note(text).unwrap();
-            assert_eq!((read.shared.as_secs(), read.failing.is_some()), (shared, failing > 2));
+            assert_eq!((read.shared.as_secs(), read.failing.len()), (shared, text.matches(" in ").count()));
         }
         let text = note(&waits(12, 0), now).unwrap();
         let (mut lines, now) = (Lines::default(), Instant::now());
@@ -153,11 +157,12 @@ mod tests {
     #[test]
     fn what_fails_in_one_namespace_alone_is_not_of_the_others() {
         let (mut lines, now) = (Lines::default(), Instant::now());
-        lines.take(&annotations(&[("a", "0 s at noon, 40 s in bad"), ("b", "7 s at noon")]), now);
+        lines.take(&annotations(&[("a", "0 s at noon, 40 s in bad, 35 s in worse"), ("b", "7 s at noon")]), now);
         let longest = |namespace| lines.longest(namespace, now + seconds(3));
-        assert_eq!((longest("bad"), longest("shop")), (seconds(43), seconds(10)));
-        assert_eq!(lines.waiting(seconds(30), now), (false, ["bad".to_owned()].into()));
-        assert_eq!(lines.waiting(seconds(7), now), (true, ["bad".to_owned()].into()));
+        assert_eq!([longest("bad"), longest("worse"), longest("shop")], [43, 38, 10].map(seconds));
+        let both = || ["bad", "worse"].map(str::to_owned).into();
+        assert_eq!(lines.waiting(seconds(30), now), (false, both()));
+        assert_eq!(lines.waiting(seconds(7), now), (true, both()));
         assert_eq!(lines.waiting(seconds(41), now), (false, BTreeSet::new()));
     }
 

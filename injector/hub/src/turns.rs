@@ -1,10 +1,11 @@
 //! Whose turn it is. Conditions that show a failure come first. Namespaces take turns, and in each of them the configs do: one with many
 //! pods that are due delays the others by one pod each. Pure.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use nudge_core::keys::PodKey;
-use nudge_core::line::Waits;
+use nudge_core::line::{FAILING, Waits};
 use nudge_core::pods::PodState;
 use tokio::time::{Duration, Instant};
 
@@ -185,24 +186,29 @@ impl Turns {
         self.times.first().map(|(at, _)| *at)
     }
 
-    /// For how long the oldest wishes that can be fulfilled have waited. What fails does not count if another one was fulfilled since, which
-    /// was at `fulfilled`; and what fails in one namespace alone counts for that one.
+    /// For how long the oldest wishes that can be fulfilled have waited. What fails counts for its namespace alone, unless it does so in many
+    /// and nothing was fulfilled since, the last time at `fulfilled`.
     pub(super) fn oldest(&self, fulfilled: Option<Instant>, now: Instant) -> Waits {
-        let (mut shared, mut failing) = (Duration::ZERO, BTreeMap::<&str, Duration>::new());
+        let (mut shared, mut all_fail) = (Duration::ZERO, true);
+        let mut failing = BTreeMap::<&str, Duration>::new();
         for (_, wish) in self.wishes.values() {
             let Some(since) = wish.since else { continue };
             let oldest = match wish.failing {
                 None => &mut shared,
-                Some(began) if fulfilled < Some(began) => failing.entry(&wish.pod.namespace).or_default(),
-                Some(_) => continue,
+                Some(began) => {
+                    all_fail &= fulfilled < Some(began);
+                    failing.entry(&wish.pod.namespace).or_default()
+                }
             };
             *oldest = now.saturating_duration_since(since).max(*oldest);
         }
-        if failing.len() == 1 {
-            let failing = failing.into_iter().map(|(namespace, wait)| (namespace.to_owned(), wait)).next();
-            return Waits { shared, failing };
+        if failing.len() > FAILING && all_fail {
+            return Waits { shared: failing.into_values().fold(shared, Duration::max), failing: Vec::new() };
         }
-        Waits { shared: failing.into_values().fold(shared, Duration::max), failing: None }
+        let mut failing: Vec<_> = failing.into_iter().map(|(namespace, wait)| (namespace.to_owned(), wait)).collect();
+        failing.sort_by_key(|(_, wait)| Reverse(*wait));
+        failing.truncate(FAILING);
+        Waits { shared, failing }
     }
 }
 
@@ -342,11 +348,11 @@ mod tests {
         for (name, seconds) in [("refused", None), ("a", Some(5)), ("b", Some(9)), ("b", Some(1))] {
             turns.add(since(name, seconds), now);
         }
-        assert_eq!(turns.oldest(None, now), Waits { shared: Duration::from_secs(9), failing: None });
+        assert_eq!(turns.oldest(None, now), Waits { shared: Duration::from_secs(9), failing: Vec::new() });
     }
 
     #[test]
-    fn what_fails_while_others_do_not_counts_no_more() {
+    fn what_fails_counts_for_its_namespace_unless_it_does_in_many() {
         let (mut turns, now) = (Turns::default(), Instant::now());
         let ago = |seconds: u64| Some(now - Duration::from_secs(seconds));
         turns.add(Wish { since: ago(90), failing: ago(80), ..wish("bad", "shop", "a", false) }, now);
@@ -355,13 +361,20 @@ mod tests {
         turns.add(Wish { since: ago(70), ..wish("bad", "shop", "a", false) }, now);
         let oldest = |turns: &Turns, fulfilled| {
             let Waits { shared, failing } = turns.oldest(fulfilled, now);
-            (shared.as_secs(), failing.map(|(namespace, wait)| (namespace, wait.as_secs())))
+            let named = failing.into_iter().map(|(namespace, wait)| format!("{namespace} {}", wait.as_secs()));
+            (shared.as_secs(), named.collect::<Vec<_>>().join(", "))
         };
-        let bad = || Some(("bad".to_owned(), 90));
-        assert_eq!(oldest(&turns, None), (5, bad()), "of one namespace alone");
-        assert_eq!((oldest(&turns, ago(81)), oldest(&turns, ago(79))), ((5, bad()), (5, None)));
-        turns.add(Wish { since: ago(60), failing: ago(50), ..wish("worse", "shop", "a", false) }, now);
-        assert_eq!(oldest(&turns, None), (90, None), "of several namespaces, it is of all");
+        for fulfilled in [None, ago(81), ago(79)] {
+            assert_eq!(oldest(&turns, fulfilled), (5, "bad 90".to_owned()), "of one namespace alone");
+        }
+        for (number, namespace) in ["c", "d", "e"].into_iter().enumerate() {
+            let since = ago(60 - number as u64);
+            turns.add(Wish { since, failing: ago(50), ..wish(namespace, "shop", "a", false) }, now);
+        }
+        assert_eq!(oldest(&turns, None), (5, "bad 90, c 60, d 59, e 58".to_owned()));
+        turns.add(Wish { since: ago(60), failing: ago(50), ..wish("f", "shop", "a", false) }, now);
+        assert_eq!(oldest(&turns, None), (90, String::new()), "of many, it is of all");
+        assert_eq!(oldest(&turns, ago(49)), (5, "bad 90, c 60, f 60, d 59".to_owned()), "others are written");
     }
 
     proptest! {

@@ -73,7 +73,14 @@ impl Remote for Git {
         let sources = Arc::clone(&self.sources);
         let slow = Slow { turns: &sources.budget.slow, namespace: &self.namespace };
         let place = slow.place(self.is_slow).await;
-        let _room = sources.budget.work(&self.namespace, GIT_MIB).await;
+        let room = sources.budget.work(&self.namespace, GIT_MIB);
+        let _room = match &place {
+            None => room.await,
+            // Few have a place, and its own namespace may have no memory for long.
+            Some(_) => timeout(QUICK, room)
+                .await
+                .map_err(|_| Slow::waits(&self.from.url, "others of its namespace have all its memory"))?,
+        };
         let (is_slow, fetched) = slow.fetch(place, &self.from.url, self.fetched()).await;
         self.is_slow = is_slow;
         sources.metrics.mirrors(sources.mirrors.bytes());
@@ -110,6 +117,11 @@ impl Slow<'_> {
         if is_slow { Some(self.turns.take(self.namespace).await) } else { None }
     }
 
+    /// What is said of a source that gives its place or its memory back.
+    fn waits(url: &str, why: &str) -> Explanation {
+        failed(url, format!("not done within {} s, and {why}; it waits for its turn again", QUICK.as_secs()))
+    }
+
     /// Fetches, and returns whether that is slow. What is slow goes on with a place; without one it gives its memory back to those who wait, and
     /// waits for a place the next time.
     async fn fetch<T>(
@@ -123,11 +135,7 @@ impl Slow<'_> {
             return (false, done);
         }
         let Some(_place) = place.or_else(|| self.turns.try_take(self.namespace, 1)) else {
-            let why = format!(
-                "not done within {} s, and others that are slow are being fetched from; it waits for its turn among them",
-                QUICK.as_secs()
-            );
-            return (true, Err(failed(url, why)));
+            return (true, Err(Self::waits(url, "others that are slow are being fetched from")));
         };
         (true, fetched.await)
     }

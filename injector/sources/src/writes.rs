@@ -223,6 +223,8 @@ fn refused(error: CallError, what: &str, open: bool) -> WriteError {
         return WriteError::Refused(Reason::Invalid.explained(said));
     }
     let reason = match status.code {
+        // Nudge itself has too much to do.
+        429 | 503 if denied.is_some() => return error.into(),
         403 => Reason::NotAllowed,
         _ if error.refusal().is_some() => Reason::SourceRefused,
         _ => return error.into(),

@@ -61,7 +61,7 @@ fn first_act(place: &Place) -> Result<()> {
     kubectl(&["create", "namespace", FIRST])?;
     enable(place, FIRST)?;
     let file = tempfile::NamedTempFile::new()?;
-    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "first"}});
+    let config = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "first"}, "spec": {}});
     fs::write(file.path(), config.to_string())?;
     succeed(place.command("kubectl").args(["create", "-n", FIRST, "-f"]).arg(file.path())).context("the first act")?;
     kubectl(&["delete", "namespace", FIRST]).map(drop)

@@ -65,7 +65,8 @@ impl Exchange {
         let texts = Shares::new(units(settings.all_bodies_bytes), units(settings.body_bytes));
         let objects = TenantShares::new(units(settings.all_objects_bytes), 1);
         let small_objects = TenantShares::new(units(settings.all_small_objects_bytes), units(SMALL_OBJECT_BYTES));
-        let requests = TenantQueues::new(u32::try_from(settings.connections).unwrap_or(u32::MAX));
+        // Three API servers share the connections.
+        let requests = TenantQueues::new(u32::try_from(settings.connections / 3).unwrap_or(u32::MAX));
         let webhooks = webhooks.into_iter().map(|webhook| (webhook.path(), webhook)).collect();
         let refusals = RefusalLog::new(Instant::now());
         Self { webhooks, settings, requests, texts, objects, small_objects, metrics, refusals }
@@ -84,7 +85,8 @@ impl Exchange {
         let (outcome, response) = match self.review(webhook.as_ref(), request, caller, deadline).await {
             Ok((outcome, answer)) => (outcome, json(answer)),
             Err((status, message)) => {
-                let outcome = if status.is_server_error() { Outcome::Error } else { Outcome::Malformed };
+                let fails = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+                let outcome = if fails { Outcome::Error } else { Outcome::Malformed };
                 (outcome, refusal(status, &message))
             }
         };

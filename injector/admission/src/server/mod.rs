@@ -20,8 +20,8 @@ pub struct AdmissionSettings {
     pub address: SocketAddr,
     /// Threads that answer.
     pub threads: usize,
-    /// Most connections, with a share for each address: see `nudge_server::slots`. Of as many requests at the same time a namespace has half
-    /// at most, and a user three quarters.
+    /// Most connections, with a share for each address: see `nudge_server::slots`. Of a third of as many
+    /// requests at the same time a namespace has half at most, and a user three quarters.
     pub connections: usize,
     /// TLS handshakes at the same time, of one address a quarter.
     pub handshakes: usize,

@@ -41,7 +41,7 @@ impl Shared {
     }
 
     async fn ask(&self, namespace: &str, user: &str) -> Result<String> {
-        self.asker.ask("/quick?timeout=2s", &of(namespace, user)).await
+        self.asker.ask("/quick?timeout=5s", &of(namespace, user)).await
     }
 
     /// Waits until a request has this answer.
@@ -94,7 +94,7 @@ async fn slow_reviews_of_one_user_leave_room_to_another() -> Result<()> {
 
 #[tokio::test]
 async fn one_namespace_leaves_connections_to_another() -> Result<()> {
-    let mut shared = Shared::start(|settings| settings.connections = 16).await?;
+    let mut shared = Shared::start(|settings| settings.connections = 30).await?;
     for number in 0..12 {
         shared.hang("loud", &format!("user-{number}"));
     }

@@ -93,9 +93,13 @@ impl Index {
         inner.spaces.values().flat_map(|space| nodes.iter().flat_map(|node| there(space, node))).collect()
     }
 
-    /// When the report of any pod was last seen to change.
-    pub fn reported(&self) -> Option<Instant> {
-        self.lock().reported
+    /// When the report of any pod, or of any in this namespace, was last seen to change.
+    pub fn reported(&self, namespace: Option<&str>) -> Option<Instant> {
+        let inner = self.lock();
+        match namespace {
+            Some(namespace) => inner.spaces.get(namespace)?.reported,
+            None => inner.spaces.values().filter_map(|space| space.reported).max(),
+        }
     }
 
     /// Adds a pod, or replaces it.
@@ -132,10 +136,10 @@ impl Index {
             }
             space.enter_node(&state);
             space.keep_pod(key, entry);
-            wake.send_replace(());
             if reports {
-                inner.reported = Some(Instant::now());
+                space.reported = Some(Instant::now());
             }
+            wake.send_replace(());
             (configs_of(&state), is_new, harmed)
         };
         if is_new {

@@ -43,6 +43,8 @@ pub(super) struct Space {
     pub(super) pods_by_config: HashMap<ConfigKey, BTreeMap<String, PodEntry>>,
     /// The pods of each node.
     pub(super) pods_by_node: HashMap<String, HashSet<PodKey>>,
+    /// When the report of any of its pods was last seen to change.
+    pub(super) reported: Option<Instant>,
     /// The uids of service accounts, by their names.
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
     /// What users have decided, by the names of the objects, each with its config.
@@ -73,6 +75,7 @@ impl Space {
             parts: Parts::default(),
             published: HashMap::new(),
             pods: HashMap::new(),
+            reported: None,
             pods_by_config: HashMap::new(),
             pods_by_node: HashMap::new(),
             accounts: HashMap::new(),

@@ -40,8 +40,6 @@ pub(super) struct Inner {
     pub(super) healths: Vec<WatchHealth>,
     /// What is known of the policies of the cluster, where that matters.
     pub(super) policies: Option<KnownPolicies>,
-    /// When the report of any pod was last seen to change.
-    pub(super) reported: Option<std::time::Instant>,
 }
 
 type EventListener = Box<dyn Fn(&IndexEvent) + Send + Sync>;

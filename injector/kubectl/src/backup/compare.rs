@@ -44,7 +44,7 @@ pub(crate) fn part(exported: &Value, there: &Value) -> Found {
 pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Found {
     match sealed.fault(there, seals) {
         None => Found::Same,
-        Some(_) if !sealed.is_labelled(there) => Found::Nothing,
+        Some(_) if sealed.is_of_another(there) => Found::Nothing,
         Some(what) => Found::Differs(format!("it {what} of {}", sealed.of())),
     }
 }
@@ -146,6 +146,14 @@ mod tests {
         let why = "it does not have the content that was sealed as part of version 1 of config team/shop";
         assert_eq!(unexported(&sealed, &there("2", "1"), None), Found::Differs(why.to_owned()));
         assert_eq!(unexported(&sealed, &there("1", "2"), None), Found::Nothing, "it is another version's");
+        let mut bare = there("1", "1");
+        bare["metadata"] = json!({});
+        let why = "it does not have the labels of version 1 of config team/shop";
+        assert_eq!(
+            unexported(&sealed, &bare, None),
+            Found::Differs(why.to_owned()),
+            "it may be what somebody made again"
+        );
     }
 
     #[test]

@@ -38,6 +38,12 @@ impl Sealed<'_> {
         label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version)
     }
 
+    /// Whether the object says that it is of another version.
+    pub(crate) fn is_of_another(&self, document: &Value) -> bool {
+        let both = [labels::CONFIG, labels::VERSION].iter().all(|key| label(document, key).is_some());
+        both && !self.is_labelled(document)
+    }
+
     /// What the object is a part of, as texts name it.
     pub(crate) fn of(&self) -> String {
         let Self { config, version, .. } = *self;

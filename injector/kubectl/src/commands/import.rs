@@ -119,7 +119,8 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
     }
     if failed > 0 {
         return Err(Failure::new(format!(
-            "configs that are not imported: {failed} of {count}, as the warnings say; mend that and run the command again"
+            "configs that are not imported: {failed} of {count}, as the warnings say, and no ConfigSource is; mend that and run the command \
+             again"
         )));
     }
     if waiting > 0 {

@@ -45,9 +45,10 @@ fn that_the_report_of_a_pod_changes_is_noted() {
     };
     index.put_pod(of(false, &ReportState::Acknowledged));
     index.put_pod(of(true, &ReportState::Acknowledged));
-    assert_eq!(index.reported(), None, "a pod that is new to the index says nothing new");
+    assert_eq!(index.reported(None), None, "a pod that is new to the index says nothing new");
     index.put_pod(of(true, &ReportState::Pending(nudge_api::Reason::Pending.explained("not yet"))));
-    assert!(index.reported().is_some());
+    assert!(index.reported(None).is_some() && index.reported(Some("ns")).is_some());
+    assert_eq!(index.reported(Some("another")), None);
 }
 
 #[test]
