@@ -298,8 +298,24 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     let space = cluster.space("overwritten").await?;
     empty(&space).await?;
     let certificates = keep(&space, Lifetimes::default()).await?;
-    create(&space.client, configuration(&space, "none", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))).await?;
     let api = Api::<ValidatingWebhookConfiguration>::all(space.client.clone());
+    let reads = || -> Result<usize> {
+        let is = |event: &Value| {
+            let object = &event["objectRef"];
+            event["verb"] == "get"
+                && object["resource"] == "validatingwebhookconfigurations"
+                && object["name"] == *space.name
+        };
+        Ok(cluster.audit(&space.name)?.iter().filter(|event| is(event)).count())
+    };
+    // While an installation is applied, it may come after the publisher, whose next check is 45 s away.
+    let (client, times) = (space.client.clone(), PublishTimes::default());
+    let publisher = tokio::spawn(publish_to_webhooks(client, space.name.clone(), certificates.ca_bundle(), times));
+    eventually(SOON, "it was looked for", async || (reads().ok()? > 0).then_some(())).await?;
+    create(&space.client, configuration(&space, "none", SocketAddr::from((Ipv4Addr::LOCALHOST, 1)))).await?;
+    let set = async || (api.get(&space.name).await.ok()?.webhooks?[0].client_config.ca_bundle.is_some()).then_some(());
+    eventually(PublishTimes::default().check / 3, "caBundle is set before the next check", set).await?;
+    publisher.abort();
     let publisher =
         tokio::spawn(publish_to_webhooks(space.client.clone(), space.name.clone(), certificates.ca_bundle(), TIMES));
     let expected = bundle(&certificates);
@@ -316,15 +332,6 @@ async fn a_bundle_that_was_written_over_comes_back() -> Result<()> {
     eventually(SOON, "caBundle is set again", published).await?;
     // What is right is left alone: no write without a reason.
     let version = api.get(&space.name).await?.metadata.resource_version;
-    let reads = || -> Result<usize> {
-        let is = |event: &Value| {
-            let object = &event["objectRef"];
-            event["verb"] == "get"
-                && object["resource"] == "validatingwebhookconfigurations"
-                && object["name"] == *space.name
-        };
-        Ok(cluster.audit(&space.name)?.iter().filter(|event| is(event)).count())
-    };
     let before = reads()?;
     eventually(SOON, "it was looked at again", async || (reads().ok()? > before + 5).then_some(())).await?;
     assert_eq!(api.get(&space.name).await?.metadata.resource_version, version);

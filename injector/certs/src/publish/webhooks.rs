@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch as JsonPatch, PatchOperation, TestOperation};
@@ -11,6 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +21,8 @@ use tracing::Instrument as _;
 
 use super::{PublishError, PublishTimes, in_time, next_check};
 
+/// When to look again at a configuration that is not there, or could not be changed.
+const SOON: Duration = Duration::from_secs(1);
 /// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
@@ -49,32 +53,42 @@ pub async fn publish_to_webhooks(
     times: PublishTimes,
 ) {
     let mut faults = Faults::default();
+    // While an installation is applied, the configurations may come after this process: they are waited for with short pauses first.
+    let (backoff, mut failures) = (Backoff { first: SOON, longest: times.check }, 0);
     loop {
         let now = Arc::clone(&bundle.borrow_and_update());
+        let mut wait = times.check;
         if !now.is_empty() {
-            publish_to::<MutatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
-            publish_to::<ValidatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
+            let mutating = publish_to::<MutatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
+            let validating = publish_to::<ValidatingWebhookConfiguration>(&client, &name, &now, &mut faults).await;
+            failures = if mutating && validating { 0 } else { failures + 1 };
+            if failures > 0 {
+                wait = backoff.wait(failures);
+            }
         }
-        if !next_check(&mut bundle, times.check).await {
+        if !next_check(&mut bundle, wait).await {
             return;
         }
     }
 }
 
-async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) {
+/// Whether the configuration has the bundle now.
+async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) -> bool {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
     let set = async {
         let read = in_time(api.get_opt(name)).await;
-        let Some(configuration) = faults.log(&kind, read).flatten() else { return };
-        let Some(patch) = patch(&configuration.entries(), bundle) else { return };
+        let Some(configuration) = faults.log(&kind, read).flatten() else { return false };
+        let Some(patch) = patch(&configuration.entries(), bundle) else { return true };
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patched = in_time(api.patch(name, &parameters, &Patch::Json::<()>(patch))).await;
-        if faults.log(&kind, patched).is_some() {
+        let is_set = faults.log(&kind, patched).is_some();
+        if is_set {
             tracing::info!("caBundle set");
         }
+        is_set
     };
-    set.instrument(tracing::error_span!("publish_ca", %kind, name)).await;
+    set.instrument(tracing::error_span!("publish_ca", %kind, name)).await
 }
 
 /// Failures by kind; each is logged once for as long as it lasts.
