@@ -72,6 +72,14 @@ impl<K: Eq + Hash> Rates<K> {
         self.rate
     }
 
+    /// Tells whether `key` may take one at `now`, and takes nothing.
+    pub fn has(&self, key: &K, now: Instant) -> bool {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = table.by_key.len() >= self.most;
+        let bucket = table.by_key.get(key).copied().or_else(|| full.then_some(table.others));
+        bucket.is_none_or(|mut bucket| bucket.take(self.rate, now))
+    }
+
     /// Takes one for `key`; false where it has taken all that it may at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;
@@ -110,7 +118,9 @@ mod tests {
         let began = Instant::now();
         let rates = Rates::new(RATE, 10, began);
         let taken = |key, at| (0..10).filter(|_| rates.take(key, at)).count();
+        assert!((0..10).all(|_| rates.has(&"a", began)), "a look takes nothing");
         assert_eq!((taken("a", began), taken("b", began)), (3, 3));
+        assert!(!rates.has(&"a", began) && rates.has(&"a", began + second(1)));
         assert_eq!((taken("a", began + second(1)), taken("a", began + second(1))), (2, 0));
         assert_eq!(taken("b", began + second(100)), 3, "no more than a burst is saved up");
         assert_eq!(taken("a", began), 0, "a clock that steps back gives nothing");

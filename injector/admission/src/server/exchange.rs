@@ -17,7 +17,7 @@ use nudge_server::slots::Peer;
 use tokio::time::{timeout, timeout_at};
 use tracing::Instrument as _;
 
-use super::refusal_log::RefusalLog;
+use super::refusal_log::{RefusalLog, Subject};
 use super::{AdmissionSettings, SMALL_BODY_BYTES, SMALL_OBJECT_BYTES};
 use crate::caller::Caller;
 use crate::lookups::LookupError;
@@ -182,8 +182,9 @@ impl Exchange {
             reviewed => reviewed.map_err(|error| failed(path, request, &error))?,
         };
         let outcome = if verdict.is_denied() { Outcome::Denied } else { Outcome::Allowed };
+        let subject = Subject { kind: &request.kind.kind, namespace: request.namespace.as_deref() };
         if let Verdict::Deny(denial) = &verdict
-            && let Some(left_out) = self.refusals.may_write(request.caller.address, Instant::now())
+            && let Some(left_out) = self.refusals.may_write(request.caller.address, subject, Instant::now())
         {
             // The message names objects, never values.
             tracing::info!(
