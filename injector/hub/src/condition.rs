@@ -15,9 +15,26 @@ use super::view::View;
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Whether a better condition is likely to follow soon.
-pub(super) fn is_passing(report: &Report) -> bool {
-    matches!(report.reason(), Reason::Resolving | Reason::Pending)
+/// Returns whether `condition` is urgent, which is one with a failure that the `shown` one lacks, and whether a better one is likely to follow.
+pub(super) fn pace(condition: &Report, shown: Option<&Report>) -> (bool, bool) {
+    let failed = matches!(condition.state, ReportState::Failed(_));
+    let urgent = failed && !shown.is_some_and(|shown| repeats(condition, shown));
+    let is_passing = |reason: Reason| matches!(reason, Reason::Resolving | Reason::Pending);
+    let passing = is_passing(condition.reason()) || condition.reasons.iter().any(|(_, reason)| is_passing(*reason));
+    (urgent, passing && !urgent)
+}
+
+/// Returns whether each config that fails in `condition` fails in `shown` for the same reason and beside the same version.
+fn repeats(condition: &Report, shown: &Report) -> bool {
+    let failure = |report: &Report, name: &str| match report.of(name) {
+        ReportState::Failed(why) => Some(why.reason),
+        _ => None,
+    };
+    condition.versions.iter().all(|version| {
+        let name = version.0.as_str();
+        let reason = failure(condition, name);
+        reason.is_none() || (reason == failure(shown, name) && shown.versions.contains(version))
+    })
 }
 
 /// The condition of a pod whose agent made this report at `at`; `None` where the agent knows more than this replica.
@@ -331,6 +348,22 @@ mod tests {
         assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2; subscriber app: why"));
         deaf.configs[1].acknowledged = true;
         assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2 (Applied); subscriber app: why"));
+    }
+
+    #[test]
+    fn a_failure_is_urgent_once() {
+        let shown = |keys: ReportedConfig, shop: &str, acknowledged: bool| {
+            let problem = Some(ReportedProblem { reason: "TooLarge".to_owned(), message: "no".to_owned() });
+            let configs = vec![ReportedConfig { problem, ..keys }, config("shop", 3, shop)];
+            let report = ReportRequest { acknowledged, ..report(configs) };
+            judge(&PodState::default(), &[view("keys", 1, "8"), view("shop", 3, shop)], &report, 1).unwrap()
+        };
+        let first = shown(config("keys", 1, "7"), "1", true);
+        assert_eq!(pace(&first, None), (true, false));
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", true), Some(&first)), (false, false));
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), Some(&first)), (false, true));
+        assert_eq!(pace(&shown(config("keys", 1, "6"), "1", true), Some(&first)), (true, false), "another version");
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), None), (true, false));
     }
 
     #[test]

@@ -78,8 +78,8 @@ pub use source::{KubeParts, Part, PartError, PartSource};
 
 /// How often contents that no pod needs are looked for.
 const CHORES: Duration = Duration::from_secs(15);
-/// How long a condition waits that a better one is likely to follow.
-const PASSING: Duration = Duration::from_secs(2);
+/// How long a condition waits that a better one is likely to follow: longer than until the pod's next report is taken.
+const PASSING: Duration = Duration::from_millis(2500);
 
 /// What the hub asks of the cluster.
 pub struct Cluster {
@@ -269,9 +269,8 @@ impl Hub {
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}
             Some(condition) => {
-                let failed = matches!(condition.state, ReportState::Failed(_));
-                let delay = if condition::is_passing(&condition) { PASSING } else { Duration::ZERO };
-                self.queue.add(Wish::new(&pod, failed), delay);
+                let (urgent, passing) = condition::pace(&condition, pod.report.as_ref());
+                self.queue.add(Wish::new(&pod, urgent), if passing { PASSING } else { Duration::ZERO });
             }
             None => self.queue.add(Wish::new(&pod, false), LATER),
         }

@@ -107,3 +107,50 @@ async fn what_only_a_restart_brings_shows_in_the_condition_without_a_report() {
     assert!(poll.as_mut().now_or_never().is_none(), "the agent keeps what its pod was born with");
     assert_eq!(fixture.writes().await, [Reason::NotRestarted]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_stands_is_written_once_for_each_change_of_another_config() {
+    let mut fixture = Fixture::with_one();
+    fixture.index.put_pod(pod("u", &["shop", "keys"]));
+    let one = fixture.stored.add("1", b"x");
+    fixture.put("keys", 1, Some(&one));
+    fixture.head(PollRequest::default()).await;
+    let two = fixture.stored.add("2", b"y");
+    fixture.put("shop", 2, Some(&two));
+    fixture.head(PollRequest::default()).await;
+    let report = |version: &str, revision: u64, acknowledged: bool| {
+        let config = |name: &str, version: &str, revision: u64| ReportedConfig {
+            name: ConfigName::new(name).unwrap(),
+            uid: format!("uid-{name}"),
+            revision,
+            version: VersionName::new(version).ok(),
+            problem: None,
+            acknowledged,
+        };
+        let (reason, message) = ("CheckRefused".to_owned(), "no".to_owned());
+        let problem = Some(nudge_protocol::hub::ReportedProblem { reason, message });
+        let keys = ReportedConfig { problem, ..config("keys", "0", 1) };
+        let configs = vec![config("shop", version, revision), keys];
+        ReportRequest { configs, acknowledged, ..ReportRequest::default() }
+    };
+    let hub = Arc::clone(&fixture.hub);
+    let writing = Arc::clone(&hub).write_conditions();
+    let changes = async {
+        hub.report(&session("u"), report("1", 1, true)).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let (_, shown) = fixture.written.take().pop().unwrap();
+        assert_eq!(shown.reason(), Reason::CheckRefused);
+        fixture.index.put_pod(PodState { report: Some(shown), ..pod("u", &["shop", "keys"]) });
+        // The containers take a second for their acknowledgement.
+        hub.report(&session("u"), report("2", 2, false)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        hub.report(&session("u"), report("2", 2, true)).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    };
+    tokio::select! {
+        () = writing => panic!("it never ends"),
+        () = changes => {}
+    }
+    let messages: Vec<String> = fixture.written.take().iter().map(|(_, condition)| condition.message()).collect();
+    assert_eq!(messages, ["shop=2 (Applied),keys=0; config keys: no"]);
+}
