@@ -78,9 +78,8 @@ mod tests {
     fn a_namespace_with_many_refusals_has_a_line_a_second_and_takes_none_of_others() {
         let now = Instant::now();
         let log = RefusalLog::new(now);
-        let written = |subject, at| -> Vec<_> {
-            (0..1000).filter_map(|_| log.may_write(address(1), subject, at)).collect()
-        };
+        let written =
+            |subject, at| -> Vec<_> { (0..1000).filter_map(|_| log.may_write(address(1), subject, at)).collect() };
         assert_eq!(written(pods_in("noisy"), now), [0; 50]);
         assert_eq!(log.may_write(address(1), pods_in("quiet"), now), Some(950), "another namespace of the same server");
         let config = Subject { kind: "VersionedConfig", namespace: Some("noisy") };

@@ -167,7 +167,9 @@ fn unproven(
     if tally.is_silent() {
         evidence.proven = None;
         let (silent, judges) = (tally.silent, tally.judges);
-        let message = format!("{silent} of {judges} pods have not acknowledged version {target} in time");
+        let name = tally.first_silent.as_deref().unwrap_or_default();
+        let message =
+            format!("{silent} of {judges} pods, {name} among them, have not acknowledged version {target} in time");
         return Some(Effects::waits(Reason::NotAcknowledged, message, None));
     }
     None
@@ -303,15 +305,19 @@ fn watched(
     let end = since + if tally.judges == 0 { 0 } else { seconds(*window) };
     let (proven, all, target) = (tally.proven, seen.pods.len(), &moved.target);
     if now.steady < end {
-        let message =
-            format!("{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}");
+        let message = format!(
+            "{proven} of {all} pods run version {target} and are watched for {window} s, because {reason}{}",
+            tally.without_silent()
+        );
         return Some(Effects::waits(Reason::Progressing, message, Some(end)));
     }
     let whole = window.saturating_add(pause);
     let end = now.until_within(after(moved.stepped_at.0, whole), since + seconds(whole)).filter(|_| pause > 0)?;
     let name = last.step.and_then(|step| step.name.clone()).unwrap_or_else(|| last.count.to_string());
-    let message =
-        format!("{proven} of {all} pods run version {target}; step {name} pauses for {pause} s, as the spec says");
+    let message = format!(
+        "{proven} of {all} pods run version {target}; step {name} pauses for {pause} s, as the spec says{}",
+        tally.without_silent()
+    );
     Some(Effects::waits(Reason::Progressing, message, Some(end)))
 }
 
@@ -396,8 +402,11 @@ fn bake(
     // Without pods there is nothing to watch.
     if tally.judges > 0 && now.steady < end {
         let (proven, all) = (tally.proven, seen.pods.len());
-        let message =
-            format!("{proven} of {all} pods run version {}, which is watched until it is current", moved.target);
+        let message = format!(
+            "{proven} of {all} pods run version {}, which is watched until it is current{}",
+            moved.target,
+            tally.without_silent()
+        );
         return (Rollout::Forward(moved, Stage::Baking), Effects::waits(Reason::Baking, message, Some(end)));
     }
     if let Some(effects) = waits(measured, tally, seen, now).or_else(|| seen.withheld()) {

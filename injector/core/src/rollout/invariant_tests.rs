@@ -197,15 +197,17 @@ pub(super) fn check(rollout: &TestRollout, before: &VersionedConfigStatus, after
     if back || matches!(after.state(), ConfigState::Failed | ConfigState::Waiting) {
         assert!(rollout.pods.iter().all(|pod| assigned(after, pod) == after.current_version), "{after:?}");
     }
-    // Only what every healthy pod that counts has taken is current.
+    // Only what the healthy pods that count have taken is current, but for a silent minority.
     let returns = before.previous_version.is_some() && before.previous_version == after.current_version;
     if before.current_version.is_some() && before.current_version != after.current_version && !returns {
         assert_eq!(before.target_version, after.current_version);
         let (version, second) = (after.current_version.clone().unwrap(), rollout.millis / 1000);
         let counts = |pod: &&Subject| pod.is_healthy(second) && rollout.evidence.judges(pod);
-        for pod in rollout.pods.iter().filter(counts) {
-            assert!(pod.has_taken(&version), "{version} is current without {pod:?}");
-        }
+        let (taken, silent): (Vec<_>, Vec<_>) =
+            rollout.pods.iter().filter(counts).partition(|pod| pod.has_taken(&version));
+        let count = taken.len() + silent.len();
+        let few = silent.is_empty() || (!taken.is_empty() && silent.len() <= (count / 4).max(1));
+        assert!(few, "{version} is current without {silent:?}");
     }
 }
 

@@ -235,15 +235,37 @@ fn what_can_not_wait_does_not_wait_for_a_return() {
     assert_eq!(rollout.assigned("3"), 8);
 }
 
-#[test]
-fn one_of_two_pods_that_never_takes_the_version_is_no_minority() {
-    let mut rollout = TestRollout::new(&[("web", 2)]);
+/// The messages of a rollout whose last pods never take the version, until it ends or the time is over.
+fn with_silent_pods(count: usize, silent: usize) -> (TestRollout, Vec<String>) {
+    let mut rollout = TestRollout::new(&[("web", count)]);
+    let mut messages = Vec::new();
     rollout.rest("2");
-    for _ in 0..400 {
-        rollout.watch("2", 1);
-        let old = rollout.pods[1].runs.clone();
+    for _ in 0..1200 {
+        messages.extend(rollout.watch("2", 1).waits_for.map(|explanation| explanation.message));
+        let old: Vec<_> = rollout.pods[count - silent..].iter().map(|pod| pod.runs.clone()).collect();
         rollout.take();
-        rollout.pods[1].runs = old;
+        rollout.pods[count - silent..].iter_mut().zip(old).for_each(|(pod, runs)| pod.runs = runs);
     }
-    assert_ne!(rollout.status.current_version.as_deref(), Some("2"));
+    (rollout, messages)
+}
+
+#[test]
+fn one_silent_pod_is_named_and_not_waited_for_where_another_has_proven_the_version() {
+    for count in [2, 3, 4, 8] {
+        let (rollout, messages) = with_silent_pods(count, 1);
+        assert_eq!(rollout.status.current_version.as_deref(), Some("2"), "{count} {:?}", messages.last());
+        let named =
+            format!("; pod {} has not acknowledged it in time and is not waited for", rollout.pods[count - 1].name);
+        assert!(messages.iter().any(|message| message.ends_with(&named)), "{count} {messages:?}");
+    }
+}
+
+#[test]
+fn more_than_one_silent_pod_and_more_than_a_quarter_or_all_of_them_are_too_many() {
+    for (count, silent) in [(1, 1), (2, 2), (3, 2), (4, 2), (7, 2)] {
+        let (rollout, messages) = with_silent_pods(count, silent);
+        assert_ne!(rollout.status.current_version.as_deref(), Some("2"), "{count} {silent}");
+        assert!(messages.iter().any(|message| message.contains("have not acknowledged version 2")), "{messages:?}");
+    }
+    assert_eq!(with_silent_pods(8, 2).0.status.current_version.as_deref(), Some("2"));
 }

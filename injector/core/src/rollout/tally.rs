@@ -6,7 +6,7 @@ use super::state::Move;
 use super::{Now, Observation, Subject, Thresholds};
 
 /// How many pods with the target are where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// What becomes of them counts, and they can be waited for.
     pub(super) judges: usize,
@@ -16,6 +16,8 @@ pub(super) struct Tally {
     pub(super) fallen: usize,
     /// Of these: they did not acknowledge the target in time.
     pub(super) silent: usize,
+    /// The name of the first of these.
+    pub(super) first_silent: Option<String>,
     /// They can't be waited for.
     pub(super) not_waited_for: u32,
 }
@@ -40,6 +42,7 @@ impl Tally {
                 tally.fallen += 1;
             } else if pod.ready && late() {
                 tally.silent += 1;
+                tally.first_silent.get_or_insert_with(|| pod.name.clone());
             }
         }
         tally
@@ -55,9 +58,20 @@ impl Tally {
         self.judges - self.proven - self.silent
     }
 
-    /// Whether more are silent than that others could speak for them.
+    /// Whether too many are silent: more than one and more than a quarter, or there is one and no pod has proven the target.
     pub(super) fn is_silent(&self) -> bool {
-        self.silent > self.judges / 4
+        self.silent > (self.judges / 4).max(1) || (self.silent > 0 && self.proven == 0)
+    }
+
+    /// Names what is silent, as the end of a sentence about those that are not.
+    pub(super) fn without_silent(&self) -> String {
+        match (&self.first_silent, self.silent) {
+            (None, _) => String::new(),
+            (Some(name), 1) => format!("; pod {name} has not acknowledged it in time and is not waited for"),
+            (Some(name), count) => {
+                format!("; {count} pods, {name} among them, have not acknowledged it in time and are not waited for")
+            }
+        }
     }
 }
 
