@@ -3,12 +3,15 @@
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::api::{DeleteParams, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nudge_api::ConfigSource;
 use nudge_tests::Installation;
+use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::space::{group, user};
 use serde_json::json;
 
 use crate::approval::scene::{LONG, Shop, User, allow, is_refused, message};
+use crate::config_sources::scene as sources;
 
 #[tokio::test]
 async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
@@ -125,7 +128,7 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     is_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
     let changed = json!({"spec": {"decision": "Approve"}});
     let patched = bob.api::<nudge_api::VersionApproval>();
-    let patched = patched.patch(&denial, &PatchParams::default(), &kube::api::Patch::Merge(changed)).await;
+    let patched = patched.patch(&denial, &PatchParams::default(), &Patch::Merge(changed)).await;
     is_refused(patched, "its spec can't be changed")?;
     alice.change(json!({"version": "2"})).await?;
     shop.awaits("carol denies version 2 (read it)").await?;
@@ -154,7 +157,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     let all = DeleteParams::default();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
     let configs = shop.space.api::<nudge_api::VersionedConfig>();
-    configs.patch("shop", &PatchParams::default(), &kube::api::Patch::Merge(force)).await?;
+    configs.patch("shop", &PatchParams::default(), &Patch::Merge(force)).await?;
     configs.delete("shop", &all).await?;
     let gone = async || shop.space.api::<ConfigMap>().get_opt("shop-2").await.ok()?.is_none().then_some(());
     nudge_tests::eventually(LONG, "its versions are gone", gone).await?;
@@ -170,4 +173,40 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     ensure!(release.approvals.len() == 1 && release.requested_by.is_none(), "{release:?}");
     ensure!(message(&shop.config().await?).is_none());
     Ok(())
+}
+
+#[tokio::test]
+async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
+    let Some(installation) = sources::shared().await? else { return Ok(()) };
+    let shop = Shop::new(installation, json!({})).await?;
+    let [alice, bob, dora] = [
+        shop.user(installation.cluster, "alice").await?,
+        shop.user(installation.cluster, "bob").await?,
+        shop.user(installation.cluster, "dora").await?,
+    ];
+    let rules = json!([{"apiGroups": ["nudge.dev"], "resources": ["configsources"], "verbs": ["create", "patch"]}]);
+    for name in ["alice", "bob"] {
+        shop.space.grant(&format!("sources-{name}"), rules.clone(), user(name)).await?;
+    }
+    bind(&shop.space, "nudge-sources").await?;
+    sources::live(&shop.space, "live", "two").await?;
+    let source = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "ConfigSource", "metadata": {"name": "shop"},
+        "spec": {"from": {"configMap": {"name": "live"}}, "activate": "Manual", "debounceSeconds": 0, "minPeriodSeconds": 0}
+    });
+    let source: ConfigSource = serde_json::from_value(source)?;
+    let made = async || alice.api::<ConfigSource>().create(&PostParams::default(), &source).await.ok();
+    nudge_tests::eventually(LONG, "the role holds", made).await?;
+    let status = sources::until(&shop.space, "shop", "a version is made", sources::is("Made")).await?;
+    let version = status.version.context("no version")?;
+    // What changes nothing of its content makes nobody an author.
+    let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
+    bob.api::<ConfigSource>().patch("shop", &PatchParams::default(), &suspend).await?;
+    dora.change(json!({"version": version})).await?;
+    shop.awaits("has 0 of 1 approval that it needs").await?;
+    let own = shop.decides(&alice, &version, "Approve").await?;
+    shop.approval_says(&own, "IsAuthor").await?;
+    let counted = shop.decides(&bob, &version, "Approve").await?;
+    shop.is_current(&version).await?;
+    shop.approval_says(&counted, "Counted").await
 }
