@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams};
 use nudge_api::VersionedConfig;
 use nudge_tests::cluster::Space;
-use nudge_tests::cluster::installation::{agent_token, at_once, bind, hub_ca, injected_pod};
+use nudge_tests::cluster::installation::{agent_token, at_once, bind, create_part, hub_ca, injected_pod};
 use nudge_tests::{Installation, Pod, Replica, eventually};
 use serde_json::{Value, json};
 
@@ -164,4 +164,56 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
         "delivery of a Secret is logged, its value is not"
     );
     Ok(())
+}
+
+#[tokio::test]
+async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Result<()> {
+    let Some((installation, replica)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
+    let space = installation.enabled("two").await?;
+    for (config, version) in [("shop", "1"), ("shop", "2"), ("shop", "3"), ("other", "1")] {
+        let labels = json!({"nudge.dev/config": config, "nudge.dev/version": version});
+        let meta = json!({"name": format!("{config}-{version}"), "labels": labels});
+        create_part::<ConfigMap>(&space, json!({"metadata": meta, "immutable": true, "data": {config: version}}))
+            .await?;
+    }
+    for name in ["shop", "other"] {
+        space.create_object::<VersionedConfig>(config(name, "1")).await?;
+    }
+    let mut web = pod(&space, replica, "web", "shop,other").await?;
+    let mut client = web.start().await?;
+    web.serves(&mut client, "shop=1,other=1").await?;
+    let configs = space.api::<VersionedConfig>();
+    let change = async |name: &str, spec: Value| -> Result<()> {
+        configs.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    };
+    let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
+    let says = async |name: &str, reason: &str, text: &str| {
+        let what = format!("pod {name} says {reason}: {text}");
+        eventually(SOON, &what, async || {
+            let conditions = pods.get(name).await.ok()?.status?.conditions?;
+            let own = conditions.into_iter().find(|condition| condition.type_ == "nudge.dev/ConfigCurrent")?;
+            (own.reason? == reason && own.message?.contains(text)).then_some(())
+        })
+        .await
+    };
+    change("other", json!({"allowedServiceAccounts": ["another"]})).await?;
+    says("web", "NotAllowed", "other").await?;
+
+    // The rollout of the other config ends.
+    change("shop", json!({"version": "2"})).await?;
+    web.serves(&mut client, "shop=2,other=1").await?;
+    let is_current = async || {
+        let status = configs.get("shop").await.ok()?.status?;
+        (status.current_version.as_deref() == Some("2") && status.pods.summary == "1/1").then_some(())
+    };
+    eventually(SOON, "version 2 is current on its one pod", is_current).await?;
+    says("web", "NotAllowed", "shop=2").await?;
+
+    // What the agent has to say of it is not hidden either.
+    let mut deaf = pod(&space, replica, "deaf", "shop,other").await?.with(&["--notify", "app=SIGUSR1"]);
+    deaf.start_app(env!("CARGO_BIN_EXE_app"), &[]).await?;
+    deaf.start().await?;
+    change("shop", json!({"version": "3"})).await?;
+    says("deaf", "NoHandler", "shop=").await
 }
