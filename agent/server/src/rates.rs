@@ -72,7 +72,7 @@ impl<K: Eq + Hash> Rates<K> {
         self.rate
     }
 
-    /// Tells whether `key` may take one at `now`, and takes nothing.
+    /// Returns whether `key` may take one at `now`, and takes nothing.
     pub fn has(&self, key: &K, now: Instant) -> bool {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let full = table.by_key.len() >= self.most;

@@ -63,7 +63,7 @@ impl Tally {
         self.silent > (self.judges / 4).max(1) || (self.silent > 0 && self.proven == 0)
     }
 
-    /// Names what is silent, as the end of a sentence about those that are not.
+    /// Names what is silent, as the end of a message about the pods that are not.
     pub(super) fn without_silent(&self) -> String {
         match (&self.first_silent, self.silent) {
             (None, _) => String::new(),
