@@ -148,7 +148,8 @@ fn pod(name: &str, agent: bool) -> Value {
     pod
 }
 
-async fn make<K>(space: &Space, count: usize, object: impl Fn(usize) -> Value) -> Result<()>
+/// Creates so many objects, a few at the same time.
+pub(crate) async fn make<K>(space: &Space, count: usize, object: impl Fn(usize) -> Value) -> Result<()>
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
         + Clone

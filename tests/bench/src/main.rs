@@ -1,7 +1,8 @@
 //! Benchmarks: what Nudge costs, beside a floor or a peer measured in the same run.
 //!
 //! `bench local` measures an agent on this machine, `bench hub` the hub with very many agents, `bench activation` the way
-//! through a real API server, `bench source` the same from a living object, `bench admission` the injection of pods,
+//! through a real API server, `bench source` the same from a living object, `bench sources` the memory of the role sources,
+//! `bench admission` the injection of pods,
 //! `bench crowd` the control plane's memory, `bench namespaces` what many enabled namespaces cost it, `bench fleet` whole rollouts to very
 //! many pods and configs, `bench judgement` which versions are rolled back in simulated clusters. The other commands are the processes that
 //! they start.
@@ -30,6 +31,7 @@ mod requests;
 mod row;
 mod samples;
 mod source;
+mod sources;
 mod start;
 mod subscriber;
 mod switch;
@@ -61,6 +63,8 @@ enum Command {
     Activation(activation::Options),
     /// Measures the way of a living object's change, which a source makes a version of
     Source(source::Options),
+    /// Measures the memory of the role sources at its bounds
+    Sources(sources::Options),
     /// Measures the injection of pods through a real API server
     Admission(admission::Options),
     /// Measures the control plane's memory in a full cluster
@@ -107,6 +111,10 @@ fn run(started: Monotonic) -> Result<()> {
         Command::Source(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(until_interrupted(source::run(options)))
+        }
+        Command::Sources(options) => {
+            let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(until_interrupted(sources::run(options)))
         }
         Command::Admission(options) => {
             let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
