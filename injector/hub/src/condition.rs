@@ -15,13 +15,26 @@ use super::view::View;
 /// Longest message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Returns whether `condition` is urgent, which is one with a failure that the `shown` one lacks, and whether a better one is likely to follow.
-pub(super) fn pace(condition: &Report, shown: Option<&Report>) -> (bool, bool) {
+/// When a condition is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Before all others: it has a failure that is not shown yet.
+    Urgent,
+    /// In its turn.
+    Soon,
+    /// Later, because a better one is likely to follow.
+    Passing,
+}
+
+/// Returns when `condition` is written where `shown` is what the pod has.
+pub(super) fn pace(condition: &Report, shown: Option<&Report>) -> Pace {
     let failed = matches!(condition.state, ReportState::Failed(_));
-    let urgent = failed && !shown.is_some_and(|shown| repeats(condition, shown));
+    if failed && !shown.is_some_and(|shown| repeats(condition, shown)) {
+        return Pace::Urgent;
+    }
     let is_passing = |reason: Reason| matches!(reason, Reason::Resolving | Reason::Pending);
     let passing = is_passing(condition.reason()) || condition.reasons.iter().any(|(_, reason)| is_passing(*reason));
-    (urgent, passing && !urgent)
+    if passing { Pace::Passing } else { Pace::Soon }
 }
 
 /// Returns whether each config that fails in `condition` fails in `shown` for the same reason and beside the same version.
@@ -359,11 +372,11 @@ mod tests {
             judge(&PodState::default(), &[view("keys", 1, "8"), view("shop", 3, shop)], &report, 1).unwrap()
         };
         let first = shown(config("keys", 1, "7"), "1", true);
-        assert_eq!(pace(&first, None), (true, false));
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", true), Some(&first)), (false, false));
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), Some(&first)), (false, true));
-        assert_eq!(pace(&shown(config("keys", 1, "6"), "1", true), Some(&first)), (true, false), "another version");
-        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), None), (true, false));
+        assert_eq!(pace(&first, None), Pace::Urgent);
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", true), Some(&first)), Pace::Soon);
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), Some(&first)), Pace::Passing);
+        assert_eq!(pace(&shown(config("keys", 1, "6"), "1", true), Some(&first)), Pace::Urgent, "another version");
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), None), Pace::Urgent);
     }
 
     #[test]

@@ -269,8 +269,9 @@ impl Hub {
         match self.condition(&pod) {
             Some(condition) if stands_in(&condition, &pod) => {}
             Some(condition) => {
-                let (urgent, passing) = condition::pace(&condition, pod.report.as_ref());
-                self.queue.add(Wish::new(&pod, urgent), if passing { PASSING } else { Duration::ZERO });
+                let pace = condition::pace(&condition, pod.report.as_ref());
+                let delay = if pace == condition::Pace::Passing { PASSING } else { Duration::ZERO };
+                self.queue.add(Wish::new(&pod, pace == condition::Pace::Urgent), delay);
             }
             None => self.queue.add(Wish::new(&pod, false), LATER),
         }

@@ -86,7 +86,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let mut report = Report::default();
     report.remark(format!(
         "Kubernetes {}, {NAMESPACES} namespaces of {} sources, in {LARGE_NAMESPACES} of them of {} KiB each; {refused} sources say that \
-         there is no room for their content, so it is full",
+         there is no room for their content",
         cluster.version(),
         options.sources,
         options.kib

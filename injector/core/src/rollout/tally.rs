@@ -67,9 +67,11 @@ impl Tally {
     pub(super) fn without_silent(&self) -> String {
         match (&self.first_silent, self.silent) {
             (None, _) => String::new(),
-            (Some(name), 1) => format!("; pod {name} has not acknowledged it in time and is not waited for"),
+            (Some(name), 1) => format!("; pod {name} has not acknowledged the version in time and is not waited for"),
             (Some(name), count) => {
-                format!("; {count} pods, {name} among them, have not acknowledged it in time and are not waited for")
+                format!(
+                    "; {count} pods, {name} among them, have not acknowledged the version in time and are not waited for"
+                )
             }
         }
     }
