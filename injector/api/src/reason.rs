@@ -146,7 +146,7 @@ reasons! {
     // Workloads that take a version by a restart.
     Restarted Controller false "Workloads that take a version by a restart have it."
     NotRestarted Controller true "Processes that take a version by a restart alone run another one."
-    Refused Controller true "The API server refuses the change of a workload."
+    Refused Controller true "The API server refuses the change of an object."
     Owned Controller true "Another object owns the workload and writes its template."
     Undone Controller true "Somebody has undone the restart of the workload."
     OnDelete Controller true "The workload has the update strategy OnDelete."

@@ -13,7 +13,7 @@ use nudge_cluster::queue::Queue;
 use nudge_cluster::turns::Turns;
 use nudge_core::hub_away::Outage;
 use nudge_core::identity::Identity;
-use nudge_core::keys::{ConfigKey, PublishedMeta};
+use nudge_core::keys::ConfigKey;
 use nudge_core::line::Lines;
 use nudge_core::pods::PodState;
 use nudge_core::restart::{Memory, Part};
@@ -28,9 +28,9 @@ use super::gate::Gate;
 use super::listings::Listings;
 use super::locked::locked;
 use super::metrics::RolloutMetrics;
+use super::publish::PublishMemory;
 use super::refused::Refused;
 use super::restarting::Restarting;
-use super::secret_look::SecretLook;
 use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.
@@ -60,9 +60,8 @@ pub struct Controller {
     pub(super) judging: Mutex<HashSet<ConfigKey>>,
     /// One at a time, of one namespace after another: each may take a processor for a second.
     pub(super) judgements: Turns,
-    pub(super) looked: Mutex<HashMap<ConfigKey, (Instant, Looked)>>,
-    /// What was last seen of published Secrets.
-    pub(super) secrets: Mutex<HashMap<ConfigKey, SecretLook>>,
+    /// What was last tried of the published objects of each config.
+    pub(super) publish_memory: Mutex<HashMap<ConfigKey, PublishMemory>>,
     /// What was seen of the pods of each config, and when last.
     evidence: Mutex<HashMap<ConfigKey, (Arc<Evidence>, Instant)>>,
     /// The pods of each config, as they were seen last.
@@ -111,17 +110,6 @@ impl Drop for Begins<'_> {
     }
 }
 
-/// What was last read of a published ConfigMap, which is read again only when something has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Looked {
-    /// The version to publish then.
-    pub(super) version: String,
-    /// `spec.objects` has it.
-    pub(super) publishes: bool,
-    /// What the watch showed of it then; `None` if it was missing or does not have our label.
-    pub(super) meta: Option<PublishedMeta>,
-}
-
 /// The nodes that were not Ready when all were listed last.
 #[derive(Clone, Debug)]
 pub(super) struct Away {
@@ -159,8 +147,7 @@ impl Controller {
             gates: Mutex::default(),
             judging: Mutex::default(),
             judgements: Turns::new(1, 1),
-            looked: Mutex::default(),
-            secrets: Mutex::default(),
+            publish_memory: Mutex::default(),
             evidence: Mutex::default(),
             subjects: Mutex::default(),
             pruned: Mutex::default(),
@@ -222,14 +209,6 @@ impl Controller {
         for key in free {
             self.queue.add(key, Duration::ZERO);
         }
-    }
-
-    pub(super) fn looked(&self, key: &ConfigKey) -> Option<(Instant, Looked)> {
-        locked(&self.looked).get(key).cloned()
-    }
-
-    pub(super) fn set_looked(&self, key: &ConfigKey, looked: Looked) {
-        locked(&self.looked).insert(key.clone(), (Instant::now(), looked));
     }
 
     /// What is remembered in this part of the rollout, so that it is not tried every second.
@@ -334,8 +313,7 @@ impl Controller {
         locked(&self.refused).remove(key);
         locked(&self.facts).remove(key);
         locked(&self.gates).remove(key);
-        locked(&self.looked).remove(key);
-        locked(&self.secrets).remove(key);
+        locked(&self.publish_memory).remove(key);
         locked(&self.evidence).remove(key);
         locked(&self.subjects).remove(key);
         locked(&self.counting).forget(key);
@@ -350,8 +328,7 @@ impl Controller {
         locked(&self.refused).clear();
         locked(&self.facts).clear();
         locked(&self.gates).clear();
-        locked(&self.looked).clear();
-        locked(&self.secrets).clear();
+        locked(&self.publish_memory).clear();
         locked(&self.evidence).clear();
         locked(&self.subjects).clear();
         locked(&self.restarts).clear();

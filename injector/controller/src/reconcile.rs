@@ -23,7 +23,6 @@ use super::controller::{Begins, Controller};
 use super::counting::is_more_than_numbers;
 use super::gate::Gate;
 use super::locked::locked;
-use super::publishing::Outcome;
 use super::refused::Refused;
 use super::restart::restarts;
 use super::restarting::Restarting;
@@ -122,18 +121,15 @@ impl Controller {
                 None => return Ok(Again::Never),
             },
         };
-        let tried = self.tried(key, &config);
-        let outcome = self.publish(key, &config).await?;
-        let config = self.put_published(key, config, outcome).await?;
-        let outcome = self.publish_secret(key, &config).await?;
-        let config = self.put_published(key, config, outcome).await?;
+        let tried = self.publish_attempt(key);
+        let config = self.publish(key, config).await?;
         // A rollout may have waited for this.
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
-            && tried != self.tried(key, &config)
+            && tried != self.publish_attempt(key)
         {
             again = Again::Soon;
         }
-        Ok(again.by(self.secret_again(key)).by(self.prune(key, &config).await?))
+        Ok(again.by(self.publish_again(key)).by(self.prune(key, &config).await?))
     }
 
     /// Says that the config is being imported, and does nothing else. What was observed before is not what will be.
@@ -145,21 +141,6 @@ impl Controller {
             tracing::info!("the config is being imported; left alone");
         }
         Ok(Again::Never)
-    }
-
-    /// Writes what became of a publication into the status.
-    async fn put_published(
-        &self,
-        key: &ConfigKey,
-        config: Arc<VersionedConfig>,
-        outcome: Option<Outcome>,
-    ) -> Result<Arc<VersionedConfig>, CallError> {
-        let Some((next, events)) = outcome else { return Ok(config) };
-        let written = Box::pin(self.write(key, &config, &next.status.unwrap_or_default())).await;
-        // What is not written is not known to others: it is looked at again.
-        let Some(written) = written.inspect_err(|_| self.forget_published(key))? else { return Ok(config) };
-        self.events.record(&written, &events).await;
-        Ok(Arc::new(written))
     }
 
     /// What a brake changes, by what is in memory. It waits for no API call but the write: whatever is read before can fail. `None` where it
@@ -270,7 +251,7 @@ impl Controller {
         evidence: &Evidence,
     ) -> (Decision, Evidence) {
         let (parts, secrets_known, left_out) = self.index.seen_parts(key);
-        let published = self.tried(key, config);
+        let published = self.publish_attempt(key);
         let now = Time(Timestamp::now());
         let observed = Observed {
             config,
@@ -282,7 +263,7 @@ impl Controller {
             neighbours: &seen.neighbours,
             waiting_for: seen.waiting_for.as_ref().map(|other| other.name.as_str()),
             measured: seen.measured.as_ref(),
-            published: published.as_deref(),
+            published: published.as_ref(),
             judging: gate.judging(),
             seals: &self.seals(key, config),
             policies: &self.index.policies(&key.namespace),

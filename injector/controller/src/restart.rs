@@ -97,8 +97,7 @@ impl Controller {
         let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
         let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
         // Some workloads also read what is published: they are restarted once it was written, or can't be.
-        let tried = self.tried(key, config).is_some_and(|tried| tried == version);
-        if !tried || (back && status.internal.workloads_restart_time.is_none()) {
+        if !self.restarts_with(key, version, back) || (back && status.internal.workloads_restart_time.is_none()) {
             return Ok(Restarting::not_looked(State::Done));
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
@@ -333,7 +332,6 @@ mod tests {
 
     use super::*;
     use crate::RolloutMetrics;
-    use crate::controller::Looked;
     use crate::locked::locked;
 
     /// How many lists a look takes in this stage, where version 2 is to be published.
@@ -368,7 +366,7 @@ mod tests {
         let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
         let controller = Controller::new(client, index, content_key, "a", silence, RolloutMetrics::default());
         let key = ConfigKey::parse("ns", "shop").unwrap();
-        controller.set_looked(&key, Looked { version: "2".to_owned(), publishes: true, meta: None });
+        controller.note_published(&key, "2");
         let restarting = controller.restart(&key, &config).await.unwrap();
         assert_eq!(restarting.found.map(|found| found.workloads), Some(0), "what the condition said before is gone");
         let paths = locked(&paths);

@@ -14,6 +14,7 @@ pub mod namespaces;
 pub mod outbound;
 pub mod owners;
 pub mod pods;
+pub mod publish;
 pub mod remote;
 pub mod requester;
 pub mod restart;

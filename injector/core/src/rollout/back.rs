@@ -145,8 +145,18 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
         let message = format!("{away} {pods} not run version {current} again yet");
         return Some(Effects::waits(Reason::RollingBack, message, Some(overdue)));
     }
-    if let Some(effects) = seen.publishing(current) {
-        return Some(effects);
+    match (seen.not_published(current), overdue) {
+        (None, _) => {
+            if let Some(effects) = seen.publishing(current) {
+                return Some(effects);
+            }
+        }
+        // Only workloads that were restarted need it, and they are left behind as pods are.
+        (Some(why), Some(overdue)) if back.workloads_restarted_at.is_some() => {
+            let message = format!("version {current} is not published again yet: {}", why.message);
+            return Some(Effects::waits(Reason::NotPublished, message, Some(overdue)));
+        }
+        (Some(_), _) => {}
     }
     match seen.restart {
         Restarts::Busy(message) => Some(Effects::waits(Reason::Restarting, message, None)),

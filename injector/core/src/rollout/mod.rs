@@ -69,7 +69,7 @@ pub use clock::{Millis, Now};
 pub use effects::{Effects, Next};
 pub use evidence::Evidence;
 pub use next::next;
-pub use observation::{Neighbours, Observation, Restarts};
+pub use observation::{Neighbours, Observation, PublishAttempt, Restarts};
 pub use plan::planned_steps;
 pub use release::{MAX_RELEASES_BYTES, began, ended, fitting, recorded, summary};
 pub use same_content::is_same;

@@ -29,6 +29,22 @@ pub enum Restarts {
     Held(String),
 }
 
+/// The last attempt to bring a version to all that is published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishAttempt {
+    /// The version.
+    pub version: String,
+    /// Why a call failed, if one did. What Nudge does not write by a rule, or may not write, is no failure.
+    pub failure: Option<Explanation>,
+}
+
+impl PublishAttempt {
+    /// An attempt without a failure.
+    pub fn settled(version: &str) -> Self {
+        Self { version: version.to_owned(), failure: None }
+    }
+}
+
 /// When pods of a node that have no version on trial last became unready or restarted, if they did, by the steady clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
@@ -87,8 +103,8 @@ pub struct Observation<'a> {
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// Whether any object is kept at the current version.
     pub publishes: bool,
-    /// The version that was last published, or that could not be written. Without such an object it was noted all the same.
-    pub published: Option<&'a str>,
+    /// The last attempt to publish a version. Without such an object it was noted all the same.
+    pub published: Option<&'a PublishAttempt>,
     /// Since when workloads may have been restarted with the current version, if that is known.
     pub current_since: Option<&'a Time>,
     /// The state of the workloads that are restarted.
@@ -121,12 +137,25 @@ impl Observation<'_> {
 
     /// Waits until the version is published: workloads are looked at only then, also where there is nothing to publish.
     pub(super) fn publishing(&self, version: &str) -> Option<Effects> {
+        if let Some(why) = self.not_published(version) {
+            let message = format!("version {version} is not published yet: {}", why.message);
+            // Trying again can't help where the API server refuses the object.
+            let is_refused = why.reason == Reason::Refused;
+            let waits = Effects::waits(Reason::NotPublished, message, None);
+            return Some(Effects { held: is_refused, ..waits });
+        }
         let (reason, message) = if self.publishes {
             (Reason::Publishing, format!("version {version} is being published"))
         } else {
             (Reason::Restarting, "Nudge looks for workloads to restart".to_owned())
         };
-        (self.published != Some(version)).then(|| Effects::waits(reason, message, None))
+        let is_settled = self.published.is_some_and(|attempt| attempt.version == version);
+        (!is_settled).then(|| Effects::waits(reason, message, None))
+    }
+
+    /// Why the version could not be published, if a call failed.
+    pub(super) fn not_published(&self, version: &str) -> Option<&Explanation> {
+        self.published.filter(|attempt| attempt.version == version)?.failure.as_ref()
     }
 
     /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.

@@ -15,8 +15,8 @@ use serde_json::json;
 use super::assignment::of_place;
 use super::invariant_tests::check;
 use super::{
-    Effects, Evidence, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subject, Withheld, next, pod_number,
-    recorded, to_publish,
+    Effects, Evidence, Millis, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout, Subject, Withheld,
+    next, pod_number, recorded, to_publish,
 };
 use crate::event_record::EventRecord;
 use crate::hub_away::HubAway;
@@ -113,7 +113,7 @@ impl TestRollout {
         for _ in 0..50 {
             let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
             let now = Now { time: &time, steady: self.millis };
-            let published = self.status.clone();
+            let published = to_publish(&self.status).map(PublishAttempt::settled);
             let seen = Observation {
                 spec: &self.spec,
                 generation: self.generation,
@@ -130,7 +130,7 @@ impl TestRollout {
                 withheld: self.withheld.as_ref(),
                 measured: self.measured.as_ref(),
                 publishes: true,
-                published: to_publish(&published),
+                published: published.as_ref(),
                 current_since: None,
                 restart: &self.restart,
                 line: self.line,

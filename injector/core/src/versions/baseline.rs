@@ -8,11 +8,31 @@ use super::digest::{contents_of, part_digest};
 
 /// The version that it becomes.
 pub const FIRST_VERSION: &str = "1.0.0";
+/// The ConfigMap of Kubernetes that is in every namespace.
+pub(crate) const RESERVED: &str = "kube-root-ca.crt";
 
 /// Whether those who may change the ConfigMap want it to become a config by itself.
 pub fn wants_baseline(plain: &ConfigMap) -> bool {
     let plain_labels = plain.metadata.labels.as_ref();
     plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true")
+}
+
+/// Why an existing ConfigMap is not made the first version of a config, if there is a reason.
+pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
+    let marks = plain.metadata.labels.as_ref();
+    if plain.metadata.name.as_deref().is_some_and(|name| name == RESERVED) {
+        Some("it belongs to Kubernetes")
+    } else if marks.is_some_and(|marks| marks.contains_key(labels::PUBLISHED)) {
+        Some("it was written for a config that was deleted; take its label nudge.dev/published away to begin anew")
+    } else if plain.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
+        Some("it belongs to its owner")
+    } else if plain.immutable == Some(true) {
+        Some("it is immutable")
+    } else if marks.is_some_and(|marks| marks.contains_key(labels::CONFIG)) {
+        Some("it is an object of a version")
+    } else {
+        None
+    }
 }
 
 /// The config. Workloads read the ConfigMap, so it is kept at the current version.
@@ -48,7 +68,25 @@ pub fn is_first_version(found: &ConfigMap, expected: &ConfigMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
     use super::*;
+
+    #[test]
+    fn only_plain_objects_of_users_are_taken_over() {
+        let refusal = |change: fn(&mut ConfigMap)| {
+            let mut plain = ConfigMap::default();
+            change(&mut plain);
+            baseline_refusal(&plain).is_some()
+        };
+        assert!(!refusal(|_| ()));
+        assert!(refusal(|plain| plain.metadata.name = Some(RESERVED.to_owned())));
+        assert!(refusal(|plain| plain.metadata.owner_references = Some(vec![OwnerReference::default()])));
+        let written = |plain: &mut ConfigMap| {
+            plain.metadata.labels = Some([(labels::PUBLISHED.to_owned(), "1".to_owned())].into());
+        };
+        assert!(refusal(written), "a config that was deleted does not come back by itself");
+    }
 
     #[test]
     fn its_config_map_follows_and_no_secret_is_made() {

@@ -26,8 +26,8 @@ use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
 use crate::rollout::{
-    Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, Restarts, Rollout, Subjects, Withheld,
-    ended, fitting, next, recorded, summary,
+    Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout,
+    Subjects, Withheld, ended, fitting, next, recorded, summary,
 };
 
 /// What is known of a config.
@@ -50,8 +50,8 @@ pub struct Observed<'a> {
     pub waiting_for: Option<&'a str>,
     /// What was measured of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
-    /// The version that was last published, or that could not be written.
-    pub published: Option<&'a str>,
+    /// The last attempt to publish a version.
+    pub published: Option<&'a PublishAttempt>,
     /// By what versions are judged before they are sealed.
     pub judging: Judging<'a>,
     /// The seals of this config.

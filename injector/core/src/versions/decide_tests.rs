@@ -23,7 +23,7 @@ use crate::keys::PodUid;
 use crate::pods::PodState;
 use crate::pods::{Report, ReportState};
 use crate::requester::Requesters;
-use crate::rollout::{Evidence, Now, Restarts, Subjects, to_publish};
+use crate::rollout::{Evidence, Now, PublishAttempt, Restarts, Subjects, to_publish};
 
 pub(super) fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
@@ -75,6 +75,7 @@ impl Fixture {
 
     /// Decides once.
     fn decide(&self) -> (Decision, Evidence) {
+        let published = self.config.status.as_ref().and_then(to_publish).map(PublishAttempt::settled);
         let observed = Observed {
             config: &self.config,
             parts: &self.parts,
@@ -90,7 +91,7 @@ impl Fixture {
             requesters: &self.requesters,
             policies: &Policies::default(),
             approvals: &self.approvals,
-            published: self.config.status.as_ref().and_then(to_publish),
+            published: published.as_ref(),
             restart: &Restarts::Done,
             line: 0,
             hub_away: None,
@@ -401,7 +402,7 @@ fn pods_that_take_versions_by_restarts_are_counted_and_not_moved() {
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
                 approvals: &Approvals::default(),
-                published: Some("2"),
+                published: Some(&PublishAttempt::settled("2")),
                 restart,
                 line: 0,
                 hub_away: None,
@@ -479,7 +480,7 @@ fn a_part_that_may_have_been_left_out_is_not_gone() {
                 requesters: &Requesters::default(),
                 policies: &Policies::default(),
                 approvals: &Approvals::default(),
-                published: Some("1"),
+                published: Some(&PublishAttempt::settled("1")),
                 restart: &Restarts::Done,
                 line: 0,
                 hub_away: None,

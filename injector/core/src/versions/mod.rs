@@ -31,9 +31,6 @@ mod mark;
 mod measurable;
 mod part_labels;
 mod prune;
-mod publish;
-mod publish_secret;
-mod publish_time;
 mod reduced;
 mod requested;
 mod room;
@@ -50,7 +47,10 @@ mod unseen_tests;
 
 pub use approval_status::{ApprovalScene, approval_status};
 pub use author::{AUTHOR_BYTES, author, made_by};
-pub use baseline::{FIRST_VERSION, first_config, first_names, first_version, is_first_version, wants_baseline};
+pub(crate) use baseline::RESERVED;
+pub use baseline::{
+    FIRST_VERSION, baseline_refusal, first_config, first_names, first_version, is_first_version, wants_baseline,
+};
 pub use config_faults::config_faults;
 pub(crate) use config_faults::name_fault;
 pub use decide::{Decision, Observed, decide};
@@ -64,12 +64,10 @@ pub use mark::{is_marked, mark};
 pub use measurable::wanted_rehearsal;
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
 pub use prune::{is_beyond_limit, to_prune};
-pub use publish::{DIGEST, Data, Publication, baseline_refusal, publication};
-pub use publish_secret::{SecretData, SecretPublication, SecretWanted, published_secret, secret_publication};
-pub use publish_time::{Holder, publish_time};
 pub use reduced::{Extent, reduced};
 pub use room::{MAX_RETIRED, MAX_VERSIONS, is_nearly_full};
 pub use seal::{SEAL, Seals};
 pub use seal_check::{Facts, SealCheck, stand};
+pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
 pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};

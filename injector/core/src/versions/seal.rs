@@ -64,7 +64,7 @@ impl Seals {
     }
 
     /// What stands on a published Secret with this content: the seal of part 0, which no version has.
-    pub(super) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
+    pub(crate) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
         self.seal(version, 0, &part_digest(content, Some(&self.content_key)))
     }
 }

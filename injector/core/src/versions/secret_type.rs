@@ -1,7 +1,7 @@
 //! Types of Secrets.
 
 /// The type of a Secret that names none.
-pub(super) const OPAQUE: &str = "Opaque";
+pub(crate) const OPAQUE: &str = "Opaque";
 /// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
 const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 const NOT_ALLOWED_PREFIX: &str = "helm.sh/";

@@ -9,7 +9,8 @@ use nudge_api::{ConditionType, ConfigState, Reason, RolloutSpec, VersionedConfig
 use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
-    Cause, Evidence, JOBS, Neighbours, Now, Observation, Restarts, Rollout, Subject, Withheld, next, to_publish,
+    Cause, Evidence, JOBS, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout, Subject, Withheld, next,
+    to_publish,
 };
 
 use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
@@ -178,7 +179,7 @@ impl Judge for Engine {
                 withheld: self.withheld.as_ref(),
                 measured: None,
                 publishes: true,
-                published: Some(&self.published),
+                published: Some(&PublishAttempt::settled(&self.published)),
                 current_since: None,
                 restart: &Restarts::Done,
                 line: 0,

@@ -1,0 +1,154 @@
+//! Calls of the API server for published objects and the parts of versions, and what their errors mean.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client, Resource};
+use nudge_api::{PartKind, Reason};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
+use nudge_protocol::bounded_text::one_line;
+use serde_json::error::Category;
+use zeroize::Zeroize as _;
+
+use crate::controller::written_by_us;
+
+/// Maximum of bytes that a message has of the API server's answer.
+const CAUSE_BYTES: usize = 320;
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Read,
+    Create,
+    Replace,
+}
+
+impl Act {
+    /// As a message has it.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Create => "created",
+            Self::Replace => "replaced",
+        }
+    }
+}
+
+/// The objects of one kind in a namespace.
+pub(super) struct ObjectApi<'a> {
+    pub(super) client: &'a Client,
+    pub(super) namespace: &'a str,
+    pub(super) kind: PartKind,
+}
+
+impl ObjectApi<'_> {
+    fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+
+    /// Reads an object, if it is there.
+    pub(super) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
+        let reading = || format!("reading {} {}/{name}", self.kind, self.namespace);
+        Ok(match self.kind {
+            PartKind::ConfigMap => call(reading, self.api::<ConfigMap>().get_opt(name)).await?.map(Into::into),
+            PartKind::Secret => call(reading, self.api::<Secret>().get_opt(name)).await?.map(Into::into),
+        })
+    }
+
+    /// Creates or replaces an object. Returns it as the API server has it.
+    pub(super) async fn write(
+        &self,
+        name: &str,
+        object: &PublishedObject,
+        act: Act,
+    ) -> Result<PublishedObject, CallError> {
+        let writing = || format!("writing {} {}/{name}", self.kind, self.namespace);
+        let params = written_by_us();
+        Ok(match self.kind {
+            PartKind::ConfigMap => {
+                let (api, object) = (self.api::<ConfigMap>(), object.config_map());
+                match act {
+                    Act::Create => call(writing, api.create(&params, &object)).await?.into(),
+                    Act::Read | Act::Replace => call(writing, api.replace(name, &params, &object)).await?.into(),
+                }
+            }
+            PartKind::Secret => {
+                let (api, object) = (self.api::<Secret>(), Wiped(object.secret()));
+                match act {
+                    Act::Create => call(writing, api.create(&params, &object.0)).await?.into(),
+                    Act::Read | Act::Replace => call(writing, api.replace(name, &params, &object.0)).await?.into(),
+                }
+            }
+        })
+    }
+}
+
+/// A Secret whose values are overwritten in memory when it is dropped.
+struct Wiped(Secret);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        let values = self.0.data.as_mut().into_iter().flat_map(BTreeMap::values_mut);
+        values.for_each(|value| value.0.zeroize());
+    }
+}
+
+/// What an error means for the object. No message about a Secret has a word of the API server, which may quote a value.
+pub(super) fn fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
+    let doing = act.text();
+    let failed = |reason: Reason, cause: String| {
+        let message = format!("{kind} {name} can't be {doing}, because {cause}");
+        Publication::Failed(reason.explained(message))
+    };
+    let source = match error {
+        CallError::Timeout { .. } => return failed(Reason::NotPublished, "the API server does not answer".to_owned()),
+        CallError::Api { source, .. } => source,
+    };
+    match &**source {
+        kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
+            Publication::Refused(Reason::NotAllowed.explained(not_allowed(kind, name, act)))
+        }
+        kube::Error::Api(status) => {
+            let (code, is_refused) = (status.code, error.refusal().is_some());
+            let says = if kind.is_quotable() {
+                format!(": {}", one_line(&status.message, CAUSE_BYTES))
+            } else if is_refused {
+                ": look for a quota, an admission webhook, or a key that its type needs".to_owned()
+            } else {
+                String::new()
+            };
+            if is_refused {
+                failed(Reason::Refused, format!("the API server refuses it with code {code}{says}"))
+            } else {
+                failed(Reason::NotPublished, format!("the API server answers with code {code}{says}"))
+            }
+        }
+        kube::Error::SerdeError(error) if error.classify() == Category::Data => {
+            let message =
+                format!("{kind} {name} can't be {doing}, because it is not a {kind} as Nudge knows them; delete it");
+            Publication::Refused(Reason::NotOurs.explained(message))
+        }
+        kube::Error::SerdeError(_) => {
+            failed(Reason::NotPublished, "the answer of the API server is damaged".to_owned())
+        }
+        _ => failed(Reason::NotPublished, "the API server can't be reached, or broke off its answer".to_owned()),
+    }
+}
+
+/// The role that is missing, and how to bind it.
+fn not_allowed(kind: PartKind, name: &str, act: Act) -> String {
+    let doing = act.text();
+    let (role, flags) = match (kind, act) {
+        (PartKind::ConfigMap, _) => {
+            return format!("ConfigMap {name} can't be {doing}; bind ClusterRole nudge-namespace in this namespace");
+        }
+        (PartKind::Secret, Act::Read) => ("nudge-secrets", "--secrets"),
+        (PartKind::Secret, Act::Create | Act::Replace) => ("nudge-publish-secrets", "--secrets --publish-secrets"),
+    };
+    format!(
+        "Secret {name} can't be {doing}; bind ClusterRole {role} in this namespace (RoleBinding for ServiceAccount \
+         nudge-system/nudge-injector; kubectl nudge enable NAMESPACE {flags}), or remove Secret from spec.objects"
+    )
+}

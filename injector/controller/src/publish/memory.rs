@@ -1,0 +1,143 @@
+//! What the leader remembers of the published objects of a config: what was last tried, and when to try again.
+
+use std::time::{Duration, Instant};
+
+use nudge_api::{Explanation, PartKind};
+use nudge_core::keys::PublishedMeta;
+use nudge_core::publish::Publication;
+use nudge_core::rollout::PublishAttempt;
+use nudge_protocol::backoff::Backoff;
+
+/// When an object is looked at again that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
+/// label.
+const AGAIN: Duration = Duration::from_mins(5);
+/// Waits after attempts in a row that failed or were refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: AGAIN };
+
+/// What an attempt was about; another subject is tried at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    /// The version to publish.
+    pub(super) version: String,
+    /// The generation of the spec.
+    pub(super) generation: Option<i64>,
+    /// `spec.objects` has the kind.
+    pub(super) publishes: bool,
+    /// What the watch shows of the object; `None` if it is missing, does not have our label, or is not watched.
+    pub(super) meta: Option<PublishedMeta>,
+}
+
+/// The last attempt to publish one object.
+#[derive(Clone, Debug)]
+struct ObjectAttempt {
+    subject: Subject,
+    /// How many in a row failed or were refused.
+    failures: u32,
+    /// Why a call failed, if one did.
+    failure: Option<Explanation>,
+    /// When to try again; `None` for what is not published.
+    next: Option<Instant>,
+}
+
+/// The last attempts to publish the objects of a config.
+#[derive(Debug, Default)]
+pub(crate) struct PublishMemory {
+    config_map: Option<ObjectAttempt>,
+    secret: Option<ObjectAttempt>,
+}
+
+impl PublishMemory {
+    fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
+        match kind {
+            PartKind::ConfigMap => &mut self.config_map,
+            PartKind::Secret => &mut self.secret,
+        }
+    }
+
+    /// Whether the object is to be looked at.
+    pub(super) fn is_due(&self, kind: PartKind, subject: &Subject, now: Instant) -> bool {
+        let attempt = match kind {
+            PartKind::ConfigMap => &self.config_map,
+            PartKind::Secret => &self.secret,
+        };
+        attempt.as_ref().is_none_or(|attempt| attempt.subject != *subject || attempt.next.is_none_or(|at| at <= now))
+    }
+
+    /// Notes that the version needs no object of this kind.
+    pub(super) fn leave(&mut self, kind: PartKind, subject: Subject) {
+        *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
+    }
+
+    /// Keeps an attempt. What failed or was refused is tried again soon, and less and less often. `random` is between 0 and 1.
+    pub(super) fn keep(
+        &mut self,
+        kind: PartKind,
+        subject: Subject,
+        publication: &Publication,
+        now: Instant,
+        random: f64,
+    ) {
+        let slot = self.slot(kind);
+        let before = slot.as_ref().filter(|before| {
+            (&before.subject.version, before.subject.generation) == (&subject.version, subject.generation)
+        });
+        let failures = before.map_or(0, |before| before.failures).saturating_add(1);
+        let is_retried = publication.is_retried(kind);
+        let wait = if is_retried { BACKOFF.jittered(failures, random) } else { AGAIN };
+        let failure = match publication {
+            Publication::Failed(why) => Some(why.clone()),
+            _ => None,
+        };
+        let failures = if is_retried { failures } else { 0 };
+        *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
+    }
+
+    /// The attempt as a whole, if both kinds were tried with the same version.
+    pub(super) fn attempt(&self) -> Option<PublishAttempt> {
+        let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
+        let version = &config_map.subject.version;
+        let failure = config_map.failure.as_ref().or(secret.failure.as_ref()).cloned();
+        (secret.subject.version == *version).then(|| PublishAttempt { version: version.clone(), failure })
+    }
+
+    /// When to try again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        [&self.config_map, &self.secret].into_iter().flatten().filter_map(|attempt| attempt.next).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::Reason;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_less_and_less_often() {
+        let (now, kind) = (Instant::now(), PartKind::Secret);
+        let subject = |version: &str, generation| Subject {
+            version: version.to_owned(),
+            generation: Some(generation),
+            publishes: true,
+            meta: None,
+        };
+        let failed = Publication::Failed(Reason::NotPublished.explained("m"));
+        let mut memory = PublishMemory::default();
+        let mut wait = |version: &str, generation, publication: &Publication| {
+            memory.keep(kind, subject(version, generation), publication, now, 1.0);
+            let next = memory.next().unwrap();
+            assert!(!memory.is_due(kind, &subject(version, generation), next - Duration::from_millis(1)));
+            assert!(memory.is_due(kind, &subject(version, generation), next));
+            assert!(memory.is_due(kind, &subject("9", generation), now));
+            assert!(memory.is_due(kind, &subject(version, 9), now));
+            (next - now).as_secs()
+        };
+        let waits: Vec<u64> = (0..11).map(|_| wait("1", 1, &failed)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!((wait("2", 1, &failed), wait("2", 2, &failed)), (1, 1));
+        assert_eq!((wait("2", 2, &Publication::Published), wait("2", 2, &failed)), (300, 1));
+        let refused = |reason: Reason| Publication::Refused(reason.explained("m"));
+        assert_eq!(wait("2", 2, &refused(Reason::NotAllowed)), 2);
+        assert_eq!(wait("2", 2, &refused(Reason::NoSecretPart)), 300);
+    }
+}

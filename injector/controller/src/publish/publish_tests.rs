@@ -1,0 +1,291 @@
+//! Each error of each call, with an API server that is played.
+
+use std::sync::{Arc, Mutex};
+
+use hyper::http;
+use kube::Client;
+use kube::client::Body;
+use nudge_api::{ConditionType, PartKind, Reason, find_condition};
+use nudge_cluster::index::Index;
+use nudge_core::keys::PartMeta;
+use nudge_core::versions::part_digest;
+use ring::hmac;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+use crate::{Again, RolloutMetrics};
+
+/// A value of a Secret.
+const VALUE: &str = "hunter2";
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Code(u16),
+    Reset,
+    Silence,
+    HalfAnswer,
+}
+
+const FAULTS: [Fault; 12] = [
+    Fault::Code(400),
+    Fault::Code(401),
+    Fault::Code(403),
+    Fault::Code(409),
+    Fault::Code(413),
+    Fault::Code(422),
+    Fault::Code(429),
+    Fault::Code(500),
+    Fault::Code(503),
+    Fault::Reset,
+    Fault::Silence,
+    Fault::HalfAnswer,
+];
+
+/// What fails: a method and the end of a path.
+type Broken = Mutex<Option<(Fault, &'static str, &'static str)>>;
+
+struct Scene {
+    controller: Arc<Controller>,
+    key: ConfigKey,
+    broken: Arc<Broken>,
+    /// Methods and paths.
+    calls: Arc<Mutex<Vec<String>>>,
+    index: Arc<Index>,
+}
+
+fn part(kind: &str, name: &str) -> Value {
+    let (value, type_) = if kind == "Secret" { ("aHVudGVyMg==", json!("Opaque")) } else { ("text", Value::Null) };
+    let mut part = json!({"apiVersion": "v1", "kind": kind, "data": {"password": value},
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}});
+    if !type_.is_null() {
+        part["type"] = type_;
+    }
+    part
+}
+
+fn scene(config: &Value) -> Scene {
+    let (broken, calls) = (Arc::<Broken>::default(), Arc::<Mutex<Vec<String>>>::default());
+    let (faults, asked) = (Arc::clone(&broken), Arc::clone(&calls));
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+        let number = {
+            let mut calls = asked.lock().unwrap();
+            calls.push(format!("{method} {path}"));
+            calls.len() + 1
+        };
+        let fault = faults.lock().unwrap().filter(|(_, verb, end)| *verb == method && path.ends_with(end));
+        async move {
+            let answer = |code: u16, body: String| {
+                http::Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
+            };
+            let status = |code: u16| {
+                let message = format!("no: the data is {VALUE}");
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+                    "reason": if code == 404 { "NotFound" } else { "Other" }})
+            };
+            match fault.map(|(fault, ..)| fault) {
+                Some(Fault::Code(code)) => return Ok(answer(code, status(code).to_string())),
+                Some(Fault::Reset) => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                Some(Fault::Silence) => std::future::pending().await,
+                Some(Fault::HalfAnswer) => return Ok(answer(200, format!("{{\"data\": {{\"password\": \"{VALUE}"))),
+                None => {}
+            }
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let kind = if path.contains("/secrets") { "Secret" } else { "ConfigMap" };
+            Ok(match method.as_str() {
+                "GET" if path.ends_with("/secrets/shop") => answer(404, status(404).to_string()),
+                "GET" if path.ends_with("/configmaps/shop") || path.ends_with("-1") => {
+                    answer(200, part(kind, path.rsplit('/').next().unwrap()).to_string())
+                }
+                "GET" if !path.contains("nudge.dev") => answer(200, json!({"metadata": {}, "items": []}).to_string()),
+                "PUT" | "POST" => {
+                    let mut object: Value = serde_json::from_slice(&body).unwrap_or_default();
+                    object["metadata"]["resourceVersion"] = json!(number.to_string());
+                    answer(200, object.to_string())
+                }
+                _ => answer(404, status(404).to_string()),
+            })
+        }
+    });
+    let index = Arc::new(Index::default());
+    index.set_enabled(["ns".to_owned()].into());
+    let key = ConfigKey::parse("ns", "shop").unwrap();
+    for (kind, name, version, number) in [
+        (PartKind::ConfigMap, "map-0", "0", None),
+        (PartKind::ConfigMap, "map-1", "1", Some("1")),
+        (PartKind::Secret, "secret-1", "1", Some("2")),
+    ] {
+        let part = PartMeta {
+            kind,
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            resource_version: "1".to_owned(),
+            version: version.to_owned(),
+            part: number.map(str::to_owned),
+            parts: number.map(|_| "2".to_owned()),
+            prune: false,
+            keep: None,
+            created: 0,
+            terminating: false,
+        };
+        index.put_part(key.clone(), part);
+    }
+    index.put_config(serde_json::from_value(config.clone()).unwrap());
+    let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+    let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+    let controller = Controller::new(client, Arc::clone(&index), content_key, "a", silence, RolloutMetrics::default());
+    controller.begin();
+    Scene { controller: Arc::new(controller), key, broken, calls, index }
+}
+
+/// Version 1 has a part of each kind. Both are published.
+fn config() -> Value {
+    let key = ConfigKey::parse("ns", "shop").unwrap();
+    let mut config = json!({
+        "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},
+        "spec": {"version": "1", "objects": ["ConfigMap", "Secret"]},
+        "status": {"currentVersion": "1", "observedGeneration": 1},
+    });
+    let parsed: VersionedConfig = serde_json::from_value(config.clone()).unwrap();
+    let content_key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+    let seals = Seals::new(&content_key, &key, nudge_core::identity::Identity::of(&parsed));
+    let content = |value: &str| [("password".to_owned(), value.as_bytes().to_vec())].into();
+    let secret = seals.seal("1", 2, &part_digest(&content(VALUE), Some(&content_key)));
+    config["status"]["versions"] = json!([{"version": "1", "state": "Current", "keys": 1, "bytes": 1, "parts": [
+        {"kind": "ConfigMap", "name": "map-1", "uid": "map-1", "digest": part_digest(&content("text"), None)},
+        {"kind": "Secret", "name": "secret-1", "uid": "secret-1", "digest": secret},
+    ]}]);
+    config
+}
+
+/// Kind, method and end of the path of each call.
+const CALLS: [(PartKind, &str, &str); 6] = [
+    (PartKind::ConfigMap, "GET", "/configmaps/shop"),
+    (PartKind::ConfigMap, "GET", "/configmaps/map-1"),
+    (PartKind::ConfigMap, "PUT", "/configmaps/shop"),
+    (PartKind::Secret, "GET", "/secrets/shop"),
+    (PartKind::Secret, "GET", "/secrets/secret-1"),
+    (PartKind::Secret, "POST", "/secrets"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
+    for (kind, method, end) in CALLS {
+        for fault in FAULTS {
+            let case = format!("{method} {end} {fault:?}");
+            let scene = scene(&config());
+            *scene.broken.lock().unwrap() = Some((fault, method, end));
+            let before = scene.index.config(&scene.key).unwrap();
+            let after = Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
+            let status = after.status.as_ref().unwrap();
+            let condition = find_condition(&status.conditions, kind.condition()).unwrap();
+            let refused = matches!(fault, Fault::Code(400 | 403 | 413 | 422));
+            let reason = if refused { Reason::Refused } else { Reason::NotPublished };
+            assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", reason.as_str()), "{case}");
+            let quoted = kind == PartKind::ConfigMap && matches!(fault, Fault::Code(_));
+            assert_eq!(condition.message.contains(VALUE), quoted, "{case}: {}", condition.message);
+            if let Fault::Code(code) = fault {
+                assert!(condition.message.contains(&format!("code {code}")), "{case}: {}", condition.message);
+            }
+            assert_eq!(kind.held(status), None, "{case}");
+            let other = if kind == PartKind::Secret { PartKind::ConfigMap } else { PartKind::Secret };
+            assert_eq!(other.held(status), Some("1"), "{case}: {status:?}");
+            let failure = scene.controller.publish_attempt(&scene.key).unwrap().failure;
+            assert_eq!(failure.map(|why| why.reason), Some(reason), "{case}");
+            assert!(scene.controller.publish_again(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
+            // It is not tried again at once, and then it is written.
+            let calls = scene.calls.lock().unwrap().len();
+            let same = Box::pin(scene.controller.publish(&scene.key, Arc::clone(&after))).await.unwrap();
+            assert_eq!((same.status.as_ref(), scene.calls.lock().unwrap().len()), (Some(status), calls), "{case}");
+            *scene.broken.lock().unwrap() = None;
+            scene.controller.forget_published(&scene.key);
+            let last = Box::pin(scene.controller.publish(&scene.key, after)).await.unwrap();
+            assert_eq!(kind.held(last.status.as_ref().unwrap()), Some("1"), "{case}");
+            assert_eq!(scene.controller.publish_attempt(&scene.key).unwrap().failure, None, "{case}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
+    for (kind, method, end) in CALLS {
+        for fault in FAULTS {
+            let case = format!("{method} {end} {fault:?}");
+            let mut config = config();
+            let mut before = config["status"]["versions"][0].clone();
+            before["version"] = json!("0");
+            before["parts"] = json!([{"kind": "ConfigMap", "name": "map-0", "uid": "map-0", "digest": "sha256:00"}]);
+            config["status"]["versions"].as_array_mut().unwrap().push(before);
+            (config["status"]["currentVersion"], config["status"]["targetVersion"]) = (json!("0"), json!("1"));
+            config["status"]["rollout"] = json!({"stage": "Restarting", "stepTime": "2026-01-01T00:00:00Z"});
+            config["status"]["internal"] = json!({"revision": 1, "threshold": 1_u64 << 32});
+            let scene = scene(&config);
+            *scene.broken.lock().unwrap() = Some((fault, method, end));
+            for _ in 0..2 {
+                let again = Box::pin(scene.controller.reconcile(&scene.key)).await;
+                assert!(again.is_ok_and(|again| again != Again::Never), "{case}");
+            }
+            let status = scene.index.config(&scene.key).unwrap().status.clone().unwrap();
+            let ready = find_condition(&status.conditions, ConditionType::Ready).unwrap();
+            let said = find_condition(&status.conditions, kind.condition()).unwrap();
+            assert_eq!((ready.reason.as_str(), ready.status.as_str()), ("NotPublished", "False"), "{case}: {ready:?}");
+            assert!(ready.message.contains(&said.message), "{case}: {ready:?}");
+            assert_eq!(status.current_version.as_deref(), Some("0"), "{case}");
+            let stalled = find_condition(&status.conditions, ConditionType::Stalled).is_some();
+            assert_eq!(stalled, matches!(fault, Fault::Code(400 | 403 | 413 | 422)), "{case}");
+            *scene.broken.lock().unwrap() = None;
+            scene.controller.forget_published(&scene.key);
+            for _ in 0..5 {
+                Box::pin(scene.controller.reconcile(&scene.key)).await.unwrap();
+            }
+            let status = scene.index.config(&scene.key).unwrap().status.clone().unwrap();
+            assert_eq!(status.current_version.as_deref(), Some("1"), "{case}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_asked_for_is_neither_read_nor_written() {
+    for (objects, calls) in
+        [(json!([]), vec![]), (json!(["ConfigMap"]), vec!["configmaps"]), (json!(["Secret"]), vec!["secrets"])]
+    {
+        let mut config = config();
+        config["spec"]["objects"] = objects;
+        let scene = scene(&config);
+        let before = scene.index.config(&scene.key).unwrap();
+        Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
+        let paths = scene.calls.lock().unwrap().join(" ");
+        for kind in ["configmaps", "secrets"] {
+            assert_eq!(paths.contains(kind), calls.contains(&kind), "{paths}");
+        }
+        let attempt = scene.controller.publish_attempt(&scene.key);
+        assert_eq!(attempt, Some(PublishAttempt::settled("1")), "a rollout waits for nothing");
+    }
+}
+
+#[test]
+fn what_rbac_denies_names_the_role() {
+    let denied = |kind, act| {
+        let status = kube::core::Status {
+            code: 403,
+            message: "secrets \"shop\" is forbidden: User \"x\" cannot update resource".to_owned(),
+            ..kube::core::Status::default()
+        };
+        let source = Arc::new(kube::Error::Api(Box::new(status)));
+        match fault(&CallError::Api { what: String::new(), source }, kind, "shop", act) {
+            Publication::Refused(why) => (why.reason, why.message),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (kind, act, role) in [
+        (PartKind::ConfigMap, Act::Replace, "nudge-namespace"),
+        (PartKind::Secret, Act::Read, "nudge-secrets"),
+        (PartKind::Secret, Act::Create, "nudge-publish-secrets"),
+    ] {
+        let (reason, message) = denied(kind, act);
+        assert!(reason == Reason::NotAllowed && message.contains(&format!("bind ClusterRole {role} ")), "{message}");
+    }
+}

@@ -1,0 +1,196 @@
+//! Compares a published object with the version that it should hold. What is decided holds no value.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use nudge_api::{Explanation, PartKind, Reason};
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::labels;
+
+use super::{PublishedContent, PublishedKind as _, PublishedObject};
+use crate::versions::{RESERVED, Seals, is_configuration};
+
+/// Annotation with the digest of what Nudge has written.
+pub(super) const DIGEST: &str = "nudge.dev/published-digest";
+/// Maximum of bytes of keys and values that a ConfigMap or a Secret can hold.
+pub(super) const MAX_BYTES: usize = 1024 * 1024;
+/// Maximum of bytes that a message has of the name of a field manager.
+const MANAGER_BYTES: usize = 64;
+
+/// What to do about a published object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publication {
+    /// There is none, and Nudge creates none.
+    NotThere,
+    /// It holds the version, as Nudge wrote it or by chance.
+    Published,
+    /// It held this version, and somebody else has changed it since.
+    Drifted(String),
+    /// Nudge does not write it, or may not. The rollout goes on without it.
+    Refused(Explanation),
+    /// A call failed. The rollout waits until it is written.
+    Failed(Explanation),
+    /// It is to be created or replaced as [`to_write`] says.
+    Write,
+}
+
+impl Publication {
+    /// Whether trying again soon may help.
+    pub fn is_retried(&self, kind: PartKind) -> bool {
+        match self {
+            Self::Failed(_) => true,
+            Self::Refused(why) => why.reason != kind.without_part(),
+            Self::NotThere | Self::Published | Self::Drifted(_) | Self::Write => false,
+        }
+    }
+
+    /// Whether the object that was found belongs to others.
+    pub fn is_of_others(&self) -> bool {
+        matches!(self, Self::Refused(why) if matches!(why.reason, Reason::NotOurs | Reason::IsVersion))
+    }
+}
+
+/// What the object is compared with.
+pub struct PublishGoal<'a> {
+    /// The kind of the object.
+    pub kind: PartKind,
+    /// The config's name.
+    pub name: &'a str,
+    /// The version that it is to hold.
+    pub version: &'a str,
+    /// What the status says it holds.
+    pub published: Option<&'a str>,
+    /// The version's parts of this kind; `None` if it has none.
+    pub content: Option<&'a PublishedContent>,
+    /// The seals of the config.
+    pub seals: &'a Seals,
+    /// The field manager of what Nudge writes.
+    pub writer: &'a str,
+}
+
+/// Decides about the object that has the config's name.
+pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> Publication {
+    let PublishGoal { kind, name, version, published, content, .. } = *goal;
+    if stored.is_none() && !kind.is_created() {
+        return Publication::NotThere;
+    }
+    let refused = |reason: Reason, message: String| Publication::Refused(reason.explained(message));
+    if stored.is_some_and(|stored| label(&stored.metadata, labels::CONFIG).is_some()) {
+        let message = format!("{kind} {name} is itself an object of a version; give the config another name");
+        return refused(Reason::IsVersion, message);
+    }
+    if let Some(message) = stored.and_then(|stored| of_others(&stored.metadata, goal)) {
+        return refused(Reason::NotOurs, message);
+    }
+    let Some(content) = content else {
+        let message = format!("version {version} has no {kind} part, so {kind} {name} stays as it is");
+        return refused(kind.without_part(), message);
+    };
+    let secret_type = content.secret_type();
+    if !is_configuration(secret_type) {
+        let message = format!(
+            "version {version} has Secrets of type {secret_type}, which are not published; remove Secret from spec.objects, or make a \
+             version with another type"
+        );
+        return refused(Reason::TypeNotAllowed, message);
+    }
+    let size = content.size();
+    if size > MAX_BYTES {
+        let message = format!(
+            "the {kind} parts of version {version} have {size} bytes, and one {kind} holds {MAX_BYTES}; use an agent"
+        );
+        return refused(Reason::TooLarge, message);
+    }
+    let Some(stored) = stored else { return Publication::Write };
+    let stored_type = stored.content.secret_type();
+    if stored_type != secret_type {
+        let message = format!(
+            "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
+             {name}: Nudge creates it with that type"
+        );
+        return refused(Reason::OtherType, message);
+    }
+    let is_same = stored.content.values() == content.values();
+    if is_same && label(&stored.metadata, labels::PUBLISHED) == Some(version) {
+        return Publication::Published;
+    }
+    // What somebody else wrote stays until the next activation.
+    if published == Some(version) && !is_same && !is_unrecorded(stored, goal) {
+        return Publication::Drifted(format!(
+            "{kind} {name} was changed by someone else and does not hold version {version}; the next activation overwrites it: make \
+             a version of the change"
+        ));
+    }
+    if stored.immutable == Some(true) {
+        let again = if kind.is_created() { "delete it" } else { "delete it and create it anew" };
+        let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {again}");
+        return refused(Reason::Immutable, message);
+    }
+    Publication::Write
+}
+
+/// The object to write: the stored one, which keeps its resourceVersion, or a new one. It has the keys of the version and no others.
+pub fn to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
+    let content = goal.content?.clone();
+    let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();
+    metadata.name = Some(goal.name.to_owned());
+    metadata.managed_fields = None;
+    metadata.labels.get_or_insert_default().insert(labels::PUBLISHED.to_owned(), goal.version.to_owned());
+    let mark = goal.kind.mark(goal.seals, goal.version, &content);
+    metadata.annotations.get_or_insert_default().insert(DIGEST.to_owned(), mark);
+    Some(PublishedObject { kind: goal.kind, metadata, immutable, content })
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Why the object is not Nudge's, if there is a reason.
+fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
+    let PublishGoal { kind, name, writer, .. } = *goal;
+    let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
+    if !kind.is_created() {
+        return (is_owned || name == RESERVED).then(|| {
+            format!("{kind} {name} belongs to somebody else, who would overwrite it; give the config another name")
+        });
+    }
+    // One that is not marked is never adopted.
+    if label(metadata, labels::PUBLISHED).is_none() {
+        return Some(format!(
+            "there is a {kind} {name} without the label {}, which Nudge does not touch; delete it, or give the config another name",
+            labels::PUBLISHED
+        ));
+    }
+    if is_owned {
+        return Some(format!(
+            "{kind} {name} belongs to its owner, who would overwrite it; give the config another name"
+        ));
+    }
+    let written = metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(DIGEST));
+    let others = metadata.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() != Some(writer));
+    // One that applies it goes on to do so. What somebody edited once, Nudge overwrites at the next activation.
+    let mut keepers =
+        others.filter(|entry| has_data(entry) && (!written || entry.operation.as_deref() == Some("Apply")));
+    let manager = keepers.next()?.manager.clone().unwrap_or_default();
+    Some(format!(
+        "the data of {kind} {name} is managed by {}; remove it there and delete it, or give the config another name",
+        clipped(manager, MANAGER_BYTES)
+    ))
+}
+
+fn has_data(entry: &ManagedFieldsEntry) -> bool {
+    entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some())
+}
+
+/// Whether it holds, unchanged, another version that Nudge wrote and could not record: the status was not written any more.
+fn is_unrecorded(stored: &PublishedObject, goal: &PublishGoal<'_>) -> bool {
+    let metadata = &stored.metadata;
+    let mark = metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIGEST));
+    // A tool that applies a copy of an older state has the marks, too, and would apply it again and again.
+    let by_others = metadata.managed_fields.iter().flatten().any(|entry| {
+        let fields = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:metadata/f:labels"));
+        let field = fields.and_then(|fields| fields.get(format!("f:{}", labels::PUBLISHED)));
+        field.is_some() && entry.manager.as_deref() != Some(goal.writer)
+    });
+    let other = label(metadata, labels::PUBLISHED).filter(|version| *version != goal.version);
+    let is_marked = |version| mark == Some(&goal.kind.mark(goal.seals, version, &stored.content));
+    other.is_some_and(is_marked) && !by_others
+}

@@ -1,0 +1,112 @@
+//! A ConfigMap or a Secret as publishing reads and writes it. Values are wiped on drop, and nothing here has `Debug`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nudge_api::{Explanation, PartKind, Reason};
+
+use crate::versions::{Contents, OPAQUE, contents_of};
+
+/// Keys and values of an object, or of all parts of a version that are of one kind.
+#[derive(Clone)]
+pub struct PublishedContent {
+    values: Contents,
+    /// The keys whose values a ConfigMap holds as bytes.
+    binary: BTreeSet<String>,
+    /// The type of a Secret; empty for a ConfigMap.
+    secret_type: String,
+}
+
+impl PublishedContent {
+    /// Adds a part to those before it, which have its type.
+    pub fn joined(before: Option<Self>, part: Self, version: &str) -> Result<Self, Explanation> {
+        let Some(mut joined) = before else { return Ok(part) };
+        if joined.secret_type != part.secret_type {
+            let message = format!(
+                "the Secrets of version {version} have the types {} and {}, so they can't be one published Secret; make a version \
+                 whose Secrets have one type",
+                joined.secret_type, part.secret_type
+            );
+            return Err(Reason::TypeNotAllowed.explained(message));
+        }
+        joined.binary.retain(|key| !part.values.contains_key(key));
+        joined.binary.extend(part.binary);
+        joined.values.extend(part.values);
+        Ok(joined)
+    }
+
+    /// Keys and values.
+    pub fn values(&self) -> &Contents {
+        &self.values
+    }
+
+    /// The type of the Secret; empty for a ConfigMap.
+    pub fn secret_type(&self) -> &str {
+        &self.secret_type
+    }
+
+    /// Bytes of keys and values.
+    pub fn size(&self) -> usize {
+        self.values.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+}
+
+/// A ConfigMap or a Secret.
+pub struct PublishedObject {
+    /// The kind.
+    pub kind: PartKind,
+    /// The metadata.
+    pub metadata: ObjectMeta,
+    /// Whether the API server refuses changes of the content.
+    pub immutable: Option<bool>,
+    /// Keys and values.
+    pub content: PublishedContent,
+}
+
+impl From<ConfigMap> for PublishedObject {
+    fn from(object: ConfigMap) -> Self {
+        let ConfigMap { metadata, immutable, data, binary_data } = object;
+        let binary = binary_data.iter().flatten().map(|(key, _)| key.clone()).collect();
+        let content = PublishedContent { values: contents_of(data, binary_data), binary, secret_type: String::new() };
+        Self { kind: PartKind::ConfigMap, metadata, immutable, content }
+    }
+}
+
+impl From<Secret> for PublishedObject {
+    fn from(object: Secret) -> Self {
+        let Secret { metadata, immutable, data, type_, .. } = object;
+        let secret_type = type_.filter(|name| !name.is_empty()).unwrap_or_else(|| OPAQUE.to_owned());
+        let content = PublishedContent { values: contents_of(None, data), binary: BTreeSet::new(), secret_type };
+        Self { kind: PartKind::Secret, metadata, immutable, content }
+    }
+}
+
+impl PublishedObject {
+    /// The object as a ConfigMap.
+    pub fn config_map(&self) -> ConfigMap {
+        let PublishedContent { values, binary, .. } = &self.content;
+        let (bytes, text): (Vec<_>, Vec<_>) = values.iter().partition(|(key, _)| binary.contains(*key));
+        let text = text.into_iter().map(|(key, value)| (key.clone(), String::from_utf8_lossy(value).into_owned()));
+        let bytes = bytes.into_iter().map(|(key, value)| (key.clone(), ByteString(value.to_vec())));
+        ConfigMap {
+            metadata: self.metadata.clone(),
+            immutable: self.immutable,
+            data: Some(text.collect()).filter(|text: &BTreeMap<_, _>| !text.is_empty()),
+            binary_data: Some(bytes.collect()).filter(|bytes: &BTreeMap<_, _>| !bytes.is_empty()),
+        }
+    }
+
+    /// The object as a Secret. The caller wipes its values.
+    pub fn secret(&self) -> Secret {
+        let bytes = self.content.values.iter().map(|(key, value)| (key.clone(), ByteString(value.to_vec())));
+        Secret {
+            metadata: self.metadata.clone(),
+            immutable: self.immutable,
+            data: Some(bytes.collect()),
+            type_: Some(self.content.secret_type.clone()),
+            ..Secret::default()
+        }
+    }
+}
