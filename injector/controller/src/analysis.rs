@@ -16,7 +16,6 @@ use serde_json::json;
 
 use super::asked::Asked;
 use super::controller::{Controller, FIELD_MANAGER};
-use super::locked::locked;
 
 /// Answers are read no more often.
 const READS: Duration = Duration::from_secs(1);
@@ -37,7 +36,7 @@ impl Controller {
             let question = wanted_rehearsal(config, config.status.as_ref())?;
             return self.rehearsed(key, &question).await;
         }
-        let asked = locked(&self.asked).get(key).cloned().unwrap_or_default();
+        let asked = self.asked(key).unwrap_or_default();
         if asked.read.is_some_and(|read| read.elapsed() < READS) {
             return status(asked.object.as_deref());
         }
@@ -54,7 +53,7 @@ impl Controller {
         let answers = status(object.as_deref());
         let (numbers, errors) = added(status(asked.object.as_deref()).as_ref(), answers.as_ref());
         self.metrics.measured(numbers, errors);
-        locked(&self.asked).insert(key.clone(), Asked { object, read: Some(read), ..asked });
+        self.keep_asked(key, Asked { object, read: Some(read), ..asked });
         answers
     }
 
@@ -66,7 +65,7 @@ impl Controller {
         config: &VersionedConfig,
         question: Option<RolloutAnalysisSpec>,
     ) -> Option<Duration> {
-        let known = locked(&self.asked).get(key).cloned();
+        let known = self.asked(key);
         let failed = known.as_ref().and_then(|known| known.failed);
         let rests = failed.map(|failed| WRITES.saturating_sub(failed.elapsed())).filter(|rests| !rests.is_zero());
         let Some(question) = question else {
@@ -85,7 +84,7 @@ impl Controller {
             let deleted = call(|| format!("deleting RolloutAnalysis {key}"), deleting).await;
             return match deleted.map(|_| None).or_else(|error| if_allowed(key, error)) {
                 Ok(_) => {
-                    locked(&self.asked).insert(key.clone(), Asked::default());
+                    self.keep_asked(key, Asked::default());
                     None
                 }
                 Err(error) => Some(self.not_asked(key, known.unwrap_or_default(), &error)),
@@ -112,7 +111,7 @@ impl Controller {
                 let now = Some(Instant::now());
                 let failed = now.filter(|_| object.is_none());
                 let asked = Asked { object: object.map(Arc::new), read: now, written: now, failed, rehearsal: None };
-                locked(&self.asked).insert(key.clone(), asked);
+                self.keep_asked(key, asked);
                 failed.map(|_| WRITES)
             }
             Err(error) => Some(self.not_asked(key, known, &error)),
@@ -142,8 +141,17 @@ impl Controller {
     /// Remembers that the object could not be written. Returns when to try again.
     fn not_asked(&self, key: &ConfigKey, known: Asked, error: &CallError) -> Duration {
         tracing::warn!(config = %key, error = chain(error), "question of an analysis not written; retrying");
-        locked(&self.asked).insert(key.clone(), Asked { failed: Some(Instant::now()), ..known });
+        self.keep_asked(key, Asked { failed: Some(Instant::now()), ..known });
         WRITES
+    }
+
+    /// What was asked about the version on trial.
+    pub(super) fn asked(&self, key: &ConfigKey) -> Option<Asked> {
+        self.memories.known(key, |memory| memory.asked.clone()).flatten()
+    }
+
+    pub(super) fn keep_asked(&self, key: &ConfigKey, asked: Asked) {
+        self.memories.change(key, |memory| memory.asked = Some(asked));
     }
 
     pub(super) fn analyses(&self, key: &ConfigKey) -> Api<RolloutAnalysis> {

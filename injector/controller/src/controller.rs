@@ -16,21 +16,16 @@ use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::line::Lines;
 use nudge_core::pods::PodState;
-use nudge_core::restart::{Memory, Part};
 use nudge_core::rollout::{Evidence, Millis, Subjects};
-use nudge_core::versions::{Facts, Seals};
+use nudge_core::versions::Seals;
 use ring::hmac;
 
 use super::approvers::Approvers;
-use super::asked::Asked;
 use super::counting::Counting;
-use super::gate::Gate;
 use super::listings::Listings;
 use super::locked::locked;
+use super::memories::Memories;
 use super::metrics::RolloutMetrics;
-use super::publish::PublishMemory;
-use super::refused::Refused;
-use super::restarting::Restarting;
 use super::turns::{goes_first, moves_now};
 
 /// The field manager of the fields that Nudge writes.
@@ -50,30 +45,16 @@ pub struct Controller {
     pub(super) silence: Duration,
     /// Since when this replica leads and sees.
     sees: Mutex<Option<Instant>>,
-    /// The configs whose whole status the API server has refused.
-    pub(super) refused: Mutex<HashMap<ConfigKey, Refused>>,
-    /// What is known of objects whose version is not sealed yet.
-    pub(super) facts: Mutex<HashMap<ConfigKey, Facts>>,
-    /// By what its versions are judged.
-    pub(super) gates: Mutex<HashMap<ConfigKey, Gate>>,
+    /// What is remembered of each config.
+    pub(super) memories: Memories,
     /// Whose versions are being judged.
     pub(super) judging: Mutex<HashSet<ConfigKey>>,
     /// One at a time, of one namespace after another: each may take a processor for a second.
     pub(super) judgements: Turns,
-    /// What was last tried of the published objects of each config.
-    pub(super) publish_memory: Mutex<HashMap<ConfigKey, PublishMemory>>,
-    /// What was seen of the pods of each config, and when last.
-    evidence: Mutex<HashMap<ConfigKey, (Arc<Evidence>, Instant)>>,
-    /// The pods of each config, as they were seen last.
-    subjects: Mutex<HashMap<ConfigKey, Subjects>>,
     /// When versions of each namespace were last to be pruned.
     pub(super) pruned: Mutex<HashMap<String, Instant>>,
     /// The beginning of the steady clock.
     started: Instant,
-    /// What is remembered of restarted workloads, and of which part of the rollout that is.
-    restarts: Mutex<HashMap<ConfigKey, (Part, Memory)>>,
-    /// What was last seen of them, and when.
-    restarting: Mutex<HashMap<ConfigKey, (tokio::time::Instant, Part, Restarting)>>,
     pub(super) listings: Listings,
     away: Mutex<Option<Away>>,
     /// What the replicas of the hub note on their Lease.
@@ -91,10 +72,6 @@ pub struct Controller {
     pub(super) approvers: Mutex<Approvers>,
     /// The configs whose approvals may have another status.
     pub(super) approval_queue: Queue,
-    /// What was asked about versions on trial.
-    pub(super) asked: Mutex<HashMap<ConfigKey, Asked>>,
-    /// The configs of which the API server does not have the objects that the index shows, and for how many looks.
-    pub(super) outdated: Mutex<HashMap<ConfigKey, u32>>,
 }
 
 /// The right to begin a move in a namespace, until it is dropped. No other config of the namespace may begin then: only these share pods.
@@ -142,18 +119,11 @@ impl Controller {
             metrics,
             silence,
             sees: Mutex::default(),
-            refused: Mutex::default(),
-            facts: Mutex::default(),
-            gates: Mutex::default(),
+            memories: Memories::default(),
             judging: Mutex::default(),
             judgements: Turns::new(1, 1),
-            publish_memory: Mutex::default(),
-            evidence: Mutex::default(),
-            subjects: Mutex::default(),
             pruned: Mutex::default(),
             started: Instant::now(),
-            restarts: Mutex::default(),
-            restarting: Mutex::default(),
             listings: Listings::default(),
             away: Mutex::default(),
             queue: Arc::new(Queue::new(is_urgent)),
@@ -164,8 +134,6 @@ impl Controller {
             counting: Mutex::default(),
             approvers: Mutex::default(),
             approval_queue: Queue::default(),
-            asked: Mutex::default(),
-            outdated: Mutex::default(),
         }
     }
 
@@ -211,41 +179,10 @@ impl Controller {
         }
     }
 
-    /// What is remembered in this part of the rollout, so that it is not tried every second.
-    pub(super) fn restarts_so_far(&self, key: &ConfigKey, part: &Part) -> Memory {
-        let known = locked(&self.restarts).get(key).filter(|(known, _)| known == part).cloned();
-        known.map(|(_, memory)| memory).unwrap_or_default()
-    }
-
-    pub(super) fn keep_restarts(&self, key: &ConfigKey, part: Part, memory: Memory) {
-        if memory.is_empty() {
-            self.forget_restarts(key);
-        } else {
-            locked(&self.restarts).insert(key.clone(), (part, memory));
-        }
-    }
-
-    pub(super) fn forget_restarts(&self, key: &ConfigKey) {
-        locked(&self.restarts).remove(key);
-        locked(&self.restarting).remove(key);
-    }
-
-    /// What was seen in this part of the rollout, if that was not longer ago.
-    pub(super) fn restarting(&self, key: &ConfigKey, part: &Part, longest: Duration) -> Option<Restarting> {
-        let all = locked(&self.restarting);
-        let (_, _, restarting) =
-            all.get(key).filter(|(looked, known, _)| known == part && looked.elapsed() < longest)?;
-        Some(restarting.clone())
-    }
-
-    /// With the end of the look: what is listed for the next one shows what it did.
-    pub(super) fn keep_restarting(&self, key: &ConfigKey, part: Part, restarting: Restarting) {
-        locked(&self.restarting).insert(key.clone(), (tokio::time::Instant::now(), part, restarting));
-    }
-
     /// The evidence so far. Where changes may have been missed since the last look, nobody looked.
     pub(super) fn evidence(&self, key: &ConfigKey) -> Arc<Evidence> {
-        let Some((mut evidence, looked)) = locked(&self.evidence).get(key).cloned() else { return Arc::default() };
+        let known = self.memories.known(key, |memory| memory.evidence.clone()).flatten();
+        let Some((mut evidence, looked)) = known else { return Arc::default() };
         if self.sees_since(&key.namespace).is_some_and(|since| since > looked) {
             Arc::make_mut(&mut evidence).blind();
         }
@@ -254,7 +191,7 @@ impl Controller {
 
     /// With the moment before the pods were looked at: what was not seen since then was missed.
     pub(super) fn keep_evidence(&self, key: &ConfigKey, (evidence, looked): (Evidence, Instant)) {
-        locked(&self.evidence).insert(key.clone(), (Arc::new(evidence), looked));
+        self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), looked)));
     }
 
     /// These pods as the rollout of the config sees them. What has not changed since the last look is taken from there.
@@ -265,13 +202,14 @@ impl Controller {
         pods: &[Arc<PodState>],
         nodes_away: &BTreeSet<String>,
     ) -> Subjects {
-        let mut subjects = locked(&self.subjects).remove(key).unwrap_or_default();
+        let known = self.memories.known(key, |memory| memory.subjects.take()).flatten();
+        let mut subjects = known.unwrap_or_default();
         subjects.update(pods, key.name.as_str(), Identity::of(config), nodes_away);
         subjects
     }
 
     pub(super) fn keep_subjects(&self, key: &ConfigKey, subjects: Subjects) {
-        locked(&self.subjects).insert(key.clone(), subjects);
+        self.memories.change(key, |memory| memory.subjects = Some(subjects));
     }
 
     /// The time that evidence is measured with.
@@ -310,34 +248,17 @@ impl Controller {
 
     /// Forgets what is known of a config that is gone, or whose namespace is not enabled.
     pub(super) fn forget_config(&self, key: &ConfigKey) {
-        locked(&self.refused).remove(key);
-        locked(&self.facts).remove(key);
-        locked(&self.gates).remove(key);
-        locked(&self.publish_memory).remove(key);
-        locked(&self.evidence).remove(key);
-        locked(&self.subjects).remove(key);
+        self.memories.forget(key);
         locked(&self.counting).forget(key);
-        locked(&self.asked).remove(key);
-        locked(&self.outdated).remove(key);
         locked(&self.approvers).rest(key);
-        self.forget_restarts(key);
     }
 
     /// Forgets what was observed before, as a new leader must.
     pub fn forget(&self) {
-        locked(&self.refused).clear();
-        locked(&self.facts).clear();
-        locked(&self.gates).clear();
-        locked(&self.publish_memory).clear();
-        locked(&self.evidence).clear();
-        locked(&self.subjects).clear();
-        locked(&self.restarts).clear();
-        locked(&self.restarting).clear();
+        self.memories.forget_all();
         *locked(&self.away) = None;
         *locked(&self.outage) = Outage::default();
         *locked(&self.counting) = Counting::default();
-        locked(&self.asked).clear();
-        locked(&self.outdated).clear();
         locked(&self.waiting).clear();
         *locked(&self.approvers) = Approvers::default();
         self.approval_queue.clear();
@@ -446,7 +367,8 @@ pub(crate) mod tests {
         controller.keep_subjects(&shop, Subjects::default());
         let held = controller.begins(&other);
         assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), crate::Again::Never);
-        assert!(locked(&controller.subjects).contains_key(&shop), "a look takes them");
+        let kept = controller.memories.known(&shop, |memory| memory.subjects.is_some());
+        assert_eq!(kept, Some(true), "a look takes them");
         drop(held);
         assert_eq!(controller.queue.len(), 1, "it comes back");
     }

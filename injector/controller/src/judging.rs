@@ -26,18 +26,19 @@ impl Controller {
     /// What is known about the rules of this config.
     pub(super) fn gate(&self, key: &ConfigKey, config: &VersionedConfig) -> Gate {
         let of = (config.metadata.uid.clone(), config.metadata.generation);
-        let known = locked(&self.gates).get(key).cloned().unwrap_or_default();
+        let known = self.memories.known(key, |memory| memory.gate.clone()).unwrap_or_default();
         let rules = known.rules.filter(|_| known.of == of);
         Gate { of, none: config.spec.validation.is_empty(), rules, verdicts: known.verdicts }
     }
 
     /// Forgets verdicts about versions that are sealed or gone.
     pub(super) fn prune_gate(&self, key: &ConfigKey, status: &VersionedConfigStatus) {
-        let mut gates = locked(&self.gates);
-        let Some(gate) = gates.get_mut(key).filter(|gate| !gate.verdicts.is_empty()) else { return };
+        if self.memories.known(key, |memory| memory.gate.verdicts.is_empty()) != Some(false) {
+            return;
+        }
         let parts = self.index.parts(key);
         let is_open = |name: &str| status.version(name).is_none() && parts.iter().any(|part| part.version == name);
-        gate.verdicts.retain(|name, _| is_open(name));
+        self.memories.known(key, |memory| memory.gate.verdicts.retain(|name, _| is_open(name)));
     }
 
     /// Has the first of these versions judged, beside the reconciles: a rollout must not wait for it. The config comes back into the
@@ -59,6 +60,8 @@ impl Controller {
             gate.rules = None;
         }
         if locked(&self.judging).insert(key.clone()) {
+            // Its end keeps what came of it where there is a memory.
+            self.memories.change(key, |_| ());
             let mut end = End { controller: Arc::clone(self), key: key.clone(), again: FAILED };
             let (config, facts) = (Arc::clone(config), facts.clone());
             let judged = async move {
@@ -66,7 +69,8 @@ impl Controller {
                 let turn = controller.judgements.take(&key.namespace).await;
                 let judged = controller.judge(key, &config, &mut gate, &next, &facts).await;
                 drop(turn);
-                locked(&controller.gates).insert(key.clone(), gate);
+                // Nothing is kept of a config that is gone by now.
+                controller.memories.known(key, |memory| memory.gate = gate);
                 match judged {
                     Ok(true) => *again = Duration::ZERO,
                     Ok(false) => {}

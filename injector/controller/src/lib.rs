@@ -20,6 +20,7 @@ mod listings;
 mod locked;
 #[cfg(test)]
 mod look_tests;
+mod memories;
 mod metrics;
 mod outdated;
 mod policy_status;

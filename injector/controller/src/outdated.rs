@@ -9,7 +9,6 @@ use nudge_protocol::backoff::Backoff;
 
 use super::Again;
 use super::controller::Controller;
-use super::locked::locked;
 
 /// Waits between such looks.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
@@ -22,14 +21,15 @@ impl Controller {
         unread: &[(PartKind, String)],
         tried: &[(PartKind, String)],
     ) -> Option<Again> {
-        let mut outdated = locked(&self.outdated);
         if !unread.iter().any(|object| tried.contains(object)) {
-            outdated.remove(key);
+            self.memories.known(key, |memory| memory.outdated_looks = 0);
             return (!unread.is_empty()).then_some(Again::Soon);
         }
         self.metrics.outdated();
-        let looks = outdated.entry(key.clone()).or_default();
-        *looks = looks.saturating_add(1);
-        Some(Again::At(BACKOFF.wait(*looks)))
+        let looks = self.memories.change(key, |memory| {
+            memory.outdated_looks = memory.outdated_looks.saturating_add(1);
+            memory.outdated_looks
+        });
+        Some(Again::At(BACKOFF.wait(looks)))
     }
 }

@@ -344,7 +344,7 @@ impl Controller {
 
     /// What is known of objects whose version is not sealed yet, and of those of the version that waits for approvals.
     pub(super) fn facts(&self, key: &ConfigKey) -> Facts {
-        locked(&self.facts).get(key).cloned().unwrap_or_default()
+        self.memories.known(key, |memory| memory.facts.clone()).unwrap_or_default()
     }
 
     /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
@@ -361,12 +361,7 @@ impl Controller {
             }
             facts.retain(|uid, _| open.contains(uid.as_str()));
         }
-        let mut all = locked(&self.facts);
-        if facts.is_empty() {
-            all.remove(key);
-        } else {
-            all.insert(key.clone(), facts);
-        }
+        self.memories.change(key, |memory| memory.facts = facts);
     }
 
     async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {

@@ -13,7 +13,6 @@ use nudge_protocol::error_chain::chain;
 use super::analysis::if_allowed;
 use super::asked::{Asked, Rehearsal};
 use super::controller::Controller;
-use super::locked::locked;
 
 impl Controller {
     /// The answers so far to a rehearsal, if it was written.
@@ -22,7 +21,7 @@ impl Controller {
         key: &ConfigKey,
         question: &RolloutAnalysisSpec,
     ) -> Option<RolloutAnalysisStatus> {
-        let known = locked(&self.asked).get(key).cloned()?;
+        let known = self.asked(key)?;
         let before = known.object.clone().filter(|object| object.spec == *question)?;
         let (now, rehearsal) = (Instant::now(), known.rehearsal(&question.round));
         if rehearsal.as_ref().is_some_and(|rehearsal| !rehearsal.rests(now).is_zero()) {
@@ -41,7 +40,7 @@ impl Controller {
         let read = rehearsal.unwrap_or_else(|| Rehearsal::asked(&question.round, now)).read(now);
         // One that is gone is written again.
         let rehearsal = object.as_ref().map(|_| read);
-        locked(&self.asked).insert(key.clone(), Asked { object, rehearsal, ..known });
+        self.keep_asked(key, Asked { object, rehearsal, ..known });
         answers
     }
 
@@ -52,7 +51,7 @@ impl Controller {
         config: &VersionedConfig,
         question: &RolloutAnalysisSpec,
     ) -> Option<Duration> {
-        let known = locked(&self.asked).get(key).cloned().unwrap_or_default();
+        let known = self.asked(key).unwrap_or_default();
         let round = &question.round;
         let rests = known.rehearsal(round).map_or(Duration::ZERO, |rehearsal| rehearsal.rests(Instant::now()));
         if known.object.as_ref().is_some_and(|object| object.spec == *question) {
@@ -71,7 +70,7 @@ impl Controller {
                 (known.object.clone(), Rehearsal::refused(round, now), None)
             }
         };
-        locked(&self.asked).insert(key.clone(), Asked { object, rehearsal: Some(rehearsal), ..known });
+        self.keep_asked(key, Asked { object, rehearsal: Some(rehearsal), ..known });
         again
     }
 }

@@ -82,7 +82,7 @@ impl Controller {
     /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
     pub(super) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
-            self.forget_restarts(key);
+            self.memories.forget_restarts(key);
             return Ok(Restarting::later());
         };
         let rollout = &status.rollout;
@@ -101,11 +101,11 @@ impl Controller {
             return Ok(Restarting::not_looked(State::Done));
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
-        if let Some(restarting) = self.restarting(key, &part, LOOK) {
+        if let Some(restarting) = self.memories.restarting(key, &part, LOOK) {
             return Ok(restarting);
         }
         // The first look must find all workloads that were there when the version was published.
-        if self.restarting(key, &part, Duration::MAX).is_none() {
+        if self.memories.restarting(key, &part, Duration::MAX).is_none() {
             self.listings.changed(&key.namespace);
         }
         let now = Timestamp::now();
@@ -113,7 +113,7 @@ impl Controller {
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let pods = self.index.subscribers(key);
         let behind = behind(&pods, key.name.as_str(), status);
-        let mut memory = self.restarts_so_far(key, &part);
+        let mut memory = self.memories.restarts_so_far(key, &part);
         // On the way forward workloads are listed only where one may take the version by a restart.
         let any = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
         let mut workloads = if any { self.users(key, holds).await? } else { Vec::new() };
@@ -175,11 +175,11 @@ impl Controller {
             Err(error) => Err(error),
         };
         // Restarts before an error happened all the same.
-        self.keep_restarts(key, part.clone(), memory);
+        self.memories.keep_restarts(key, &part, memory);
         let state = state?;
         found.done = state == State::Done;
         let restarting = Restarting { state, found: Some(found) };
-        self.keep_restarting(key, part, restarting.clone());
+        self.memories.keep_restarting(key, &part, restarting.clone());
         Ok(restarting)
     }
 

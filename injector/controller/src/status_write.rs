@@ -14,7 +14,7 @@ use nudge_core::versions::reduced;
 use nudge_protocol::bounded_text::one_line;
 
 use super::controller::{Controller, written_by_us};
-use super::locked::locked;
+use super::memories::ConfigMemory;
 use super::refused::Refused;
 
 /// How much of the API server's answer is said.
@@ -22,7 +22,8 @@ const CAUSE_BYTES: usize = 320;
 
 impl Controller {
     fn refused(&self, key: &ConfigKey) -> Option<Refused> {
-        locked(&self.refused).get(key).filter(|refused| refused.holds(Instant::now())).cloned()
+        let refused = self.memories.known(key, |memory| memory.refused.clone()).flatten();
+        refused.filter(|refused| refused.holds(Instant::now()))
     }
 
     /// What of the decided status is written now, where the API server has refused the whole one.
@@ -54,7 +55,9 @@ impl Controller {
             let next = VersionedConfig { status: Some(status), ..config.clone() };
             let error = match self.replace_status(key, &next).await {
                 Ok(written) => {
-                    if self.refused(key).is_none() && locked(&self.refused).remove(key).is_some() {
+                    let ended =
+                        |memory: &mut ConfigMemory| memory.refused.take_if(|refused| !refused.holds(Instant::now()));
+                    if self.memories.known(key, ended).flatten().is_some() {
                         // What was left out of its conditions is found out again.
                         self.forget_published(key);
                     }
@@ -72,7 +75,7 @@ impl Controller {
                 return Err(error);
             };
             tracing::error!(config = %key, cause, written = ?refused.extent, "status refused; writing less of it");
-            locked(&self.refused).insert(key.clone(), refused);
+            self.memories.change(key, |memory| memory.refused = Some(refused));
         }
     }
 

@@ -25,7 +25,6 @@ use self::calls::{Act, ObjectApi, fault};
 pub(super) use self::memory::PublishMemory;
 use self::memory::Subject;
 use super::controller::{Controller, FIELD_MANAGER};
-use super::locked::locked;
 
 /// The kinds of published objects.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
@@ -46,7 +45,7 @@ impl Controller {
 
     /// The last attempt, if the same version was brought to all that is published.
     pub(super) fn publish_attempt(&self, key: &ConfigKey) -> Option<PublishAttempt> {
-        locked(&self.publish_memory).get(key)?.attempt()
+        self.memories.known(key, |memory| memory.publish.attempt()).flatten()
     }
 
     /// Whether workloads may be restarted with the version: once it is published, or can't be. The way back does not wait for that.
@@ -57,22 +56,22 @@ impl Controller {
 
     /// After how long to publish again.
     pub(super) fn publish_again(&self, key: &ConfigKey) -> Option<Duration> {
-        let next = locked(&self.publish_memory).get(key)?.next()?;
+        let next = self.memories.known(key, |memory| memory.publish.next()).flatten()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
     /// Forgets the attempts: what was not recorded is looked at again.
     pub(super) fn forget_published(&self, key: &ConfigKey) {
-        locked(&self.publish_memory).remove(key);
+        self.memories.known(key, |memory| memory.publish = PublishMemory::default());
     }
 
     /// Notes that the version was brought to all that is published.
     #[cfg(test)]
     pub(super) fn note_published(&self, key: &ConfigKey, version: &str) {
         let subject = Subject { version: version.to_owned(), generation: None, publishes: true, meta: None };
-        let mut memories = locked(&self.publish_memory);
-        let memory = memories.entry(key.clone()).or_default();
-        KINDS.into_iter().for_each(|kind| memory.leave(kind, subject.clone()));
+        self.memories.change(key, |memory| {
+            KINDS.into_iter().for_each(|kind| memory.publish.leave(kind, subject.clone()));
+        });
     }
 
     /// Writes what became of an attempt into the status.
@@ -95,7 +94,7 @@ impl Controller {
         let status = config.status.as_ref()?;
         let publishes = config.spec.publishes(kind);
         let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
-            locked(&self.publish_memory).remove(key);
+            self.memories.known(key, |memory| memory.publish = PublishMemory::default());
             return if publishes { None } else { unpublished(kind, config) };
         };
         let mut subject = Subject {
@@ -106,10 +105,10 @@ impl Controller {
         };
         let now = Instant::now();
         if !publishes {
-            locked(&self.publish_memory).entry(key.clone()).or_default().leave(kind, subject);
+            self.memories.change(key, |memory| memory.publish.leave(kind, subject));
             return unpublished(kind, config);
         }
-        if !locked(&self.publish_memory).get(key).is_none_or(|memory| memory.is_due(kind, &subject, now)) {
+        if self.memories.known(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {
             return None;
         }
         let (attempt, written) = self.attempt(kind, key, config, version).await;
@@ -119,8 +118,8 @@ impl Controller {
         // What the watch shows of it now, or after this write.
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = with_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
-        let mut memories = locked(&self.publish_memory);
-        memories.entry(key.clone()).or_default().keep(kind, subject, &attempt.publication, now, rand::random());
+        self.memories
+            .change(key, |memory| memory.publish.keep(kind, subject, &attempt.publication, now, rand::random()));
         outcome
     }
 

@@ -34,12 +34,12 @@ async fn nothing_is_remembered_of_a_config_that_is_gone() {
     let mut memory = Memory::default();
     assert_eq!(memory.ready_before("ReplicaSet/web", 3), 3);
     for key in [&gone, &left] {
-        controller.keep_restarts(key, part.clone(), memory.clone());
-        assert_eq!(controller.restarts_so_far(key, &part), memory);
+        controller.memories.keep_restarts(key, &part, memory.clone());
+        assert_eq!(controller.memories.restarts_so_far(key, &part), memory);
         let back = Part { stage: Some(RolloutStage::RollingBack), ..part.clone() };
-        assert!(controller.restarts_so_far(key, &back).is_empty(), "another part");
+        assert!(controller.memories.restarts_so_far(key, &back).is_empty(), "another part");
         Box::pin(controller.reconcile(key)).await.unwrap();
-        assert!(controller.restarts_so_far(key, &part).is_empty());
+        assert!(controller.memories.restarts_so_far(key, &part).is_empty());
     }
 }
 
