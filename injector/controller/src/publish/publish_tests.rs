@@ -66,6 +66,8 @@ fn part(kind: &str, name: &str) -> Value {
 }
 
 fn scene(config: &Value) -> Scene {
+    let (index, key) = (Arc::new(Index::default()), ConfigKey::parse("ns", "shop").unwrap());
+    let (watched, watched_key) = (Arc::clone(&index), key.clone());
     let (broken, calls) = (Arc::<Broken>::default(), Arc::<Mutex<Vec<String>>>::default());
     let (faults, asked) = (Arc::clone(&broken), Arc::clone(&calls));
     let service = service_fn(move |request: http::Request<Body>| {
@@ -75,6 +77,7 @@ fn scene(config: &Value) -> Scene {
             calls.push(format!("{method} {path}"));
             calls.len() + 1
         };
+        let (watched, watched_key) = (Arc::clone(&watched), watched_key.clone());
         let fault = faults.lock().unwrap().filter(|(_, verb, end)| *verb == method && path.ends_with(end));
         async move {
             let answer = |code: u16, body: String| {
@@ -102,16 +105,19 @@ fn scene(config: &Value) -> Scene {
                 "GET" if !path.contains("nudge.dev") => answer(200, json!({"metadata": {}, "items": []}).to_string()),
                 "PUT" | "POST" => {
                     let mut object: Value = serde_json::from_slice(&body).unwrap_or_default();
-                    object["metadata"]["resourceVersion"] = json!(number.to_string());
+                    let resource_version = number.to_string();
+                    object["metadata"]["resourceVersion"] = json!(resource_version);
+                    if path.ends_with("/configmaps/shop") {
+                        let meta = PublishedMeta { uid: "shop".to_owned(), resource_version };
+                        watched.set_published(watched_key, Some(meta));
+                    }
                     answer(200, object.to_string())
                 }
                 _ => answer(404, status(404).to_string()),
             })
         }
     });
-    let index = Arc::new(Index::default());
     index.set_enabled(["ns".to_owned()].into());
-    let key = ConfigKey::parse("ns", "shop").unwrap();
     for (kind, name, version, number) in [
         (PartKind::ConfigMap, "map-0", "0", None),
         (PartKind::ConfigMap, "map-1", "1", Some("1")),
