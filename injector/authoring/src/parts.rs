@@ -23,6 +23,13 @@ pub struct Part {
     pub content: Contents,
 }
 
+impl Part {
+    /// Returns how many bytes its keys and values have together.
+    pub fn bytes(&self) -> usize {
+        self.content.iter().map(|(key, value)| key.len().saturating_add(value.len())).fold(0, usize::saturating_add)
+    }
+}
+
 /// How many versions like this one the history limit keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {

@@ -11,8 +11,16 @@ const POD_MIB: u32 = 4096;
 const OWN_MIB: u32 = 256;
 /// For content that is not sealed yet.
 const KEPT_MIB: u32 = 256;
+/// For objects that are read.
+const READS_MIB: u32 = 128;
+/// What one of them takes: its body and the text of that, in which a byte of content has six at most (RFC 8259, section 7), and the object.
+const READ_MIB: u32 = 16;
+/// For copies of content that is judged or written.
+const COPIES_MIB: u32 = 128;
+/// How many times its own size content takes then: the object, the body of the request, and what of it the connection has not sent yet.
+const COPIES: usize = 8;
 /// For what is fetched at the moment, and the programs that fetch.
-const WORK_MIB: u32 = POD_MIB - OWN_MIB - KEPT_MIB;
+const WORK_MIB: u32 = POD_MIB - OWN_MIB - KEPT_MIB - READS_MIB - COPIES_MIB;
 /// The part of a namespace is one of so many.
 const PARTS: u32 = 4;
 /// The most sources of all namespaces, and of one.
@@ -37,6 +45,10 @@ pub struct Budget {
     work: Turns,
     /// Memory for content that is not sealed, in KiB.
     kept: Turns,
+    /// Memory for objects that are read, in MiB.
+    reads: Turns,
+    /// Memory for copies of content, in KiB.
+    copies: Turns,
     /// Sources that are looked after.
     sources: Turns,
     /// Fetches from git that take long.
@@ -49,6 +61,8 @@ impl Default for Budget {
         Self {
             work: parted(WORK_MIB),
             kept: parted(KEPT_MIB.saturating_mul(1024)),
+            reads: parted(READS_MIB),
+            copies: parted(COPIES_MIB.saturating_mul(1024)),
             sources: Turns::new(ALL_SOURCES as usize, SOURCES as usize),
             slow: Turns::new(SLOW, 1),
         }
@@ -66,14 +80,23 @@ impl Budget {
 
     /// Takes memory for content, until what is returned is dropped.
     pub(crate) fn keep(&self, namespace: &str, bytes: usize) -> Result<Turn, Explanation> {
-        let kib = u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1);
-        self.kept.try_take(namespace, kib).ok_or_else(|| {
+        self.kept.try_take(namespace, kib(bytes)).ok_or_else(|| {
             Reason::OverLimit.explained(format!(
                 "there is no room for the content: what is not sealed yet has {} MiB in one namespace and {KEPT_MIB} MiB in all; it is read \
                  again when there is room. See what else waits with kubectl nudge source list, or take less into each source",
                 KEPT_MIB / PARTS
             ))
         })
+    }
+
+    /// Waits until there is memory to read an object.
+    pub(crate) async fn read(&self, namespace: &str) -> Turn {
+        self.reads.take_many(namespace, READ_MIB).await
+    }
+
+    /// Waits until there is memory for the copies of content that is judged or written.
+    pub(crate) async fn copies(&self, namespace: &str, bytes: usize) -> Turn {
+        self.copies.take_many(namespace, kib(bytes.saturating_mul(COPIES))).await
     }
 
     /// Takes the place of one source, until what is returned is dropped.
@@ -87,6 +110,11 @@ impl Budget {
     }
 }
 
+/// So many bytes in KiB, rounded up.
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +123,7 @@ mod tests {
     fn the_sum_is_the_limit_of_the_pod() {
         let deployment = include_str!("../../../deploy/components/sources/sources.yaml");
         assert!(deployment.contains(&format!("limits: {{memory: {}Gi}}", POD_MIB / 1024)), "another limit");
-        assert_eq!(OWN_MIB + KEPT_MIB + WORK_MIB, POD_MIB);
+        assert_eq!(OWN_MIB + KEPT_MIB + READS_MIB + COPIES_MIB + WORK_MIB, POD_MIB);
         for mib in [GIT_MIB, OCI_MIB, VAULT_MIB] {
             assert!((1..=WORK_MIB / PARTS).contains(&mib), "{mib} MiB are more than a namespace has");
         }
@@ -138,5 +166,11 @@ mod tests {
         assert_eq!(others.len(), 3, "four of all");
         drop((first, others));
         assert!(budget.work.try_take("a", OCI_MIB).is_some());
+        let large = nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+        let _copies = budget.copies("a", large).await;
+        let _read = budget.read("a").await;
+        assert!(budget.copies.try_take("a", kib(large * COPIES)).is_none(), "one of a namespace");
+        let _other = budget.reads.try_take("a", READ_MIB).unwrap();
+        assert!(budget.reads.try_take("a", READ_MIB).is_none(), "two of a namespace");
     }
 }

@@ -19,8 +19,7 @@ pub(crate) struct Newest {
 impl Newest {
     /// What its keys and values have together.
     pub(crate) fn bytes(&self) -> usize {
-        let contents = self.parts.iter().flat_map(|part| &part.content);
-        contents.map(|(key, value)| key.len().saturating_add(value.len())).fold(0, usize::saturating_add)
+        self.parts.iter().map(Part::bytes).fold(0, usize::saturating_add)
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn feed(sources: &Arc<Sources>, namespace: &str, source: &ConfigSourc
     // What is wrong with the spec is said where it is decided what comes next.
     let from = source.spec.from.only().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
     match from {
-        Some(FromOne::Object(kind, name)) => watched(&sources.client, &namespace, (kind, name), sources.watch_seconds),
+        Some(FromOne::Object(kind, name)) => watched(sources, &namespace, (kind, name)),
         // No server is asked for what nobody uses.
         _ if source.spec.suspend => pending().boxed(),
         Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),

@@ -103,7 +103,7 @@ impl Task {
         let Known { source, rival, complete } = receiver.borrow_and_update().clone();
         let source = (*source).clone();
         Self {
-            writes: Writes::new(&sources, namespace.clone()),
+            writes: Writes::new(Arc::clone(&sources), namespace.clone()),
             sources,
             namespace,
             receiver,
@@ -271,7 +271,8 @@ impl Task {
         self.again = later(AT_LATEST);
         for _ in 0..MOST_ACTS {
             if let (Content::Newest(Some(kept), known), Some(config)) = (&self.content, &self.config) {
-                self.validity.judge(config, &known.version, &kept.newest).await;
+                let room = self.sources.budget.copies(&self.namespace, kept.newest.bytes());
+                self.validity.judge(config, (&known.version, &kept.newest), room).await;
             }
             let decision = self.decided();
             if let Some(at) = decision.again {

@@ -1,16 +1,28 @@
 //! The content of a source, and that which is a ConfigMap or a Secret: it is watched.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client};
+use kube::api::PartialObjectMeta;
+use kube::{Api, Resource};
 use nudge_api::{Origin, OriginKind, PartKind, Text};
+use nudge_cluster::call::call;
 use nudge_core::versions::{Contents, contents_of};
+use nudge_protocol::backoff::Backoff;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use crate::follow::{Seen, follow};
+use crate::shared::Sources;
+
+/// Waits after failures in a row.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
 /// The content of a source. Its debug form has no value.
 pub(crate) struct Object {
@@ -52,31 +64,75 @@ pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
     Origin { kind, url, revision, path: Text::default(), time: None, signer: None }
 }
 
-/// Follows the object.
+/// Follows the object. Its metadata is watched, and it is read where that has changed: a watch keeps the memory of its largest event.
 pub(crate) fn watched(
-    client: &Client,
+    sources: &Arc<Sources>,
     namespace: &str,
     (kind, name): (PartKind, &str),
-    seconds: u32,
 ) -> BoxStream<'static, Seen<Object>> {
     match kind {
-        PartKind::ConfigMap => {
-            let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-            follow(api, name, seconds).map(|seen| as_object(seen, of_config_map)).boxed()
-        }
-        PartKind::Secret => {
-            let api = Api::<Secret>::namespaced(client.clone(), namespace);
-            follow(api, name, seconds).map(|seen| as_object(seen, of_secret)).boxed()
-        }
+        PartKind::ConfigMap => read_when_changed(sources, namespace, name, of_config_map),
+        PartKind::Secret => read_when_changed(sources, namespace, name, of_secret),
     }
 }
 
-fn as_object<K>(seen: Seen<K>, object: impl FnOnce(K) -> Object) -> Seen<Object> {
-    match seen {
-        Seen::There(found) => Seen::There(object(found)),
-        Seen::Gone => Seen::Gone,
-        Seen::Forbidden => Seen::Forbidden,
-        Seen::Failed(why) => Seen::Failed(why),
+fn read_when_changed<K>(
+    sources: &Arc<Sources>,
+    namespace: &str,
+    name: &str,
+    content: fn(K) -> Object,
+) -> BoxStream<'static, Seen<Object>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + fmt::Debug
+        + Send
+        + 'static,
+{
+    let api = Api::<K>::namespaced(sources.client.clone(), namespace);
+    let metadata = Api::<PartialObjectMeta<K>>::namespaced(sources.client.clone(), namespace);
+    let changes = follow(metadata, name, sources.watch_seconds);
+    let reading = Arc::new((Arc::clone(sources), api, namespace.to_owned(), name.to_owned()));
+    let seen = changes.then(move |seen| {
+        let reading = Arc::clone(&reading);
+        async move {
+            match seen {
+                Seen::There(_) => {
+                    let (sources, api, namespace, name) = &*reading;
+                    read(sources, api, (namespace, name), content).await
+                }
+                Seen::Gone => Seen::Gone,
+                Seen::Forbidden => Seen::Forbidden,
+                Seen::Failed(why) => Seen::Failed(why),
+            }
+        }
+    });
+    seen.boxed()
+}
+
+/// Reads the object, until the API server answers.
+async fn read<K: Clone + DeserializeOwned + fmt::Debug>(
+    sources: &Sources,
+    api: &Api<K>,
+    (namespace, name): (&str, &str),
+    content: fn(K) -> Object,
+) -> Seen<Object> {
+    let mut failures = 0;
+    loop {
+        let room = sources.budget.read(namespace).await;
+        let error = match call(|| format!("reading {namespace}/{name}"), api.get_opt(name)).await {
+            Ok(object) => return object.map_or(Seen::Gone, |object| Seen::There(content(object))),
+            Err(error) => error,
+        };
+        drop(room);
+        if error.code() == 403 {
+            return Seen::Forbidden;
+        }
+        failures = u32::saturating_add(failures, 1);
+        // Its text may hold what could not be parsed, which may be a Secret.
+        tracing::debug!(namespace, object = name, code = error.code(), "object not read; retrying");
+        sleep(BACKOFF.jittered(failures, rand::random())).await;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use nudge_api::{Explanation, Reason, ValidationRule, VersionedConfig};
+use nudge_cluster::turns::Turn;
 use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 use tokio::task::spawn_blocking;
 
@@ -17,9 +18,14 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Judges the content that is this version. Rules with a schema in a ConfigMap, which this process may not read, and rules that can't
+    /// Judges the content that is this version, where there is `room` for its copies. Rules with a schema in a ConfigMap, which this process may not read, and rules that can't
     /// be used are left to those who seal.
-    pub(crate) async fn judge(&mut self, config: &VersionedConfig, version: &str, newest: &Arc<Newest>) {
+    pub(crate) async fn judge(
+        &mut self,
+        config: &VersionedConfig,
+        (version, newest): (&str, &Arc<Newest>),
+        room: impl Future<Output = Turn>,
+    ) {
         if config.spec.validation != self.of {
             self.of.clone_from(&config.spec.validation);
             (self.rules, self.verdict) = (compiled(&self.of).await, None);
@@ -28,9 +34,15 @@ impl Validity {
         if self.verdict.as_ref().is_some_and(|(judged, _)| judged == version) {
             return;
         }
+        let room = room.await;
         let (rules, newest) = (Arc::clone(rules), Arc::clone(newest));
         // A task that can't be run leaves the verdict to those who seal.
-        let found = spawn_blocking(move || broken(&rules, &newest)).await.unwrap_or_default();
+        let found = spawn_blocking(move || {
+            let _room = room;
+            broken(&rules, &newest)
+        })
+        .await
+        .unwrap_or_default();
         self.verdict = Some((version.to_owned(), found.map(|why| Reason::Invalid.explained(why))));
     }
 
@@ -62,6 +74,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::budget::Budget;
 
     fn config(rules: Value) -> VersionedConfig {
         VersionedConfig::new(
@@ -79,23 +92,28 @@ mod tests {
         Arc::new(Newest { parts: divide(content).unwrap(), ..Newest::default() })
     }
 
+    async fn judge(validity: &mut Validity, config: &VersionedConfig, version: &str, newest: &Arc<Newest>) {
+        let budget = Budget::default();
+        validity.judge(config, (version, newest), budget.copies("ns", newest.bytes())).await;
+    }
+
     #[tokio::test]
     async fn content_is_judged_once_by_each_set_of_rules() {
         let strict = config(json!([{"name": "a", "key": "a.json", "format": "json"}]));
         let mut validity = Validity::default();
         let wrong = newest("{hunter2");
-        validity.judge(&strict, "src-1", &wrong).await;
+        judge(&mut validity, &strict, "src-1", &wrong).await;
         let refusal = validity.refusal("src-1").unwrap();
         assert_eq!(refusal.reason, Reason::Invalid);
         assert!(refusal.message.contains("a.json") && !refusal.message.contains("hunter2"), "{}", refusal.message);
         assert!(validity.refusal("src-2").is_none());
-        validity.judge(&strict, "src-2", &newest("{}")).await;
+        judge(&mut validity, &strict, "src-2", &newest("{}")).await;
         assert!(validity.refusal("src-2").is_none());
         let schema = json!({"configMapKeyRef": {"name": "s", "key": "k"}});
         for rules in [json!([]), json!([{"name": "a", "key": "a.json", "schema": schema}])] {
-            validity.judge(&strict, "src-1", &wrong).await;
+            judge(&mut validity, &strict, "src-1", &wrong).await;
             assert!(validity.refusal("src-1").is_some());
-            validity.judge(&config(rules), "src-1", &wrong).await;
+            judge(&mut validity, &config(rules), "src-1", &wrong).await;
             assert!(validity.refusal("src-1").is_none());
         }
     }

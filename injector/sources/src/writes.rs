@@ -3,25 +3,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hyper::header::{ACCEPT, HeaderValue};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject};
-use kube::{Api, Client};
+use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, Request};
+use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Common, Keep, Object, names, object};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
 use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
+use serde::Serialize;
 use serde_json::json;
 use zeroize::Zeroize as _;
 
 use crate::content::Newest;
-use crate::rate::Rates;
 use crate::shared::Sources;
+
+/// Asks for the metadata of an object in place of all of it.
+const METADATA: HeaderValue = HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 
 /// Why something was not written.
 #[derive(Debug, thiserror::Error)]
@@ -36,18 +41,17 @@ pub(crate) enum WriteError {
 
 /// Writes in one namespace.
 pub(crate) struct Writes {
-    client: Client,
+    sources: Arc<Sources>,
     namespace: String,
-    /// The service account of this process, as kubectl takes it.
-    account: String,
-    /// How often the sources of the namespace write, all together.
-    rates: Arc<Rates>,
 }
 
 impl Writes {
-    pub(crate) fn new(sources: &Sources, namespace: String) -> Self {
-        let Sources { client, account, rates, .. } = sources;
-        Self { client: client.clone(), namespace, account: account.clone(), rates: Arc::clone(rates) }
+    pub(crate) const fn new(sources: Arc<Sources>, namespace: String) -> Self {
+        Self { sources, namespace }
+    }
+
+    fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+        Api::namespaced(self.sources.client.clone(), &self.namespace)
     }
 
     /// Waits for the turn of a write, and makes it.
@@ -56,14 +60,14 @@ impl Writes {
         what: impl Fn() -> String,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, CallError> {
-        self.rates.wait(&self.namespace).await;
+        self.sources.rates.wait(&self.namespace).await;
         call(what, request).await
     }
 
     /// Creates the config with what the API server makes of an empty spec. `None` where it is there.
     pub(crate) async fn create_config(&self, name: &str) -> Result<Option<VersionedConfig>, WriteError> {
         let resource = ApiResource::erase::<VersionedConfig>(&());
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let api = Api::<DynamicObject>::namespaced_with(self.sources.client.clone(), &self.namespace, &resource);
         let config = DynamicObject::new(name, &resource).data(json!({"spec": {}}));
         let what = || format!("creating config {}/{name}", self.namespace);
         match self.write(what, api.create(&creating(), &config)).await {
@@ -97,16 +101,13 @@ impl Writes {
             let name = readable.unwrap_or(hashed);
             let (kind, what) = (part.kind, object_name(part.kind, &name));
             let creating_it = || format!("creating {what} in {}", self.namespace);
+            let _room = self.sources.budget.copies(&self.namespace, part.bytes()).await;
             let created = match object(part, &common, (number, count), &name) {
-                Object::Map(map) => {
-                    let api = Api::namespaced(self.client.clone(), &self.namespace);
-                    self.write(creating_it, api.create(&creating(), &*map)).await.map(drop)
-                }
+                Object::Map(map) => self.write(creating_it, self.create(&*map)).await,
                 Object::Secret(mut secret) => {
-                    let api = Api::namespaced(self.client.clone(), &self.namespace);
-                    let created = self.write(creating_it, api.create(&creating(), &*secret)).await;
+                    let created = self.write(creating_it, self.create(&*secret)).await;
                     wipe(&mut secret);
-                    created.map(|mut created| wipe(&mut created))
+                    created
                 }
             };
             match created {
@@ -122,6 +123,19 @@ impl Writes {
         Ok(existed)
     }
 
+    /// Creates an object. The answer is its metadata alone: the content is here already.
+    async fn create<K>(&self, object: &K) -> Result<(), kube::Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
+    {
+        let data = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let mut request = Request::new(K::url_path(&(), Some(&self.namespace)))
+            .create(&creating(), data)
+            .map_err(kube::Error::BuildRequest)?;
+        request.headers_mut().insert(ACCEPT, METADATA);
+        self.sources.client.request::<PartialObjectMeta<K>>(request).await.map(drop)
+    }
+
     /// Asks for a version, unless somebody else sets the field.
     pub(crate) async fn activate(
         &self,
@@ -130,7 +144,7 @@ impl Writes {
         version: &str,
     ) -> Result<VersionedConfig, WriteError> {
         let name = source.config();
-        let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
+        let api = self.api::<VersionedConfig>();
         let patch = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
             "spec": {"version": version},
@@ -145,7 +159,7 @@ impl Writes {
                 let refused = refused(error, &format!("spec.version of config {name} can't be set"), true);
                 Err(match refused {
                     WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
-                        WriteError::Refused(unpublishable(&why, name, &self.account))
+                        WriteError::Refused(unpublishable(&why, name, &self.sources.account))
                     }
                     other => other,
                 })
@@ -164,7 +178,7 @@ impl Writes {
     }
 
     async fn annotate(&self, name: &str, label: &str, value: Option<String>) -> Result<VersionedConfig, WriteError> {
-        let api = Api::<VersionedConfig>::namespaced(self.client.clone(), &self.namespace);
+        let api = self.api::<VersionedConfig>();
         let patch = json!({"metadata": {"annotations": {label: value}}});
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let what = || format!("setting an annotation of config {}/{name}", self.namespace);
@@ -176,7 +190,7 @@ impl Writes {
 
     /// Writes the status of a source.
     pub(crate) async fn status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
-        let api = Api::<ConfigSource>::namespaced(self.client.clone(), &self.namespace);
+        let api = self.api::<ConfigSource>();
         // It replaces all of the status. (Server-side apply of Kubernetes 1.20 leaves null where a field is left out.)
         let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
         let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(whole)]));

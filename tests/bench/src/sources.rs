@@ -25,7 +25,7 @@ use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 
 /// For the process itself and content that is not sealed, in MiB: the limit of the pod without what is for fetches.
-const ALLOWED_MIB: f64 = 512.0;
+const ALLOWED_MIB: f64 = 768.0;
 /// Namespaces, and those of them with large content.
 const NAMESPACES: usize = 10;
 const LARGE_NAMESPACES: usize = 4;

@@ -47,11 +47,12 @@ impl Installation<'_> {
         let folder = tempfile::tempdir_in(self.cluster.folder())?.keep();
         let file = folder.join("key");
         fs::write(&file, &key.0).with_context(|| format!("can't write {}", file.display()))?;
-        let options = options.with_more(&[
+        let mut options = options.with_more(&[
             "--roles=sources".to_owned(),
             format!("--content-key-file={}", file.display()),
             format!("--mirrors-dir={}", folder.join("mirrors").display()),
         ]);
+        options.variables.push(("MALLOC_MMAP_THRESHOLD_", (128 << 10).to_string()));
         self.start_as(SOURCES_ACCOUNT, &options, None).await
     }
 }
