@@ -22,6 +22,8 @@ pub enum ConditionType {
     SecretPublished,
     /// Workloads that take a version by a restart were restarted.
     Restarted,
+    /// Calls fail that Nudge makes beside the rollout.
+    Impaired,
     /// The object holds all of its status.
     StatusComplete,
     /// Objects with the labels of a version do not belong to it.
@@ -51,6 +53,7 @@ impl ConditionType {
             Self::Drifted => "Drifted",
             Self::SecretPublished => "SecretPublished",
             Self::Restarted => "Restarted",
+            Self::Impaired => "Impaired",
             Self::StatusComplete => "StatusComplete",
             Self::Conflict => "Conflict",
             Self::WeakEvidence => "WeakEvidence",

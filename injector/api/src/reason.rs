@@ -133,6 +133,9 @@ reasons! {
     NotAcknowledged Controller true "Too many pods did not acknowledge the version in time."
     // The published ConfigMap, and the published Secret.
     Published Controller false "The published ConfigMap or Secret holds the current version."
+    NodesUnread Controller false "Nodes of pods that became unready can't be read."
+    ObjectsUnread Controller false "Objects of versions that are not sealed can't be read."
+    NotPruned Controller false "Versions that are no longer kept can't be deleted."
     NotPublished Controller true "The published ConfigMap or Secret can't be written."
     Drifted Controller true "Somebody else has changed the published ConfigMap or Secret."
     ChangedByOthers Controller true "Somebody else has changed the published ConfigMap or Secret."

@@ -1,7 +1,9 @@
 //! Events on configs and pods, which `kubectl describe` shows. They never hold a value.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
+use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::Resource;
@@ -11,25 +13,55 @@ use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::error_chain::chain;
+use tokio::sync::mpsc;
 
 use crate::call::call;
 
 /// Longest message, in bytes: the API's bound of `note`.
 const MAX_BYTES: usize = 1024;
 
+/// Events on configs that may wait until they are written. What comes then is left out.
+const WAITING: usize = 1024;
+/// How many are written at once.
+const AT_ONCE: usize = 8;
+
 /// Writes Events.
 #[derive(Clone)]
-pub struct EventRecorder(Recorder);
+pub struct EventRecorder {
+    writer: Writer,
+    queue: Arc<OnceLock<mpsc::Sender<(ObjectReference, EventRecord)>>>,
+}
+
+#[derive(Clone)]
+struct Writer(Recorder);
 
 impl EventRecorder {
     /// Events from this replica.
     pub fn new(client: Client, instance: &str) -> Self {
-        Self(Recorder::new(client, Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) }))
+        let reporter = Reporter { controller: "nudge".into(), instance: Some(instance.to_owned()) };
+        Self { writer: Writer(Recorder::new(client, reporter)), queue: Arc::default() }
     }
 
-    /// Writes Events on a config.
-    pub async fn record(&self, config: &VersionedConfig, events: &[EventRecord]) {
-        self.write(&config.object_ref(&()), events).await;
+    /// Writes Events on a config, later: nobody waits for them.
+    pub fn record(&self, config: &VersionedConfig, events: &[EventRecord]) {
+        if events.is_empty() {
+            return;
+        }
+        let queue = self.queue.get_or_init(|| {
+            let (sender, receiver) = mpsc::channel(WAITING);
+            let writer = self.writer.clone();
+            let events = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+            tokio::spawn(events.for_each_concurrent(AT_ONCE, move |(reference, event)| {
+                let writer = writer.clone();
+                async move { _ = writer.write(&reference, event).await }
+            }));
+            sender
+        });
+        for event in events {
+            if queue.try_send((config.object_ref(&()), event.clone())).is_err() {
+                tracing::debug!(object = config.metadata.name, reason = %event.explanation.reason, "Event left out: too many wait");
+            }
+        }
     }
 
     /// Writes an Event on a pod; returns whether it was written.
@@ -42,30 +74,28 @@ impl EventRecorder {
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         };
-        self.write(&reference, &[event]).await
+        self.writer.write(&reference, event).await
     }
+}
 
-    /// Returns whether all were written.
-    async fn write(&self, reference: &ObjectReference, events: &[EventRecord]) -> bool {
-        let mut all = true;
-        for event in events {
-            let Explanation { reason, message } = event.explanation.clone();
-            let message = clipped(message, MAX_BYTES);
-            let written = Event {
-                type_: if event.warning { EventType::Warning } else { EventType::Normal },
-                reason: reason.to_string(),
-                action: action(reason.as_str(), &message),
-                note: Some(message),
-                secondary: None,
-            };
-            let written = call(|| "writing an Event".to_owned(), self.0.publish(&written, reference)).await;
-            if let Err(error) = written {
-                let object = reference.name.as_deref();
-                tracing::debug!(error = chain(&error), object, %reason, "Event not written");
-                all = false;
-            }
+impl Writer {
+    /// Returns whether the Event was written.
+    async fn write(&self, reference: &ObjectReference, event: EventRecord) -> bool {
+        let Explanation { reason, message } = event.explanation;
+        let message = clipped(message, MAX_BYTES);
+        let written = Event {
+            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+            reason: reason.to_string(),
+            action: action(reason.as_str(), &message),
+            note: Some(message),
+            secondary: None,
+        };
+        let written = call(|| "writing an Event".to_owned(), self.0.publish(&written, reference)).await;
+        if let Err(error) = &written {
+            let object = reference.name.as_deref();
+            tracing::debug!(error = chain(error), object, %reason, "Event not written");
         }
-        all
+        written.is_ok()
     }
 }
 

@@ -58,7 +58,7 @@ impl Controller {
         match call(creating, configs.create(&written_by_us(), &first_config(config))).await {
             Ok(made) => {
                 let message = format!("ConfigMap {config} became version {FIRST_VERSION}, because a pod uses it");
-                self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]).await;
+                self.events.record(&made, &[EventRecord::new(Reason::Baseline, message)]);
                 tracing::info!(version = FIRST_VERSION, "ConfigMap taken over as the first version of a config");
                 Ok(Again::Never)
             }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kube::Client;
 use kube::api::PostParams;
 use nudge_api::VersionedConfig;
+use nudge_cluster::call::CallError;
 use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
@@ -21,6 +22,8 @@ use nudge_core::versions::Seals;
 use ring::hmac;
 
 use super::approvers::Approvers;
+use super::cause::Cause;
+use super::chores::Chore;
 use super::counting::Counting;
 use super::listings::Listings;
 use super::locked::locked;
@@ -210,6 +213,22 @@ impl Controller {
 
     pub(super) fn keep_subjects(&self, key: &ConfigKey, subjects: Subjects) {
         self.memories.change(key, |memory| memory.subjects = Some(subjects));
+    }
+
+    /// Whether the chore may be tried now: what failed waits for a while.
+    pub(super) fn chore_is_due(&self, key: &ConfigKey, chore: Chore) -> bool {
+        self.memories.known(key, |memory| memory.chores.is_due(chore, Instant::now())).unwrap_or(true)
+    }
+
+    pub(super) fn chore_succeeded(&self, key: &ConfigKey, chore: Chore) {
+        self.memories.known(key, |memory| memory.chores.succeeded(chore));
+    }
+
+    /// Notes that a chore failed: `what` says which part of it, `quotes` whether the API server's answer may be repeated.
+    pub(super) fn chore_failed(&self, key: &ConfigKey, chore: Chore, what: &str, error: &CallError, quotes: bool) {
+        let cause = Cause::of(error, quotes);
+        tracing::warn!(config = %key, what, cause = cause.text, "call failed; retrying");
+        self.memories.change(key, |memory| memory.chores.failed(chore, what, cause, Instant::now(), rand::random()));
     }
 
     /// The time that evidence is measured with.

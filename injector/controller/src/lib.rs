@@ -9,6 +9,8 @@ mod audit;
 mod baseline;
 #[cfg(test)]
 mod brake_tests;
+mod cause;
+mod chores;
 mod controller;
 mod counting;
 mod gate;
@@ -23,6 +25,8 @@ mod look_tests;
 mod memories;
 mod metrics;
 mod outdated;
+#[cfg(test)]
+mod played;
 mod policy_status;
 mod pruning;
 mod publish;
@@ -36,6 +40,8 @@ mod restart_pods;
 mod restarting;
 mod rollout;
 mod run;
+#[cfg(test)]
+mod side_calls_tests;
 mod status_write;
 mod turns;
 mod warnings;

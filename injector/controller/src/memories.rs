@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{Memory, Part};
@@ -10,6 +10,7 @@ use nudge_core::rollout::{Evidence, Subjects};
 use nudge_core::versions::Facts;
 
 use super::asked::Asked;
+use super::chores::Chores;
 use super::gate::Gate;
 use super::locked::locked;
 use super::publish::PublishMemory;
@@ -33,6 +34,8 @@ pub(super) struct ConfigMemory {
     pub(super) publish: PublishMemory,
     /// The workloads that are restarted.
     pub(super) restarts: Option<RestartMemory>,
+    /// What fails beside the decision about it.
+    pub(super) chores: Chores,
     /// What was asked about its version on trial.
     pub(super) asked: Option<Asked>,
     /// For how many looks the API server has not had the objects that the index shows.
@@ -104,12 +107,9 @@ impl Memories {
         self.known(key, |memory| memory.restarts = None);
     }
 
-    /// What was seen in this part of the rollout, if that was not longer ago.
-    pub(super) fn restarting(&self, key: &ConfigKey, part: &Part, longest: Duration) -> Option<Restarting> {
-        let look = |known: &RestartMemory| {
-            let (at, restarting) = known.look.as_ref().filter(|_| known.part == *part)?;
-            (at.elapsed() < longest).then(|| restarting.clone())
-        };
+    /// The last look in this part of the rollout, and when it ended.
+    pub(super) fn restarting(&self, key: &ConfigKey, part: &Part) -> Option<(tokio::time::Instant, Restarting)> {
+        let look = |known: &RestartMemory| known.look.clone().filter(|_| known.part == *part);
         self.known(key, |memory| memory.restarts.as_ref().and_then(look)).flatten()
     }
 

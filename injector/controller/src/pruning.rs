@@ -18,6 +18,7 @@ use nudge_core::pods::references;
 use nudge_core::versions::{is_beyond_limit, to_prune};
 use serde::de::DeserializeOwned;
 
+use super::chores::Chore;
 use super::controller::Controller;
 use super::locked::locked;
 
@@ -26,38 +27,72 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Deletes the versions beyond what is kept. Returns after which time to look again, where that was too soon.
-    pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Option<Duration>, CallError> {
+    pub(super) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Duration> {
         if !self.knows(&key.namespace) {
-            return Ok(None);
+            return None;
         }
         let parts = self.index.parts(key);
         let seals = self.seals(key, config);
         let last = seals.last_of_source(config);
         if !is_beyond_limit(config, &parts, last) {
-            return Ok(None);
+            self.chore_succeeded(key, Chore::Versions);
+            return None;
         }
-        let Some(pods) = self.index.users(key) else { return Ok(None) };
+        let pods = self.index.users(key)?;
         if to_prune(config, &parts, last, &pods, &BTreeSet::new()).is_empty() {
-            return Ok(None);
+            self.chore_succeeded(key, Chore::Versions);
+            return None;
+        }
+        if !self.chore_is_due(key, Chore::Versions) {
+            return None;
         }
         {
             let mut all = locked(&self.pruned);
             all.retain(|_, last| last.elapsed() < AGAIN);
             if let Some(last) = all.get(&key.namespace) {
-                return Ok(Some(AGAIN.saturating_sub(last.elapsed())));
+                return Some(AGAIN.saturating_sub(last.elapsed()));
             }
             all.insert(key.namespace.clone(), Instant::now());
         }
-        let named = self.named_by_others(&key.namespace).await?;
+        let named = match self.named_by_others(&key.namespace).await {
+            Ok(named) => named,
+            Err(error) => {
+                let what = "what pods and workloads use can't be listed, and no version is deleted";
+                self.chore_failed(key, Chore::Versions, what, &error, true);
+                return None;
+            }
+        };
+        let mut failure = None;
         for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
+            let mut undeleted = false;
             for part in &objects {
-                self.delete_part(&key.namespace, part).await?;
+                if let Err(error) = self.delete_part(&key.namespace, part).await {
+                    undeleted = true;
+                    // Without an answer, each of the others would take as long.
+                    let silent = error.code() == 0;
+                    failure.get_or_insert((format!("{} {} can't be deleted", part.kind, part.name), part.kind, error));
+                    if silent {
+                        break;
+                    }
+                }
+            }
+            if undeleted {
+                if failure.as_ref().is_some_and(|(.., error)| error.code() == 0) {
+                    break;
+                }
+                continue;
             }
             let message = format!("version {version} was deleted, because no more like it are kept");
             tracing::info!(version, "version pruned");
-            self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]).await;
+            self.events.record(config, &[EventRecord::new(Reason::Pruned, message)]);
         }
-        Ok(None)
+        match failure {
+            Some((what, kind, error)) => {
+                self.chore_failed(key, Chore::Versions, &what, &error, kind == PartKind::ConfigMap);
+            }
+            None => self.chore_succeeded(key, Chore::Versions),
+        }
+        None
     }
 
     /// The objects that a pod of the namespace, injected or not, or the template of a workload names.

@@ -19,6 +19,7 @@ use nudge_core::rollout::{Evidence, Millis, Neighbours, Now, Subjects};
 use nudge_core::versions::{Decision, Facts, Observed, PartFacts, decide, importing, is_importing};
 
 use super::audit;
+use super::chores::Chore;
 use super::controller::{Begins, Controller};
 use super::counting::is_more_than_numbers;
 use super::gate::Gate;
@@ -129,7 +130,9 @@ impl Controller {
         {
             again = Again::Soon;
         }
-        Ok(again.by(self.publish_again(key)).by(self.prune(key, &config).await?))
+        let pruned = self.prune(key, &config).await;
+        let chores = self.memories.known(key, |memory| memory.chores.again(Instant::now())).flatten();
+        Ok(again.by(self.publish_again(key)).by(pruned).by(chores))
     }
 
     /// Says that the config is being imported, and does nothing else. What was observed before is not what will be.
@@ -181,22 +184,25 @@ impl Controller {
         if begins && self.begins(key).is_none() {
             return Ok(None);
         }
-        let restarting = self.restart(key, &config).await?;
+        let restarting = self.restart(key, &config).await;
         let measured = self.measured(key, &config).await;
         // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
         let (looked, pods) = (Instant::now(), self.index.subscribers(key));
-        let nodes_away = self.nodes_away(&config, &pods).await?;
+        let nodes_away = self.nodes_away(key, &config, &pods).await;
         let approvals = self.approvals(key, &config).await;
         let mut seen = Seen {
             waiting_for: None,
             neighbours: self.neighbours(key, &config, &pods),
-            pods: self.subjects(key, &config, &pods, &nodes_away),
+            pods: self.subjects(key, &config, &pods, nodes_away.as_ref().unwrap_or(&BTreeSet::new())),
             restarting,
             approvals,
             measured,
         };
         let (mut facts, gate) = (self.facts(key), self.gate(key, &config));
-        let known = self.evidence(key);
+        let mut known = self.evidence(key);
+        if nodes_away.is_none() {
+            Arc::make_mut(&mut known).blind_to_nodes();
+        }
         let (mut turns, mut tried) = (0, Vec::new());
         let (mut decision, evidence, one) = loop {
             let one = if begins { self.begins(key) } else { None };
@@ -213,20 +219,14 @@ impl Controller {
             drop(one);
             tried = made.0.unread;
             tried.truncate(READ_AT_ONCE);
-            let mut found = false;
-            for (kind, name) in &tried {
-                if let Some(read) = self.read(&key.namespace, *kind, name).await? {
-                    facts.insert(read.uid.clone(), read);
-                    found = true;
-                }
-            }
+            let found = self.read_objects(key, &tried, &mut facts).await;
             // What the API server does not have is not asked for again at once.
             turns = if found { turns + 1 } else { READS };
         };
         let more = self.read_again(key, &decision.unread, &tried).unwrap_or(Again::Never);
         let more = more.by(decision.again.map(wait));
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
-        let more = Self::with_restart(more, &config, &seen.restarting, &mut decision);
+        let more = self.with_calls(more, key, &config, &seen.restarting, &mut decision);
         // What is decided may not be written, so what is needed to decide it anew is kept until it is.
         if let Some(stored) = &config.status {
             self.prune_gate(key, stored);
@@ -322,22 +322,25 @@ impl Controller {
                 let Explanation { reason, message } = &event.explanation;
                 tracing::info!(config = %key, %reason, message, "status written");
             }
-            self.events.record(&written, &decision.events).await;
+            self.events.record(&written, &decision.events);
         }
         Ok((Arc::new(written), is_less.then_some(Refused::AGAIN)))
     }
 
-    /// Reports the workloads that take a version by a restart, and looks at them again while they are being restarted.
-    fn with_restart(more: Again, config: &VersionedConfig, restarting: &Restarting, decision: &mut Decision) -> Again {
+    /// Reports the workloads that take a version by a restart, and what fails. Workloads are looked at again while they are being restarted.
+    fn with_calls(
+        &self,
+        more: Again,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        restarting: &Restarting,
+        decision: &mut Decision,
+    ) -> Again {
+        let (status, generation, now) = (&mut decision.status, config.metadata.generation, Time(Timestamp::now()));
         if let Some(found) = &restarting.found {
-            let now = Time(Timestamp::now());
-            decision.events.extend(restart::write_condition(
-                &mut decision.status,
-                found,
-                config.metadata.generation,
-                &now,
-            ));
+            decision.events.extend(restart::write_condition(status, found, generation, &now));
         }
+        self.memories.change(key, |memory| memory.chores.write_condition(status, generation, (Instant::now(), &now)));
         let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
         if entered { Again::Soon } else { more.by(restarting.again()) }
     }
@@ -362,6 +365,36 @@ impl Controller {
             facts.retain(|uid, _| open.contains(uid.as_str()));
         }
         self.memories.change(key, |memory| memory.facts = facts);
+    }
+
+    /// Reads objects whose version is not sealed. Returns whether one is there.
+    async fn read_objects(&self, key: &ConfigKey, objects: &[(PartKind, String)], facts: &mut Facts) -> bool {
+        if !self.chore_is_due(key, Chore::Objects) {
+            return false;
+        }
+        let (mut found, mut failed) = (false, false);
+        for (kind, name) in objects {
+            match self.read(&key.namespace, *kind, name).await {
+                Ok(Some(read)) => {
+                    facts.insert(read.uid.clone(), read);
+                    found = true;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    let what = format!("{kind} {name} can't be read, and no version of it is sealed");
+                    self.chore_failed(key, Chore::Objects, &what, &error, *kind == PartKind::ConfigMap);
+                    failed = true;
+                    // Without an answer, each of the others would take as long.
+                    if error.code() == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        if !failed {
+            self.chore_succeeded(key, Chore::Objects);
+        }
+        found && !failed
     }
 
     async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {

@@ -23,11 +23,13 @@ use nudge_core::restart::{
 };
 use nudge_core::rollout::{Restarts as State, to_publish};
 use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::error_chain::chain;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::cause::Cause;
 use super::controller::{Controller, FIELD_MANAGER};
-use super::restarting::{LOOK, Restarting};
+use super::restarting::Restarting;
 
 /// Longest part of the API server's message in a report, in bytes.
 const MAX_REFUSAL_BYTES: usize = 200;
@@ -80,40 +82,67 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
 
 impl Controller {
     /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
-    pub(super) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Restarting, CallError> {
+    pub(super) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> Restarting {
         let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
             self.memories.forget_restarts(key);
-            return Ok(Restarting::later());
+            return Restarting::later();
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
         // A rollout to another version than spec.version goes no further.
         let left = config.spec.version.is_some() && config.spec.version != status.target_version;
         if !back && left {
-            return Ok(Restarting::later());
+            return Restarting::later();
         }
-        let Some(version) = to_publish(status) else { return Ok(Restarting::not_looked(State::Done)) };
+        let Some(version) = to_publish(status) else { return Restarting::not_looked(State::Done) };
         // For workloads without an agent.
         let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
         let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
         // Some workloads also read what is published: they are restarted once it was written, or can't be.
         if !self.restarts_with(key, version, back) || (back && status.internal.workloads_restart_time.is_none()) {
-            return Ok(Restarting::not_looked(State::Done));
+            return Restarting::not_looked(State::Done);
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
-        if let Some(restarting) = self.memories.restarting(key, &part, LOOK) {
-            return Ok(restarting);
-        }
+        let last = self.memories.restarting(key, &part);
         // The first look must find all workloads that were there when the version was published.
-        if self.memories.restarting(key, &part, Duration::MAX).is_none() {
+        if last.is_none() {
             self.listings.changed(&key.namespace);
         }
+        let failures = match last {
+            Some((at, restarting)) if at.elapsed() < restarting.wait => return restarting,
+            last => last.map_or(0, |(_, restarting)| restarting.failures),
+        };
         let now = Timestamp::now();
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
+        let restarting = match self.restart_now(key, config, status, (version, holds), (&part, since, now)).await {
+            Ok(restarting) => restarting,
+            // What failed is said, and keeps no decision waiting: not even the one that it takes too long.
+            Err(error) => {
+                let deadline = config.spec.rollout.progress_deadline_seconds;
+                let overdue = now.duration_since(since).as_secs() >= deadline.into();
+                let cause = Cause::of(&error, true);
+                tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
+                Restarting::failed(version, &cause, failures.saturating_add(1), overdue.then_some(deadline))
+            }
+        };
+        self.memories.keep_restarting(key, &part, restarting.clone());
+        restarting
+    }
+
+    /// One look at the workloads, with the next steps.
+    async fn restart_now(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        status: &VersionedConfigStatus,
+        (version, holds): (&str, Holds),
+        (part, since, now): (&Part, Timestamp, Timestamp),
+    ) -> Result<Restarting, CallError> {
+        let back = status.rollout.stage != Some(RolloutStage::Restarting);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let pods = self.index.subscribers(key);
         let behind = behind(&pods, key.name.as_str(), status);
-        let mut memory = self.memories.restarts_so_far(key, &part);
+        let mut memory = self.memories.restarts_so_far(key, part);
         // On the way forward workloads are listed only where one may take the version by a restart.
         let any = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
         let mut workloads = if any { self.users(key, holds).await? } else { Vec::new() };
@@ -175,12 +204,10 @@ impl Controller {
             Err(error) => Err(error),
         };
         // Restarts before an error happened all the same.
-        self.memories.keep_restarts(key, &part, memory);
+        self.memories.keep_restarts(key, part, memory);
         let state = state?;
         found.done = state == State::Done;
-        let restarting = Restarting { state, found: Some(found) };
-        self.memories.keep_restarting(key, &part, restarting.clone());
-        Ok(restarting)
+        Ok(Restarting { found: Some(found), ..Restarting::not_looked(state) })
     }
 
     /// Restarts workloads as `look` decides, until one must be waited for.
@@ -367,7 +394,7 @@ mod tests {
         let controller = Controller::new(client, index, content_key, "a", silence, RolloutMetrics::default());
         let key = ConfigKey::parse("ns", "shop").unwrap();
         controller.note_published(&key, "2");
-        let restarting = controller.restart(&key, &config).await.unwrap();
+        let restarting = controller.restart(&key, &config).await;
         assert_eq!(restarting.found.map(|found| found.workloads), Some(0), "what the condition said before is gone");
         let paths = locked(&paths);
         paths.iter().filter(|path| path.starts_with("/apis/apps/v1/namespaces/ns/")).count()

@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
-use nudge_core::restart::{RETRY_SECONDS, RestartReport};
+use nudge_api::Reason;
+use nudge_core::restart::{RETRY_SECONDS, Report, RestartReport};
 use nudge_core::rollout::Restarts as State;
+use nudge_protocol::backoff::Backoff;
+
+use super::cause::Cause;
 
 /// How often workloads under restart are listed. They are not watched, because that would be all workloads of the cluster.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits after looks in a row that failed.
+const BACKOFF: Backoff = Backoff { first: LOOK, longest: Duration::from_secs(30) };
 
 /// The result of one look.
 #[derive(Clone)]
@@ -15,11 +22,15 @@ pub(super) struct Restarting {
     pub(super) state: State,
     /// For the condition; `None` where no workloads were listed.
     pub(super) found: Option<RestartReport>,
+    /// How many looks in a row failed.
+    pub(super) failures: u32,
+    /// After how long to look again.
+    pub(super) wait: Duration,
 }
 
 impl Restarting {
     pub(super) fn not_looked(state: State) -> Self {
-        Self { state, found: None }
+        Self { state, found: None, failures: 0, wait: LOOK }
     }
 
     /// Nobody looks now.
@@ -27,9 +38,22 @@ impl Restarting {
         Self::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()))
     }
 
+    /// A look that failed at a call. It ends the rollout where it is `overdue`.
+    pub(super) fn failed(version: &str, cause: &Cause, failures: u32, overdue: Option<u32>) -> Self {
+        let message = format!("workloads can't be restarted, because {}", cause.text);
+        let reason = if cause.refused { Reason::Refused } else { Reason::NotRestarted };
+        let reports = vec![Report::new(reason, "", message.clone())];
+        let found = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports };
+        let state = match overdue {
+            Some(seconds) => State::Failed(format!("no progress within {seconds} s: {message}")),
+            None => State::Busy(message),
+        };
+        Self { state, found: Some(found), failures, wait: BACKOFF.jittered(failures, rand::random()) }
+    }
+
     /// When to look again: workloads are not watched.
     pub(super) fn again(&self) -> Option<Duration> {
         let held = matches!(self.state, State::Held(_));
-        self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { LOOK })
+        self.found.as_ref().map(|_| if held { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })
     }
 }

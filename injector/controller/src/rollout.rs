@@ -13,9 +13,9 @@ use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_core::rollout::{JOBS, Millis, Neighbours, assigned_version};
-use nudge_protocol::error_chain::chain;
 use nudge_protocol::{ConfigName, VersionName};
 
+use super::chores::Chore;
 use super::controller::{Away, Controller};
 use super::turns::{goes_back, moves_now};
 
@@ -31,21 +31,26 @@ fn is_ready(node: Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// No node where the API server forbids to read nodes.
-fn if_allowed(error: CallError) -> Result<BTreeSet<String>, CallError> {
-    if error.code() != 403 {
-        return Err(error);
-    }
-    tracing::warn!(
-        error = chain(&error),
-        "reading nodes was forbidden; pods of a node that is away count against the version"
-    );
-    Ok(BTreeSet::new())
-}
-
 /// Whether the pod is to serve for as long as nobody takes it away: when it becomes unready, something befell it.
 fn serves(pod: &PodState) -> bool {
     !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
+}
+
+/// The nodes of pods that were Ready and are not any more, while a version is on trial or on its way back.
+fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> BTreeSet<&'a String> {
+    let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
+        return BTreeSet::new();
+    };
+    let back = goes_back(status);
+    let returned = |pod: &PodState| {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
+    };
+    let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
+    let fell = fell.filter(|pod| !returned(pod));
+    let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+    // On the way back there is enough to wait for. Nodes that are away are looked for once few pods are left.
+    if back && nodes.len() > NODES { BTreeSet::new() } else { nodes }
 }
 
 /// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
@@ -53,35 +58,41 @@ type Trials<'a> = HashMap<(&'a str, &'a ConfigName), Option<(Identity, Arc<Versi
 
 impl Controller {
     /// Nodes that are not Ready, among those of pods that were Ready and are not any more. They are read live: the watch may see the pod's change
-    /// before the node's. None where Nudge may not read nodes: a rollback must not wait for that.
+    /// before the node's. `None` where they can't be read now: then nothing is judged that a node can have caused. Where Nudge may not read
+    /// nodes, none is away: a rollback must not wait for that.
     pub(super) async fn nodes_away(
         &self,
+        key: &ConfigKey,
         config: &VersionedConfig,
         pods: &[Arc<PodState>],
-    ) -> Result<BTreeSet<String>, CallError> {
-        self.read_nodes(config, pods).await.or_else(if_allowed)
+    ) -> Option<BTreeSet<String>> {
+        let nodes = nodes_of_fallen(config, pods);
+        if nodes.is_empty() {
+            self.chore_succeeded(key, Chore::Nodes);
+            return Some(BTreeSet::new());
+        }
+        if self.chore_is_due(key, Chore::Nodes) {
+            match self.read_nodes(nodes).await {
+                Ok(away) => {
+                    self.chore_succeeded(key, Chore::Nodes);
+                    return Some(away);
+                }
+                Err(error) => {
+                    let what = if error.code() == 403 {
+                        "nodes can't be read, so pods of a node that is away count against the version"
+                    } else {
+                        "nodes can't be read, so nothing is judged that became of pods since"
+                    };
+                    self.chore_failed(key, Chore::Nodes, what, &error, true);
+                }
+            }
+        }
+        let code = self.memories.known(key, |memory| memory.chores.code(Chore::Nodes)).flatten();
+        (code == Some(403)).then(BTreeSet::new)
     }
 
-    async fn read_nodes(
-        &self,
-        config: &VersionedConfig,
-        pods: &[Arc<PodState>],
-    ) -> Result<BTreeSet<String>, CallError> {
-        let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
-            return Ok(BTreeSet::new());
-        };
-        let back = goes_back(status);
-        let returned = |pod: &PodState| {
-            let name = config.metadata.name.as_deref().unwrap_or_default();
-            back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
-        };
-        let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
-        let fell = fell.filter(|pod| !returned(pod));
-        let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
-        if back && nodes.len() > NODES {
-            // There is enough to wait for. Nodes that are away are looked for once few pods are left.
-            return Ok(BTreeSet::new());
-        }
+    /// Those of these nodes that are not Ready.
+    async fn read_nodes(&self, nodes: BTreeSet<&String>) -> Result<BTreeSet<String>, CallError> {
         let known = self.away().filter(|known| known.at.elapsed() < REMEMBER).map(|known| known.nodes);
         let (mut away, open): (BTreeSet<String>, Vec<&String>) = {
             let known = |node: &&String| known.as_ref().is_some_and(|known| known.contains(*node));
@@ -217,6 +228,27 @@ mod tests {
         })
     }
 
+    /// A controller whose API server answers so, and a config in this stage.
+    fn scene<S>(service: S, stage: RolloutStage) -> (Controller, VersionedConfig)
+    where
+        S: tower::Service<http::Request<Body>, Response = http::Response<Body>, Error = http::Error>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send,
+    {
+        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+        let index = Arc::new(Index::default());
+        let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        status.rollout.stage = Some(stage);
+        config.status = Some(status);
+        (controller, config)
+    }
+
     /// How many nodes count as away where pods fell on so many, and what was read.
     async fn nodes_read(stage: RolloutStage, counts: &[u32]) -> (Vec<usize>, Vec<String>) {
         let paths = Arc::new(Mutex::new(Vec::new()));
@@ -233,20 +265,13 @@ mod tests {
             requests.lock().unwrap().push(path);
             async move { Ok::<_, http::Error>(http::Response::new(Body::from(body.to_string().into_bytes()))) }
         });
-        let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-        let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
-        let index = Arc::new(Index::default());
-        let controller = Controller::new(client, index, key, "a", silence, RolloutMetrics::default());
-        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
-        let mut status =
-            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
-        status.rollout.stage = Some(stage);
-        config.status = Some(status);
+        let (controller, config) = scene(service, stage);
+        let key = ConfigKey::parse("ns", "shop").unwrap();
         let mut sizes = Vec::new();
         for count in counts {
             let pod = |number| PodState { node: format!("node-{number}"), was_ready: true, ..PodState::default() };
             let pods: Vec<Arc<PodState>> = (0..*count).map(pod).map(Arc::new).collect();
-            sizes.push(controller.nodes_away(&config, &pods).await.unwrap().len());
+            sizes.push(controller.nodes_away(&key, &config, &pods).await.unwrap().len());
         }
         let paths = paths.lock().unwrap().clone();
         (sizes, paths)
@@ -307,15 +332,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn no_node_counts_as_away_only_where_nodes_may_not_be_read() {
-        let error = |code| {
-            let status = kube::core::Status { code, ..kube::core::Status::default() };
-            CallError::Api { what: "reading Node a".to_owned(), source: Arc::new(kube::Error::Api(Box::new(status))) }
-        };
-        assert!(if_allowed(error(403)).is_ok_and(|away| away.is_empty()));
-        assert!([401, 429, 500].into_iter().all(|code| if_allowed(error(code)).is_err()));
-        assert!(if_allowed(CallError::Timeout { what: "reading Node a".to_owned() }).is_err());
+    #[tokio::test]
+    async fn no_node_counts_as_away_only_where_nodes_may_not_be_read() {
+        for (code, away) in [(403, Some(0)), (401, None), (429, None), (500, None)] {
+            let service = service_fn(move |_: http::Request<Body>| async move {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code});
+                http::Response::builder().status(code).body(Body::from(status.to_string().into_bytes()))
+            });
+            let (controller, config) = scene(service, RolloutStage::Moving);
+            let key = ConfigKey::parse("ns", "shop").unwrap();
+            let pod = PodState { node: "node-1".to_owned(), was_ready: true, ..PodState::default() };
+            for _ in 0..2 {
+                let nodes = controller.nodes_away(&key, &config, &[Arc::new(pod.clone())]).await;
+                assert_eq!(nodes.map(|nodes| nodes.len()), away, "{code}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -60,6 +60,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(50);
 /// When a config is reconciled again that somebody else wrote first, if the watch does not bring that before.
 const CONFLICT: Duration = Duration::from_secs(1);
+/// When to try again to delete the versions of a deleted config.
+const REMOVAL: Duration = Duration::from_secs(30);
 
 /// After which time a config is reconciled again without any event: at the latest when all are, however far away the end of an override is, or
 /// the next window. `random` is between 0 and 1, so that not all have their turn at once.
@@ -251,7 +253,11 @@ async fn reconcile(
             queue.add(key.clone(), early);
             continue;
         }
-        controller.remove(key, &config).await?;
+        if let Err(error) = controller.remove(key, &config).await {
+            tracing::warn!(error = chain(&error), "versions of a deleted config not deleted; retrying");
+            queue.add(key.clone(), REMOVAL);
+            continue;
+        }
         let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
         gone.retain(|(_, _, other)| !Arc::ptr_eq(other, &config));
     }

@@ -70,7 +70,7 @@ impl Controller {
                 if tries_whole {
                     let message =
                         format!("what pods run stays as it is, because the API server refuses each status: {cause}");
-                    self.events.record(config, &[EventRecord::new(Reason::StatusRefused, message)]).await;
+                    self.events.record(config, &[EventRecord::new(Reason::StatusRefused, message)]);
                 }
                 return Err(error);
             };

@@ -8,14 +8,11 @@ use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
-use nudge_protocol::bounded_text::one_line;
 use serde_json::error::Category;
 use zeroize::Zeroize as _;
 
+use crate::cause::Cause;
 use crate::controller::written_by_us;
-
-/// Maximum of bytes that a message has of the API server's answer.
-const CAUSE_BYTES: usize = 320;
 
 /// What is done with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,43 +95,28 @@ impl Drop for Wiped {
 /// What an error means for the object. No message about a Secret has a word of the API server, which may quote a value.
 pub(super) fn fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
     let doing = act.text();
-    let failed = |reason: Reason, cause: String| {
-        let message = format!("{kind} {name} can't be {doing}, because {cause}");
-        Publication::Failed(reason.explained(message))
-    };
-    let source = match error {
-        CallError::Timeout { .. } => return failed(Reason::NotPublished, "the API server does not answer".to_owned()),
-        CallError::Api { source, .. } => source,
-    };
-    match &**source {
-        kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
-            Publication::Refused(Reason::NotAllowed.explained(not_allowed(kind, name, act)))
-        }
-        kube::Error::Api(status) => {
-            let (code, is_refused) = (status.code, error.refusal().is_some());
-            let says = if kind.is_quotable() {
-                format!(": {}", one_line(&status.message, CAUSE_BYTES))
-            } else if is_refused {
-                ": look for a quota, an admission webhook, or a key that its type needs".to_owned()
-            } else {
-                String::new()
-            };
-            if is_refused {
-                failed(Reason::Refused, format!("the API server refuses it with code {code}{says}"))
-            } else {
-                failed(Reason::NotPublished, format!("the API server answers with code {code}{says}"))
+    if let CallError::Api { source, .. } = error {
+        match &**source {
+            kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
+                return Publication::Refused(Reason::NotAllowed.explained(not_allowed(kind, name, act)));
             }
+            kube::Error::SerdeError(error) if error.classify() == Category::Data => {
+                let message = format!(
+                    "{kind} {name} can't be {doing}, because it is not a {kind} as Nudge knows them; delete it"
+                );
+                return Publication::Refused(Reason::NotOurs.explained(message));
+            }
+            _ => {}
         }
-        kube::Error::SerdeError(error) if error.classify() == Category::Data => {
-            let message =
-                format!("{kind} {name} can't be {doing}, because it is not a {kind} as Nudge knows them; delete it");
-            Publication::Refused(Reason::NotOurs.explained(message))
-        }
-        kube::Error::SerdeError(_) => {
-            failed(Reason::NotPublished, "the answer of the API server is damaged".to_owned())
-        }
-        _ => failed(Reason::NotPublished, "the API server can't be reached, or broke off its answer".to_owned()),
     }
+    let Cause { refused, text, .. } = Cause::of(error, kind.is_quotable());
+    let hint = if refused && !kind.is_quotable() {
+        ": look for a quota, an admission webhook, or a key that its type needs"
+    } else {
+        ""
+    };
+    let reason = if refused { Reason::Refused } else { Reason::NotPublished };
+    Publication::Failed(reason.explained(format!("{kind} {name} can't be {doing}, because {text}{hint}")))
 }
 
 /// The role that is missing, and how to bind it.

@@ -85,7 +85,7 @@ impl Controller {
         let written = Box::pin(self.write(key, &config, &next.status.unwrap_or_default())).await;
         // What is not written is not known to others: it is looked at again.
         let Some(written) = written.inspect_err(|_| self.forget_published(key))? else { return Ok(config) };
-        self.events.record(&written, &events).await;
+        self.events.record(&written, &events);
         Ok(Arc::new(written))
     }
 

@@ -1,57 +1,22 @@
 //! Each error of each call, with an API server that is played.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use hyper::http;
-use kube::Client;
-use kube::client::Body;
 use nudge_api::{ConditionType, PartKind, Reason, find_condition};
 use nudge_cluster::index::Index;
 use nudge_core::keys::PartMeta;
 use nudge_core::versions::part_digest;
 use ring::hmac;
 use serde_json::{Value, json};
-use tower::service_fn;
 
 use super::*;
+use crate::played::{FAULTS, Fault, Played, VALUE, status};
 use crate::{Again, RolloutMetrics};
-
-/// A value of a Secret.
-const VALUE: &str = "hunter2";
-
-/// How a call fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    Code(u16),
-    Reset,
-    Silence,
-    HalfAnswer,
-}
-
-const FAULTS: [Fault; 12] = [
-    Fault::Code(400),
-    Fault::Code(401),
-    Fault::Code(403),
-    Fault::Code(409),
-    Fault::Code(413),
-    Fault::Code(422),
-    Fault::Code(429),
-    Fault::Code(500),
-    Fault::Code(503),
-    Fault::Reset,
-    Fault::Silence,
-    Fault::HalfAnswer,
-];
-
-/// What fails: a method and the end of a path.
-type Broken = Mutex<Option<(Fault, &'static str, &'static str)>>;
 
 struct Scene {
     controller: Arc<Controller>,
     key: ConfigKey,
-    broken: Arc<Broken>,
-    /// Methods and paths.
-    calls: Arc<Mutex<Vec<String>>>,
+    played: Arc<Played>,
     index: Arc<Index>,
 }
 
@@ -68,53 +33,26 @@ fn part(kind: &str, name: &str) -> Value {
 fn scene(config: &Value) -> Scene {
     let (index, key) = (Arc::new(Index::default()), ConfigKey::parse("ns", "shop").unwrap());
     let (watched, watched_key) = (Arc::clone(&index), key.clone());
-    let (broken, calls) = (Arc::<Broken>::default(), Arc::<Mutex<Vec<String>>>::default());
-    let (faults, asked) = (Arc::clone(&broken), Arc::clone(&calls));
-    let service = service_fn(move |request: http::Request<Body>| {
-        let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
-        let number = {
-            let mut calls = asked.lock().unwrap();
-            calls.push(format!("{method} {path}"));
-            calls.len() + 1
-        };
-        let (watched, watched_key) = (Arc::clone(&watched), watched_key.clone());
-        let fault = faults.lock().unwrap().filter(|(_, verb, end)| *verb == method && path.ends_with(end));
-        async move {
-            let answer = |code: u16, body: String| {
-                http::Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
-            };
-            let status = |code: u16| {
-                let message = format!("no: the data is {VALUE}");
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
-                    "reason": if code == 404 { "NotFound" } else { "Other" }})
-            };
-            match fault.map(|(fault, ..)| fault) {
-                Some(Fault::Code(code)) => return Ok(answer(code, status(code).to_string())),
-                Some(Fault::Reset) => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
-                Some(Fault::Silence) => std::future::pending().await,
-                Some(Fault::HalfAnswer) => return Ok(answer(200, format!("{{\"data\": {{\"password\": \"{VALUE}"))),
-                None => {}
+    let played = Arc::<Played>::default();
+    let counted = Arc::clone(&played);
+    let client = played.client(move |method, path, mut object| {
+        let kind = if path.contains("/secrets") { "Secret" } else { "ConfigMap" };
+        match method {
+            "GET" if path.ends_with("/secrets/shop") => (404, status(404)),
+            "GET" if path.ends_with("/configmaps/shop") || path.ends_with("-1") => {
+                (200, part(kind, path.rsplit('/').next().unwrap()))
             }
-            let body = request.into_body().collect_bytes().await.unwrap();
-            let kind = if path.contains("/secrets") { "Secret" } else { "ConfigMap" };
-            Ok(match method.as_str() {
-                "GET" if path.ends_with("/secrets/shop") => answer(404, status(404).to_string()),
-                "GET" if path.ends_with("/configmaps/shop") || path.ends_with("-1") => {
-                    answer(200, part(kind, path.rsplit('/').next().unwrap()).to_string())
+            "GET" if !path.contains("nudge.dev") => (200, json!({"metadata": {}, "items": []})),
+            "PUT" | "POST" => {
+                let resource_version = (counted.calls.lock().unwrap().len() + 1).to_string();
+                object["metadata"]["resourceVersion"] = json!(resource_version);
+                if path.ends_with("/configmaps/shop") {
+                    let meta = PublishedMeta { uid: "shop".to_owned(), resource_version };
+                    watched.set_published(watched_key.clone(), Some(meta));
                 }
-                "GET" if !path.contains("nudge.dev") => answer(200, json!({"metadata": {}, "items": []}).to_string()),
-                "PUT" | "POST" => {
-                    let mut object: Value = serde_json::from_slice(&body).unwrap_or_default();
-                    let resource_version = number.to_string();
-                    object["metadata"]["resourceVersion"] = json!(resource_version);
-                    if path.ends_with("/configmaps/shop") {
-                        let meta = PublishedMeta { uid: "shop".to_owned(), resource_version };
-                        watched.set_published(watched_key, Some(meta));
-                    }
-                    answer(200, object.to_string())
-                }
-                _ => answer(404, status(404).to_string()),
-            })
+                (200, object)
+            }
+            _ => (404, status(404)),
         }
     });
     index.set_enabled(["ns".to_owned()].into());
@@ -140,10 +78,10 @@ fn scene(config: &Value) -> Scene {
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
     let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-    let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));
+    let silence = Duration::from_mins(1);
     let controller = Controller::new(client, Arc::clone(&index), content_key, "a", silence, RolloutMetrics::default());
     controller.begin();
-    Scene { controller: Arc::new(controller), key, broken, calls, index }
+    Scene { controller: Arc::new(controller), key, played, index }
 }
 
 /// Version 1 has a part of each kind. Both are published.
@@ -180,15 +118,16 @@ const CALLS: [(PartKind, &str, &str); 6] = [
 #[tokio::test(start_paused = true)]
 async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
     for (kind, method, end) in CALLS {
-        for fault in FAULTS {
+        // What is not there is no fault of a call.
+        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let scene = scene(&config());
-            *scene.broken.lock().unwrap() = Some((fault, method, end));
+            *scene.played.broken.lock().unwrap() = Some((fault, (method, end)));
             let before = scene.index.config(&scene.key).unwrap();
             let after = Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
             let status = after.status.as_ref().unwrap();
             let condition = find_condition(&status.conditions, kind.condition()).unwrap();
-            let refused = matches!(fault, Fault::Code(400 | 403 | 413 | 422));
+            let refused = fault.is_refusal();
             let reason = if refused { Reason::Refused } else { Reason::NotPublished };
             assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", reason.as_str()), "{case}");
             let quoted = kind == PartKind::ConfigMap && matches!(fault, Fault::Code(_));
@@ -203,10 +142,14 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             assert_eq!(failure.map(|why| why.reason), Some(reason), "{case}");
             assert!(scene.controller.publish_again(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
             // It is not tried again at once, and then it is written.
-            let calls = scene.calls.lock().unwrap().len();
+            let calls = scene.played.calls.lock().unwrap().len();
             let same = Box::pin(scene.controller.publish(&scene.key, Arc::clone(&after))).await.unwrap();
-            assert_eq!((same.status.as_ref(), scene.calls.lock().unwrap().len()), (Some(status), calls), "{case}");
-            *scene.broken.lock().unwrap() = None;
+            assert_eq!(
+                (same.status.as_ref(), scene.played.calls.lock().unwrap().len()),
+                (Some(status), calls),
+                "{case}"
+            );
+            *scene.played.broken.lock().unwrap() = None;
             scene.controller.forget_published(&scene.key);
             let last = Box::pin(scene.controller.publish(&scene.key, after)).await.unwrap();
             assert_eq!(kind.held(last.status.as_ref().unwrap()), Some("1"), "{case}");
@@ -218,7 +161,8 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
 #[tokio::test(start_paused = true)]
 async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
     for (kind, method, end) in CALLS {
-        for fault in FAULTS {
+        // What is not there is no fault of a call.
+        for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let mut config = config();
             let mut before = config["status"]["versions"][0].clone();
@@ -229,7 +173,7 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
             config["status"]["rollout"] = json!({"stage": "Restarting", "stepTime": "2026-01-01T00:00:00Z"});
             config["status"]["internal"] = json!({"revision": 1, "threshold": 1_u64 << 32});
             let scene = scene(&config);
-            *scene.broken.lock().unwrap() = Some((fault, method, end));
+            *scene.played.broken.lock().unwrap() = Some((fault, (method, end)));
             for _ in 0..2 {
                 let again = Box::pin(scene.controller.reconcile(&scene.key)).await;
                 assert!(again.is_ok_and(|again| again != Again::Never), "{case}");
@@ -241,8 +185,8 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
             assert!(ready.message.contains(&said.message), "{case}: {ready:?}");
             assert_eq!(status.current_version.as_deref(), Some("0"), "{case}");
             let stalled = find_condition(&status.conditions, ConditionType::Stalled).is_some();
-            assert_eq!(stalled, matches!(fault, Fault::Code(400 | 403 | 413 | 422)), "{case}");
-            *scene.broken.lock().unwrap() = None;
+            assert_eq!(stalled, fault.is_refusal(), "{case}");
+            *scene.played.broken.lock().unwrap() = None;
             scene.controller.forget_published(&scene.key);
             for _ in 0..5 {
                 Box::pin(scene.controller.reconcile(&scene.key)).await.unwrap();
@@ -263,7 +207,7 @@ async fn what_nobody_asked_for_is_neither_read_nor_written() {
         let scene = scene(&config);
         let before = scene.index.config(&scene.key).unwrap();
         Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
-        let paths = scene.calls.lock().unwrap().join(" ");
+        let paths = scene.played.calls.lock().unwrap().join(" ");
         for kind in ["configmaps", "secrets"] {
             assert_eq!(paths.contains(kind), calls.contains(&kind), "{paths}");
         }

@@ -115,6 +115,13 @@ impl Evidence {
         }
     }
 
+    /// Nodes could not be read: nobody looked at what they may have caused. What is waited for goes on, up to its deadline.
+    pub fn blind_to_nodes(&mut self) {
+        let progress = self.progress;
+        self.blind();
+        self.progress = progress;
+    }
+
     /// Another step went out, or another stage began.
     pub(super) fn step(&mut self, now: Millis) {
         self.proven = None;

@@ -1,0 +1,98 @@
+//! A played API server of which one call can fail in each way that a call can.
+
+use std::sync::{Arc, Mutex};
+
+use hyper::http;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+/// A value of a Secret, which the API server quotes.
+pub(super) const VALUE: &str = "hunter2";
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Code(u16),
+    Reset,
+    Silence,
+    HalfAnswer,
+}
+
+/// Each of them.
+pub(super) const FAULTS: [Fault; 13] = [
+    Fault::Code(400),
+    Fault::Code(401),
+    Fault::Code(403),
+    Fault::Code(404),
+    Fault::Code(409),
+    Fault::Code(413),
+    Fault::Code(422),
+    Fault::Code(429),
+    Fault::Code(500),
+    Fault::Code(503),
+    Fault::Reset,
+    Fault::Silence,
+    Fault::HalfAnswer,
+];
+
+impl Fault {
+    /// Whether another attempt would get the same answer.
+    pub(super) fn is_refusal(self) -> bool {
+        matches!(self, Self::Code(400 | 403 | 413 | 422))
+    }
+}
+
+/// A call: its method, and the end of its path.
+pub(super) type Call = (&'static str, &'static str);
+
+/// What the API server was asked, and what of it fails.
+#[derive(Default)]
+pub(super) struct Played {
+    pub(super) broken: Mutex<Option<(Fault, Call)>>,
+    /// Methods and paths.
+    pub(super) calls: Mutex<Vec<String>>,
+}
+
+impl Played {
+    /// A client whose calls are answered so, where they don't fail: by method, path and body, with code and object.
+    pub(super) fn client(
+        self: &Arc<Self>,
+        answer: impl Fn(&str, &str, Value) -> (u16, Value) + Clone + Send + Sync + 'static,
+    ) -> Client {
+        let played = Arc::clone(self);
+        let service = service_fn(move |request: http::Request<Body>| {
+            let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+            played.calls.lock().unwrap().push(format!("{method} {path}"));
+            let broken = *played.broken.lock().unwrap();
+            let fault =
+                broken.filter(|(_, (verb, end))| *verb == method && path.ends_with(end)).map(|(fault, _)| fault);
+            let answer = answer.clone();
+            async move {
+                let respond = |code: u16, body: String| {
+                    http::Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap()
+                };
+                match fault {
+                    Some(Fault::Code(code)) => return Ok(respond(code, status(code).to_string())),
+                    Some(Fault::Reset) => return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                    Some(Fault::Silence) => std::future::pending().await,
+                    Some(Fault::HalfAnswer) => {
+                        return Ok(respond(200, format!("{{\"data\": {{\"password\": \"{VALUE}")));
+                    }
+                    None => {}
+                }
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let (code, object) = answer(&method, &path, serde_json::from_slice(&body).unwrap_or_default());
+                Ok(respond(code, object.to_string()))
+            }
+        });
+        Client::new(service, "ns")
+    }
+}
+
+/// A failure as the API server answers it.
+pub(super) fn status(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": format!("no: the data is {VALUE}"),
+        "reason": if code == 404 { "NotFound" } else { "Other" }})
+}
