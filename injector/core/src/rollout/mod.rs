@@ -5,6 +5,8 @@
 
 mod assignment;
 mod back;
+#[cfg(test)]
+mod calls_tests;
 mod chance;
 mod clock;
 #[cfg(test)]

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{
-    BackgroundStatus, ConditionType, ConfigState, OnFailure, Pods, Reason, RolloutAnalysisStatus, RolloutSpec,
-    RolloutStage, Step, VersionedConfigStatus, condition, set_condition,
+    BackgroundStatus, ConditionType, ConfigState, Explanation, OnFailure, Pods, Reason, RolloutAnalysisStatus,
+    RolloutSpec, RolloutStage, Step, VersionedConfigStatus, condition, set_condition,
 };
 use serde_json::json;
 
@@ -40,6 +40,10 @@ pub(super) struct TestRollout {
     pub(super) hub_away: Option<HubAway>,
     pub(super) at_once: Option<&'static str>,
     pub(super) requesters: Requesters,
+    /// Why the version can't be published.
+    pub(super) unpublished: Option<Explanation>,
+    /// Nodes can't be read.
+    pub(super) nodes_unread: bool,
     pub(super) generation: i64,
     pub(super) events: Vec<EventRecord>,
     pub(super) suspect: Option<String>,
@@ -93,6 +97,8 @@ impl TestRollout {
             hub_away: None,
             at_once: None,
             requesters: Requesters::default(),
+            unpublished: None,
+            nodes_unread: false,
             generation: 1,
             events: Vec::new(),
             suspect: None,
@@ -113,7 +119,11 @@ impl TestRollout {
         for _ in 0..50 {
             let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
             let now = Now { time: &time, steady: self.millis };
-            let published = to_publish(&self.status).map(PublishAttempt::settled);
+            let settled = to_publish(&self.status).map(PublishAttempt::settled);
+            let published = settled.map(|attempt| PublishAttempt { failure: self.unpublished.clone(), ..attempt });
+            if self.nodes_unread {
+                self.evidence.blind_to_nodes();
+            }
             let seen = Observation {
                 spec: &self.spec,
                 generation: self.generation,

@@ -10,7 +10,7 @@ use super::verdict::{spend, too_many_by_chance};
 use super::{Evidence, Neighbours, Subject};
 
 /// So many of these pods have the version, have taken it, and are watched.
-fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
+pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
     let mut rollout = TestRollout::new(&[(workload, count)]);
     rollout.rest("1");
     rollout.rest("2");
