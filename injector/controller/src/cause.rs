@@ -13,7 +13,7 @@ pub(super) struct Cause {
     pub(super) refused: bool,
     /// The HTTP status of the answer, or 0 where there was none.
     pub(super) code: u16,
-    /// The rest of a sentence that ends with "because".
+    /// What follows "because" in a message.
     pub(super) text: String,
 }
 
