@@ -126,7 +126,8 @@ mod tests {
         let mut wait = |version: &str, generation, publication: &Publication| {
             memory.keep(kind, subject(version, generation), publication, now, 1.0);
             let next = memory.next().unwrap();
-            assert!(!memory.is_due(kind, &subject(version, generation), next - Duration::from_millis(1)));
+            let early = next.checked_sub(Duration::from_millis(1)).unwrap();
+            assert!(!memory.is_due(kind, &subject(version, generation), early));
             assert!(memory.is_due(kind, &subject(version, generation), next));
             assert!(memory.is_due(kind, &subject("9", generation), now));
             assert!(memory.is_due(kind, &subject(version, 9), now));

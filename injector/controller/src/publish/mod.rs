@@ -70,7 +70,9 @@ impl Controller {
     pub(super) fn note_published(&self, key: &ConfigKey, version: &str) {
         let subject = Subject { version: version.to_owned(), generation: None, publishes: true, meta: None };
         self.memories.change(key, |memory| {
-            KINDS.into_iter().for_each(|kind| memory.publish.leave(kind, subject.clone()));
+            for kind in KINDS {
+                memory.publish.leave(kind, subject.clone());
+            }
         });
     }
 
