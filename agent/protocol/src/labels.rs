@@ -10,11 +10,11 @@ pub const VERSION: &str = "nudge.dev/version";
 pub const PART: &str = "nudge.dev/part";
 /// Annotation of a version's parts: how many there are; absent means 1.
 pub const PARTS: &str = "nudge.dev/parts";
-/// Annotation of a version's part, set by the webhook: its creator may update the `ConfigMap` of the config's name.
+/// Annotation of a version's part, a note that the webhook signs: its creator may update the `ConfigMap` of the config's name.
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
-/// Annotation of a version's part, set by the webhook with an HMAC: when and by whom it was created.
+/// Annotation of a version's part, a note that the webhook signs: when and by whom it was created.
 pub const MADE_BY: &str = "nudge.dev/made-by";
-/// Annotation of a `VersionApproval`, set by the webhook with an HMAC: the groups of the approver.
+/// Annotation of a `VersionApproval`, a note that the webhook signs: when it was created, and the groups of the approver.
 pub const APPROVER_GROUPS: &str = "nudge.dev/approver-groups";
 /// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or how many versions like its own are
 /// kept, set by sources.
@@ -33,24 +33,24 @@ pub const PUBLISHED: &str = "nudge.dev/published";
 pub const BASELINE: &str = "nudge.dev/baseline";
 /// Annotation of a `VersionedConfig` that may be deleted while pods subscribe: `"true"`.
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
-/// Annotation of a `VersionedConfig`, set by the webhook with an HMAC: when and by whom `spec.version` was set.
+/// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.version` was set.
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
 /// The same of `spec.rollout.override`.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 /// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version` names, if it has failed. The webhook
-/// replaces it by when and by whom that was asked, with an HMAC.
+/// replaces it by a note that it signs: when and by whom that was asked.
 pub const RETRY: &str = "nudge.dev/retry";
 /// Label of a `VersionedConfig` that has guards, set by the webhook: `"true"`.
 pub const GUARDED: &str = "nudge.dev/guarded";
 /// Annotation of a `VersionedConfig` that is being restored from an export: Nudge leaves it alone until the annotation is taken away. Who
 /// sets or removes it needs the verb `import`.
 pub const IMPORTING: &str = "nudge.dev/importing";
-/// Annotation of a `ConfigSource`, set by the webhook with an HMAC: when and by whom its spec was set. The parts that it makes repeat it, behind the
+/// Annotation of a `ConfigSource`, a note that the webhook signs: when and by whom its spec was set. The parts that it makes repeat it, behind the
 /// name of the source.
 pub const SET_BY: &str = "nudge.dev/set-by";
 /// Annotation of a `ConfigSource`: when `kubectl nudge source sync` was asked for.
 pub const SYNC: &str = "nudge.dev/sync";
-/// Annotation of a `VersionedConfig`, with an HMAC: the last version of a source whose Secret is gone for `spec.secretRetentionSeconds`. Older
+/// Annotation of a `VersionedConfig`, a note that the role `sources` signs: the last version of a source whose Secret is gone for `spec.secretRetentionSeconds`. Older
 /// Secret versions of sources are deleted where nobody uses them.
 pub const SOURCE_GONE: &str = "nudge.dev/source-gone";
 /// Annotation of a Secret with credentials: the hosts that they may be sent to, such as `prometheus.monitoring.svc:9090`, apart by commas or

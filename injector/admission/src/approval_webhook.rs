@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
@@ -57,7 +58,7 @@ impl MutateApprovals {
         // What is no approval is refused by its schema afterwards.
         let note = serde_json::from_value::<VersionApprovalSpec>(spec).ok().and_then(|spec| {
             let groups = request.user_info.groups.as_deref().unwrap_or_default();
-            approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups)
+            approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups, Timestamp::now())
         });
         changes.extend(set_note(new, note));
         Ok(changes)
@@ -253,6 +254,7 @@ fn approval(object: &DynamicObject) -> Result<VersionApproval, ReviewError> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use nudge_core::governance::groups_of;
 
     use super::*;
@@ -296,8 +298,10 @@ mod tests {
     }
 
     fn groups(stored: &Value) -> Option<Vec<String>> {
-        let object: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
-        groups_of(&key(), "team", &object.spec, object.metadata.annotations?.get(APPROVER_GROUPS)?)
+        let mut approval: VersionApproval = serde_json::from_value(stored.clone()).unwrap();
+        // The API server sets it afterwards.
+        approval.metadata.creation_timestamp = Some(Time(Timestamp::now()));
+        groups_of(&key(), &approval)
     }
 
     fn may() -> FakeLookups {

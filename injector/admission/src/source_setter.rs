@@ -1,4 +1,4 @@
-//! The webhook that notes who set the spec of a `ConfigSource`, in an annotation with an HMAC (see `nudge_core::requester`): that user is an author
+//! The webhook that notes who set the spec of a `ConfigSource`, in a note that it signs (see `nudge_core::requester`): that user is an author
 //! of its versions. The note stays as it is when a request changes nothing that decides their content, or lacks it, and nobody else's text stays
 //! there.
 

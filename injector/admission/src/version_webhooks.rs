@@ -58,9 +58,10 @@ impl<L: Lookups> MutateVersions<L> {
                 None
             }
         };
+        let (of, now) = ((object.kind, namespace), Timestamp::now());
         let (lacks, unseen) = join(self.lacks(request, namespace, config, object.kind), unseen).await;
         let (mark, because) = match lacks {
-            Ok(None) => match mark(&self.key, object.kind, namespace, &object.metadata, &object.content.0) {
+            Ok(None) => match mark(&self.key, of, &object.metadata, &object.content.0, now) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
@@ -86,8 +87,7 @@ impl<L: Lookups> MutateVersions<L> {
         let warnings = because.map(|because| versions::not_by_itself(&object, &because)).into_iter().chain(unseen);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        let of = (object.kind, namespace);
-        let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, Timestamp::now()));
+        let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, now));
         let author = versions::set_author(&object, mark.as_ref(), author);
         let marks = versions::set_mark(&object, mark).into_iter().chain(author);
         Ok(changed(immutable.into_iter().chain(marks), warnings.collect()))

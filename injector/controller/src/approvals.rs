@@ -14,7 +14,6 @@ use nudge_api::{ConditionType, Reason, VersionApproval, VersionedConfig, find_co
 use nudge_core::governance::{Approvals, Effective, Given, groups_of};
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::error_chain::chain;
-use nudge_protocol::labels::APPROVER_GROUPS;
 use tokio::time::{sleep, timeout};
 
 use super::approvers::{Approver, Approvers};
@@ -90,8 +89,7 @@ impl Controller {
 
     /// The user who has decided, with the groups that admission has signed for this decision.
     fn approver(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Approver> {
-        let annotation = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
-        let groups = groups_of(&self.content_key, &key.namespace, &approval.spec, annotation)?;
+        let groups = groups_of(&self.content_key, approval)?;
         Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
     }
 
@@ -225,6 +223,7 @@ mod tests {
     use kube::client::Body;
     use nudge_cluster::index::Index;
     use nudge_core::governance::approver_groups;
+    use nudge_protocol::labels::APPROVER_GROUPS;
     use ring::hmac;
     use serde_json::{Value, json};
     use tower::service_fn;
@@ -246,7 +245,8 @@ mod tests {
         });
         let hmac_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
         let spec = json!({"configName": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
-        let note = approver_groups(&hmac_key, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[]);
+        let made = "2026-01-01T00:00:00Z".parse().unwrap();
+        let note = approver_groups(&hmac_key, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[], made);
         let approval = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
             "metadata": {"name": "one", "namespace": "ns", "annotations": {APPROVER_GROUPS: note}, "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
@@ -69,7 +70,8 @@ impl Controller {
 
     fn mark(&self, namespace: &str, object: &mut ConfigMap) {
         let content = contents_of(object.data.clone(), object.binary_data.clone());
-        let mark = mark(&self.content_key, PartKind::ConfigMap, namespace, &object.metadata, &content);
+        let of = (PartKind::ConfigMap, namespace);
+        let mark = mark(&self.content_key, of, &object.metadata, &content, Timestamp::now());
         if let Some(mark) = mark {
             object.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
         }

@@ -16,17 +16,19 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_core::versions::mark;
 use nudge_protocol::labels;
-use serde::Serialize;
+use ring::hmac;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use crate::cluster::mark::mark;
 use crate::cluster::replica::{Apart, ApartTwice, Replica, ReplicaOptions};
 use crate::cluster::servers::ISSUER;
 use crate::cluster::{Cluster, Identity, Options, Space, Wire};
@@ -376,7 +378,8 @@ where
     }
     let keys: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
     let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
-    let mark = mark(&key.0, kind, &space.name, &object["metadata"], &content)?;
+    let (key, part) = (hmac::Key::new(hmac::HMAC_SHA256, &key.0), ObjectMeta::deserialize(&object["metadata"])?);
+    let mark = mark(&key, (kind, &space.name), &part, &content, Timestamp::now()).context("the part has no name")?;
     object["metadata"]["annotations"][labels::MAY_ACTIVATE] = mark.into();
     space.create_object(object).await
 }

@@ -17,7 +17,6 @@ mod etcd;
 mod faults;
 pub mod installation;
 mod kubeconfig;
-mod mark;
 pub mod options;
 pub mod pair;
 mod part;

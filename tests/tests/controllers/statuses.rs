@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{
@@ -121,7 +122,7 @@ async fn approves(space: &Space, name: &str, digest: &str, key: Option<&hmac::Ke
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
     });
     let approval: VersionApprovalSpec = serde_json::from_value(spec.clone())?;
-    let note = key.and_then(|key| approver_groups(key, &space.name, &approval, &[]));
+    let note = key.and_then(|key| approver_groups(key, &space.name, &approval, &[], Timestamp::now()));
     let annotations = note.map(|note| json!({APPROVER_GROUPS: note}));
     let object = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
     space.create_object::<VersionApproval>(object).await.map(drop)

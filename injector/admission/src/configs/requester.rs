@@ -1,4 +1,4 @@
-//! Who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt, in annotations with an HMAC (see
+//! Who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt, in notes that are signed (see
 //! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes something else or lacks
 //! them, and nobody else's text stays there.
 
@@ -6,7 +6,7 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::dynamic::DynamicObject;
-use nudge_core::requester::{Asked, Requester};
+use nudge_core::requester::{Request, Requester};
 use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
 use ring::hmac;
 use serde_json::json;
@@ -23,14 +23,14 @@ pub fn note_requester(
     let mut bare = new.metadata.annotations.is_none();
     let mut operations = Vec::new();
     for (label, field) in notes {
-        let asked = field(new);
-        let note = match asked {
+        let request = field(new);
+        let note = match request {
             None => None,
-            Some(_) if asked == old.and_then(field) && !is_retried(label, old, new) => {
+            Some(_) if request == old.and_then(field) && !is_retried(label, old, new) => {
                 old.and_then(|old| annotation(old, label)).map(str::to_owned)
             }
             Some(_) if name.is_empty() => None,
-            Some(asked) => Some(Requester::new(user, now).signed(key, namespace, name, asked)),
+            Some(request) => Some(Requester::new(user, now).signed(key, namespace, name, request)),
         };
         let path = || PointerBuf::from_tokens(["metadata", "annotations", label]);
         match (annotation(new, label), note) {
@@ -47,17 +47,17 @@ pub fn note_requester(
     operations
 }
 
-type Field = for<'a> fn(&'a DynamicObject) -> Option<Asked<'a>>;
+type Field = for<'a> fn(&'a DynamicObject) -> Option<Request<'a>>;
 
 /// What is asked for in `spec.version`. The schema is checked later, so it may be anything.
-fn current(config: &DynamicObject) -> Option<Asked<'_>> {
-    config.data["spec"]["version"].as_str().map(Asked::Current)
+fn current(config: &DynamicObject) -> Option<Request<'_>> {
+    config.data["spec"]["version"].as_str().map(Request::Version)
 }
 
 /// The version that another attempt is asked for, where one is or was.
-fn retry(config: &DynamicObject) -> Option<Asked<'_>> {
+fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     annotation(config, RETRY)?;
-    config.data["spec"]["version"].as_str().map(Asked::Retry)
+    config.data["spec"]["version"].as_str().map(Request::Retry)
 }
 
 /// Whether the user has given the annotation another value, which is what asks for another attempt.
@@ -66,10 +66,10 @@ fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> 
 }
 
 /// What is asked for in `spec.rollout.override`.
-fn at_once(config: &DynamicObject) -> Option<Asked<'_>> {
-    let it = &config.data["spec"]["rollout"]["override"];
-    let until = it["untilTime"].as_str()?.parse().ok()?;
-    Some(Asked::Override { version: it["version"].as_str()?, reason: it["reason"].as_str()?, until })
+fn at_once(config: &DynamicObject) -> Option<Request<'_>> {
+    let field = |name: &str| config.data["spec"]["rollout"]["override"][name].as_str();
+    let until = field("untilTime")?.parse().ok()?;
+    Some(Request::Override { version: field("version")?, reason: field("reason")?, until })
 }
 
 fn annotation<'a>(config: &'a DynamicObject, label: &str) -> Option<&'a str> {

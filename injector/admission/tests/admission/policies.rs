@@ -1,21 +1,27 @@
 //! The same rules as far as the API server checks them by itself: without any webhook, as with the injector down.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use nudge_api::{VersionApproval, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{PartKind, VersionApproval, VersionedConfig, VersionedConfigSpec};
+use nudge_core::versions::made_by;
 use nudge_tests::cluster::options::CONTROLLERS;
 use nudge_tests::cluster::{Cluster, Options, Space};
 use nudge_tests::eventually;
 use nudge_tests::policies::Recorder;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::configs::allow_devs;
 use crate::guarded_cluster::{
-    MISNUMBERED, SOON, all_guards, at_once, config, create, decisive_changes, deleting_changes, install_crd,
+    MISNUMBERED, SOON, all_guards, at_once, config, create, decisive_changes, deleting_changes, install_crd, key,
     may_not_delete, may_not_override, number, open_guards, part, sealed, strict_changes, weakening_changes,
     with_secret,
 };
@@ -201,7 +207,9 @@ async fn versions_made(space: &Space) -> Result<()> {
         );
     }
     let mut own = immutable("own");
-    own["metadata"]["annotations"] = json!({"nudge.dev/made-by": "1 x admin"});
+    let (meta, content) = (ObjectMeta::deserialize(&own["metadata"])?, BTreeMap::<String, String>::new());
+    let note = made_by(&key(), (PartKind::ConfigMap, &space.name), &meta, &content, ("admin", Timestamp::now()));
+    own["metadata"]["annotations"] = json!({"nudge.dev/made-by": note.context("it has a name")?});
     made(space, own).await.context("as the webhook leaves it")?;
     made(space, immutable("a")).await?;
     made(space, json!({"metadata": {"name": "plain"}, "data": {"lives": "3"}})).await?;

@@ -1,72 +1,66 @@
-//! The groups of a user who has decided about a version, as admission saw them: an annotation of the `VersionApproval` with an HMAC under a key
-//! that only Nudge has, over the groups and all that the object says.
+//! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed) of the `VersionApproval` about all that the
+//! object says.
 //!
 //! The right of the user is asked for again whenever approvals are counted, and it may be that of a group. An object without this annotation was
-//! not seen by admission, so it counts for nothing.
+//! not seen by admission, so it counts for nothing. Nor does one whose note is not as old as itself: somebody has got it before, and stored it
+//! where admission is not asked. The name of the object is not in it, because the API server may make it up after admission.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use nudge_api::VersionApprovalSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{VersionApproval, VersionApprovalSpec};
+use nudge_protocol::labels::APPROVER_GROUPS;
 use ring::hmac;
 
-/// What separates these from marks and others, which the same key makes.
-const PURPOSE: &[u8] = b"nudge.dev/approver-groups";
+use crate::signed::{Clock, Purpose};
+
 /// Longest annotation.
 pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
 
-/// The annotation of an approval by a user of these groups. `None` where they are too many.
+/// The annotation of an approval that a user of these groups creates now. `None` where they are too many.
 pub fn approver_groups(
     key: &hmac::Key,
     namespace: &str,
     approval: &VersionApprovalSpec,
     groups: &[String],
+    now: Timestamp,
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
-    let tag = hmac::sign(&own_key(key), &message(namespace, approval, &groups));
-    let annotation = format!("{} {groups}", STANDARD.encode(tag));
+    let annotation = Purpose::ApproverGroups.sign(key, &subject(namespace, approval), &groups, now);
     (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
 /// The groups of the user who has decided, where admission has seen that.
-pub fn groups_of(
-    key: &hmac::Key,
-    namespace: &str,
-    approval: &VersionApprovalSpec,
-    annotation: &str,
-) -> Option<Vec<String>> {
-    let (tag, groups) = annotation.split_once(' ')?;
-    hmac::verify(&own_key(key), &message(namespace, approval, groups), &STANDARD.decode(tag).ok()?).ok()?;
-    serde_json::from_str(groups).ok()
+pub fn groups_of(key: &hmac::Key, approval: &VersionApproval) -> Option<Vec<String>> {
+    let ObjectMeta { namespace, annotations, creation_timestamp, .. } = &approval.metadata;
+    let (namespace, annotation) =
+        (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
+    let clock = Clock::Creation(creation_timestamp.as_ref());
+    let note = Purpose::ApproverGroups.read(key, &subject(namespace, &approval.spec), annotation, clock)?;
+    serde_json::from_str(&note.value).ok()
 }
 
-fn own_key(key: &hmac::Key) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(key, PURPOSE).as_ref())
-}
-
-fn message(namespace: &str, approval: &VersionApprovalSpec, groups: &str) -> Vec<u8> {
+fn subject<'a>(namespace: &'a str, approval: &'a VersionApprovalSpec) -> [&'a str; 7] {
     let VersionApprovalSpec { config_name, version, digest, decision, reason, approver } = approval;
-    let mut message = Vec::new();
-    for text in [namespace, config_name, version, digest, decision.as_str(), reason, approver, groups] {
-        message.extend((text.len() as u64).to_be_bytes());
-        message.extend(text.as_bytes());
-    }
-    message
+    [namespace, config_name, version, digest, decision.as_str(), reason, approver]
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use nudge_api::ApprovalDecision;
-    use proptest::prelude::*;
 
     use super::*;
+    use crate::signed::tests::note_key;
 
-    type Change = fn(&mut VersionApprovalSpec);
+    type Change = fn(&mut VersionApproval);
 
-    fn key(byte: u8) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    const SIGNED: i64 = 1_790_000_000;
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
     }
 
-    fn approval() -> VersionApprovalSpec {
+    fn spec() -> VersionApprovalSpec {
         VersionApprovalSpec {
             config_name: "shop".to_owned(),
             version: "2".to_owned(),
@@ -77,44 +71,57 @@ mod tests {
         }
     }
 
+    /// What is stored in that second with a note for these groups.
+    fn stored(groups: &[String], at: i64) -> VersionApproval {
+        let mut approval = VersionApproval::new("one", spec());
+        let note = approver_groups(&note_key(1), "team", &spec(), groups, second(SIGNED));
+        approval.metadata.namespace = Some("team".to_owned());
+        approval.metadata.annotations = note.map(|note| [(APPROVER_GROUPS.to_owned(), note)].into());
+        approval.metadata.creation_timestamp = Some(Time(second(at)));
+        approval
+    }
+
     #[test]
     fn what_admission_saw_is_read_for_that_decision_alone() {
         let groups = ["reviewers".to_owned(), "a \"b\"".to_owned()];
-        let written = approver_groups(&key(1), "team", &approval(), &groups).unwrap();
-        assert_eq!(groups_of(&key(1), "team", &approval(), &written).unwrap(), groups);
-        let none = approver_groups(&key(1), "team", &approval(), &[]).unwrap();
-        assert_eq!(groups_of(&key(1), "team", &approval(), &none), Some(Vec::new()));
-        assert_eq!(groups_of(&key(1), "other", &approval(), &written), None);
-        assert_eq!(groups_of(&key(2), "team", &approval(), &written), None);
-        let changes: [Change; 6] = [
-            |it| it.config_name = "other".into(),
-            |it| it.version = "3".into(),
-            |it| it.digest = "sha256:01".into(),
-            |it| it.decision = ApprovalDecision::Deny,
-            |it| it.approver = "alice".into(),
-            |it| it.reason = "another".into(),
+        let approval = stored(&groups, SIGNED);
+        assert_eq!(groups_of(&note_key(1), &approval).unwrap(), groups);
+        assert_eq!(groups_of(&note_key(1), &stored(&[], SIGNED)), Some(Vec::new()));
+        assert_eq!(groups_of(&note_key(2), &approval), None);
+        let changes: [Change; 8] = [
+            |other| other.metadata.namespace = Some("other".into()),
+            |other| other.spec.config_name = "other".into(),
+            |other| other.spec.version = "3".into(),
+            |other| other.spec.digest = "sha256:01".into(),
+            |other| other.spec.decision = ApprovalDecision::Deny,
+            |other| other.spec.approver = "alice".into(),
+            |other| other.spec.reason = "another".into(),
+            |other| {
+                let note = other.metadata.annotations.as_mut().unwrap().get_mut(APPROVER_GROUPS).unwrap();
+                *note = note.replace("reviewers", "system:masters");
+            },
         ];
         for change in changes {
-            let mut other = approval();
+            let mut other = approval.clone();
             change(&mut other);
-            assert_eq!(groups_of(&key(1), "team", &other, &written), None, "{other:?}");
+            assert_eq!(groups_of(&note_key(1), &other), None, "{other:?}");
         }
-        let forged = written.replace("reviewers", "system:masters");
-        assert_eq!(groups_of(&key(1), "team", &approval(), &forged), None);
+    }
+
+    #[test]
+    fn a_note_that_was_kept_counts_for_no_approval_that_is_stored_later() {
+        let counts = |at: i64| groups_of(&note_key(1), &stored(&[], SIGNED + at)).is_some();
+        assert!(counts(-300) && counts(300) && !counts(-301) && !counts(301));
+        let tried = VersionApproval {
+            metadata: ObjectMeta { creation_timestamp: None, ..stored(&[], SIGNED).metadata },
+            ..stored(&[], SIGNED)
+        };
+        assert_eq!(groups_of(&note_key(1), &tried), None);
     }
 
     #[test]
     fn more_groups_than_can_be_kept_are_refused() {
         let many = vec!["x".repeat(100); APPROVER_GROUPS_BYTES / 100];
-        assert_eq!(approver_groups(&key(1), "team", &approval(), &many), None);
-    }
-
-    proptest! {
-        #[test]
-        fn nothing_that_a_user_writes_counts(tag in "\\PC{0,60}", group in "[a-z]{1,9}") {
-            for note in [tag.clone(), format!("{} [\"{group}\"]", STANDARD.encode(&tag))] {
-                prop_assert_eq!(groups_of(&key(1), "team", &approval(), &note), None);
-            }
-        }
+        assert_eq!(approver_groups(&note_key(1), "team", &spec(), &many, second(SIGNED)), None);
     }
 }

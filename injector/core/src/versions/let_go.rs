@@ -1,29 +1,31 @@
 //! The notice of a source whose Secret is gone for long: of the Secret versions of sources, only the last one is needed.
 //!
 //! Because of it the controller deletes versions, so it believes only who has the content key, and only until the spec of the config
-//! changes: an older notice is worth nothing.
+//! changes: an older notice is worth nothing. It is a [note](crate::signed) under the key of the config, which the role `sources` has.
 
+use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
-use nudge_protocol::hex::hex;
 use nudge_protocol::labels;
 
-use super::digest::DIGEST_BYTES;
 use super::seal::Seals;
+use crate::signed::{Clock, Purpose};
 
 impl Seals {
     /// The notice for this config.
-    pub fn let_go(&self, config: &VersionedConfig, last: &str) -> String {
-        let generation = config.metadata.generation.unwrap_or_default().to_string();
-        let tag = self.tag(["source-gone", "", last, &generation].join("\0").as_bytes());
-        format!("{last}.{}", hex(&tag[..DIGEST_BYTES]))
+    pub fn let_go(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
+        Purpose::SourceGone.sign(self.note_key(), &[&generation(config)], last, now)
     }
 
     /// The last version, where the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
-        let (last, _) = notice.rsplit_once('.')?;
-        (self.let_go(config, last) == *notice).then_some(last)
+        Purpose::SourceGone.read(self.note_key(), &[&generation(config)], notice, Clock::Any)?;
+        notice.splitn(3, ' ').nth(2)
     }
+}
+
+fn generation(config: &VersionedConfig) -> String {
+    config.metadata.generation.unwrap_or_default().to_string()
 }
 
 #[cfg(test)]
@@ -38,7 +40,7 @@ mod tests {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         config.metadata.generation = Some(3);
         assert_eq!(seals().last_of_source(&config), None);
-        let notice = seals().let_go(&config, "src-1");
+        let notice = seals().let_go(&config, "src-1", Timestamp::UNIX_EPOCH);
         let mut says = |notice: &str, generation: i64| {
             config.metadata.generation = Some(generation);
             config.metadata.annotations = Some([(labels::SOURCE_GONE.to_owned(), notice.to_owned())].into());

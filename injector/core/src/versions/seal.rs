@@ -13,6 +13,7 @@ use ring::hmac;
 use super::digest::{DIGEST_BYTES, PLAIN, part_digest};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
+use crate::signed::sub_key;
 
 /// How a seal begins.
 pub const SEAL: &str = "seal:";
@@ -29,8 +30,7 @@ pub struct Seals {
 impl Seals {
     /// Of this config.
     pub fn new(content_key: &hmac::Key, config: &ConfigKey, identity: Identity) -> Self {
-        let own = hmac::Key::new(hmac::HMAC_SHA256, &derived(content_key, &info(config, identity)));
-        Self { content_key: content_key.clone(), own }
+        Self { content_key: content_key.clone(), own: sub_key(content_key, &info(config, identity)) }
     }
 
     /// The seal of a part; `keyed` is the digest of its content under the content key.
@@ -44,7 +44,12 @@ impl Seals {
         &self.content_key
     }
 
-    /// A tag of this config. The second field of the message is a digest or empty, and in that of a seal a number, so none is the other.
+    /// The key of notes about this config by who has the content key. No seal has a message like one that a key is derived by: it has a zero byte.
+    pub(super) fn note_key(&self) -> &hmac::Key {
+        &self.own
+    }
+
+    /// A tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }
@@ -74,19 +79,11 @@ fn info(config: &ConfigKey, identity: Identity) -> Vec<u8> {
     [PURPOSE, &config.namespace, config.name.as_str(), &identity.to_string()].join("\0").into_bytes()
 }
 
-/// HKDF-Expand to 32 bytes: one block, which is one HMAC. The content key is random, so it needs no HKDF-Extract (RFC 5869, 3.3).
-fn derived(content_key: &hmac::Key, info: &[u8]) -> [u8; 32] {
-    let mut block = [0; 32];
-    block.copy_from_slice(hmac::sign(content_key, &[info, &[1]].concat()).as_ref());
-    block
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
-    use ring::hkdf;
 
     use super::super::digest::KEYED;
     use super::*;
@@ -110,16 +107,6 @@ pub(super) mod tests {
 
     fn keyed(value: &str) -> String {
         part_digest(&content(value), Some(&content_key()))
-    }
-
-    #[test]
-    fn the_key_is_that_of_hkdf() {
-        for info in [&b""[..], b"nudge.dev/seal\0team\0shop", &[9; 300]] {
-            let mut expected = [0; 32];
-            let key = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &[7; 32]);
-            key.expand(&[info], hkdf::HKDF_SHA256).unwrap().fill(&mut expected).unwrap();
-            assert_eq!(derived(&content_key(), info), expected);
-        }
     }
 
     #[test]

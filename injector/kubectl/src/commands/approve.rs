@@ -151,10 +151,10 @@ fn lasts(one: &VersionApproval, now: Timestamp) -> bool {
         || made.is_some_and(|made| now.duration_since(made.0) < Approval::SHORTEST)
 }
 
-/// The groups of the user, as admission has noted them; behind what proves that, which differs in each.
+/// The groups of the user, as admission has noted them; behind when, and what proves that, which differ in each.
 fn groups(approval: &VersionApproval) -> Option<&str> {
     let note = approval.metadata.annotations.as_ref()?.get(APPROVER_GROUPS)?;
-    note.split_once(' ').map(|(_, groups)| groups)
+    note.splitn(3, ' ').nth(2)
 }
 
 /// The word for what was done, and that for doing it.
