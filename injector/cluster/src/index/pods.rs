@@ -105,10 +105,11 @@ impl Index {
     /// Adds a pod, or replaces it.
     pub fn put_pod(&self, state: PodState) {
         let key = state.key();
-        let state = Arc::new(state);
-        let (configs, is_new, harmed) = {
+        let (state, configs, is_new, harmed) = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
+            let same = space.pods.get(&key).filter(|entry| entry.state.uid == state.uid);
+            let state = Arc::new(if let Some(same) = same { state.after(&same.state) } else { state });
             if let Some(entry) = space.pods.get(&key).filter(|entry| entry.state == state) {
                 // Nothing that matters has changed but the resourceVersion.
                 let entry = PodEntry { state, ..entry.clone() };
@@ -140,7 +141,8 @@ impl Index {
                 space.reported = Some(Instant::now());
             }
             wake.send_replace(());
-            (configs_of(&state), is_new, harmed)
+            let configs = configs_of(&state);
+            (state, configs, is_new, harmed)
         };
         if is_new {
             self.pod_added.send_replace(());
@@ -183,13 +185,11 @@ impl Index {
     }
 }
 
-/// Whether its containers became unready or restarted, without its agent's command.
+/// Whether its containers crashed, or became unready although the API ordered no restart.
 fn falls(before: &PodState, now: &PodState) -> bool {
-    let commanded = now.restarting || (before.restarting && now.last_restart == before.last_restart);
-    if commanded {
-        return false;
-    }
-    (before.containers_ready && !now.containers_ready) || now.restarts > before.restarts
+    let is_ordered = |pod: &PodState| pod.restarting || pod.is_resizing();
+    let ordered = is_ordered(now) || is_ordered(before) || now.ordered_restarts > before.ordered_restarts;
+    now.restarts > before.restarts || (before.containers_ready && !now.containers_ready && !ordered)
 }
 
 /// Whether it reports a failure that it did not report before.

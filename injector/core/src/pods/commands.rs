@@ -25,11 +25,9 @@ pub(super) enum Commands {
 
 /// What the status of the agent's container shows.
 pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> Commands {
-    let Some(agent) = agent.filter(|_| restarts(container)) else { return Commands::No };
+    let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return Commands::No };
     let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());
-    let is_command = |end: &ContainerStateTerminated| {
-        end.exit_code == i32::from(RESTART_EXIT_CODE) || end.reason.as_deref() == Some(REMOVED)
-    };
+    let is_command = |end: &ContainerStateTerminated| end.exit_code == i32::from(RESTART_EXIT_CODE) || is_removed(end);
     let end = now.and_then(|now| now.terminated.as_ref()).or_else(|| last.and_then(|last| last.terminated.as_ref()));
     if !end.is_some_and(is_command) {
         return Commands::No;
@@ -38,8 +36,13 @@ pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -
     started.map_or(Commands::Now, Commands::Until)
 }
 
+/// Whether the kubelet removed a container because a rule of any container has all of them restarted.
+pub(super) fn is_removed(end: &ContainerStateTerminated) -> bool {
+    end.reason.as_deref() == Some(REMOVED)
+}
+
 /// Whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
-pub(super) fn restarts(agent: &Container) -> bool {
+pub(super) fn restarts_in_place(agent: &Container) -> bool {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
     let way = |item: &str| item.split_once('=').is_some_and(|(_, way)| way.trim() == Notify::InPlace.as_str());
@@ -52,10 +55,7 @@ impl Commands {
         match self {
             Self::No => false,
             Self::Now => true,
-            Self::Until(started) => {
-                let before = end.started_at.as_ref().is_none_or(|began| began.0 < started.0);
-                before || end.reason.as_deref() == Some(REMOVED)
-            }
+            Self::Until(started) => is_removed(end) || end.started_at.as_ref().is_none_or(|began| began.0 < started.0),
         }
     }
 }

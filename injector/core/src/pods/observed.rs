@@ -12,11 +12,13 @@ use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 use ring::digest::{SHA256, digest};
+use serde::Serialize;
 
-use super::commands::{Commands, commands, restarts};
+use super::commands::{Commands, commands, restarts_in_place};
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
+use super::restarts::{RestartHistory, follow, is_by_rule, sums};
 use crate::injection::by_rollout;
 use crate::keys::{PodKey, PodUid};
 use crate::owners::workload;
@@ -84,10 +86,16 @@ pub struct PodState {
     pub by_restart: bool,
     /// When it was made, in seconds since 1970.
     pub created: i64,
-    /// Restarts of its containers that get the configuration and are started again whatever they end with.
+    /// Restarts of each container that gets the configuration and is started again whatever it ends with.
+    pub container_histories: Vec<RestartHistory>,
+    /// Of these, those that the API did not order: crashes.
     pub restarts: i32,
-    /// When one of these last ended by itself before it was started again, in seconds since 1970.
+    /// When one of the containers last crashed before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
+    /// Restarts that the API ordered.
+    pub ordered_restarts: i32,
+    /// The kubelet says that it resizes the pod in place.
+    pub resizing: bool,
     /// Restarts of the agent's container.
     pub agent_restarts: i32,
     /// Its agent has all its containers restarted in place for another version.
@@ -120,6 +128,21 @@ impl PodState {
     /// What identifies the pod in the index.
     pub fn key(&self) -> PodKey {
         PodKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// Distinguishes restarts since `before`, an earlier state of the same pod: crashes, and those that the API ordered.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        if !self.container_histories.is_empty() {
+            follow(&mut self.container_histories, &before.container_histories, self.resizing || before.resizing);
+            (self.restarts, self.ordered_restarts, self.last_restart) = sums(&self.container_histories);
+        }
+        self
+    }
+
+    /// Whether it is being resized in place, so that a container may be restarted.
+    pub fn is_resizing(&self) -> bool {
+        self.resizing || self.container_histories.iter().any(|container| container.resized)
     }
 
     /// The version of this config that it runs.
@@ -159,18 +182,16 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     let status_of = |container: &&Container| users.iter().copied().find(|status| status.name == container.name);
     let restarts_always = spec.restart_policy.as_deref().unwrap_or("Always") == "Always";
     let counted = subscribed.iter().copied().filter(|container| restarts_always || is_sidecar(container));
-    let counted: Vec<&ContainerStatus> = counted.filter_map(|container| status_of(&container)).collect();
     let agent_status = all.clone().find(|status| status.name == pod::AGENT_CONTAINER);
     let agent_ready = agent_status.is_none_or(|status| status.ready);
     let commands = commands(agent, agent_status);
-    let ended = |status: &&ContainerStatus| {
-        let end = status.last_state.as_ref()?.terminated.as_ref()?;
-        end.finished_at.clone().filter(|_| !commands.explains(end))
-    };
+    let history = |container| Some(RestartHistory::new(container, status_of(&container)?, &commands));
+    let container_histories: Vec<RestartHistory> = counted.filter_map(history).collect();
+    let (restarts, ordered_restarts, last_restart) = sums(&container_histories);
     let phase = status.and_then(|status| status.phase.as_deref());
     // While all containers are started again, it is Pending until its agent and its init containers have done their work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
-    let in_place = restarts(agent);
+    let in_place = restarts_in_place(agent);
     let again = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -181,7 +202,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         agent: meta.labels.as_ref().and_then(|map| map.get(labels::AGENT)).cloned().unwrap_or_default(),
         configs: configs(agent),
         workload: workload(meta),
-        containers_hash: hash(&containers),
+        containers_hash: if containers.is_empty() { String::new() } else { hash(&containers) },
         ending: containers.iter().any(|container| container.ended),
         containers,
         node: spec.node_name.clone().unwrap_or_default(),
@@ -204,8 +225,11 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         labels: Arc::new(birth_labels(meta)),
         by_restart: by_restart(meta),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-        restarts: counted.iter().map(|status| status.restart_count).sum(),
-        last_restart: counted.iter().filter_map(ended).map(|time| time.0.as_second()).max(),
+        container_histories,
+        restarts,
+        ordered_restarts,
+        last_restart,
+        resizing: condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True"),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
         in_place,
         commanded: commands != Commands::No,
@@ -298,19 +322,17 @@ fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer
             let terminated = status.and_then(|status| status.state.as_ref()?.terminated.as_ref());
             // A sidecar is started again whatever it ended with, and is ended with its pod.
             let restarts = sidecar || restarts_always;
-            let ended = terminated.is_some_and(|end| !restarts && (never || end.exit_code == 0));
+            let is_last = |end| !restarts && !is_by_rule(container, end) && (never || end.exit_code == 0);
+            let ended = terminated.is_some_and(is_last);
             let is_id = id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
             Some(PodContainer { name, id: if is_id { id.to_owned() } else { String::new() }, ended })
         })
         .collect()
 }
 
-fn hash(containers: &[PodContainer]) -> String {
-    if containers.is_empty() {
-        return String::new();
-    }
-    // Plain data without maps: serialising it can't fail, and is the same everywhere.
-    let text = serde_json::to_vec(containers).unwrap_or_default();
+/// Stands for plain data, which is serialised the same everywhere.
+pub(super) fn hash(data: &impl Serialize) -> String {
+    let text = serde_json::to_vec(data).unwrap_or_default();
     hex(digest(&SHA256, &text).as_ref()[..8].as_ref())
 }
 
@@ -392,28 +414,31 @@ mod tests {
                 (status["state"], status["lastState"]) = (state.clone(), last.clone());
                 status["restartCount"] = json!(restarts);
             }
-            let state = pod_state(&pod(changed)).unwrap();
-            assert!(state.running, "{phase}");
-            ((state.commanded, state.restarting), (state.agent_restarts, state.restarts), state.last_restart.is_some())
+            pod_state(&pod(changed)).unwrap()
         };
         let (none, removing) = (json!({}), waits("RestartingAllContainers"));
         let (commanded, crashed) = (ended(88, 3, 4), ended(1, 6, 7));
-        for (is, expected) in [
+        let mut before = seen("Running", [&runs(3), &none], [&runs(3), &none], [0, 0]);
+        for (state, expected) in [
             (seen("Running", [&runs(3), &none], [&runs(3), &none], [0, 0]), ((false, false), (0, 0), false)),
             (seen("Running", [&commanded, &none], [&runs(3), &none], [0, 0]), ((true, true), (0, 0), false)),
-            (seen("Running", [&removing, &removed], [&removing, &removed], [1, 1]), ((true, true), (1, 1), false)),
+            (seen("Running", [&removing, &removed], [&removing, &removed], [1, 1]), ((true, true), (0, 1), false)),
             (
                 seen("Pending", [&runs(6), &removed], [&waits("PodInitializing"), &removed], [1, 1]),
-                ((true, false), (1, 1), false),
+                ((true, false), (0, 1), false),
             ),
             (
                 seen("Pending", [&ended(3, 6, 6), &removed], [&waits("PodInitializing"), &removed], [1, 1]),
-                ((false, false), (1, 1), false),
+                ((false, false), (0, 1), false),
             ),
-            (seen("Running", [&runs(6), &removed], [&runs(6), &removed], [1, 1]), ((true, false), (1, 1), false)),
-            (seen("Running", [&runs(6), &removed], [&runs(7), &crashed], [1, 2]), ((true, false), (1, 2), true)),
+            (seen("Running", [&runs(6), &removed], [&runs(6), &removed], [1, 1]), ((true, false), (0, 1), false)),
+            (seen("Running", [&runs(6), &removed], [&runs(7), &crashed], [1, 2]), ((true, false), (1, 1), true)),
         ] {
-            assert_eq!(is, expected);
+            let state = state.after(&before);
+            assert!(state.running);
+            let restarts = (state.restarts, state.ordered_restarts);
+            assert_eq!(((state.commanded, state.restarting), restarts, state.last_restart.is_some()), expected);
+            before = state;
         }
         // It has restarts, and is not restarted in place.
         let mut other = sample();

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::test_scene::{BAD, Nature, Scene, USUAL, each};
 use super::tests::{TestRollout, failure, on_hold, steps};
 use super::{Evidence, Subject};
+use crate::keys::PodUid;
 use crate::pods::{notices_after, slowest_probe};
 
 /// The pods have one readiness probe, with this timing.
@@ -70,7 +71,7 @@ fn an_image_roll_out_in_the_middle_brings_another_probe() {
             let mut scene = Scene::new(&[("web", 8)], if at == 5 { nature } else { Nature::Good });
             scene.watch(at);
             scene.nature = nature;
-            let mut old: Vec<String> = scene.rollout.pods.iter().map(|pod| pod.uid.clone()).collect();
+            let mut old: Vec<PodUid> = scene.rollout.pods.iter().map(|pod| pod.uid.clone()).collect();
             let mut number = 100;
             // Every 5 s an old pod is replaced by a new one.
             let replace = |scene: &mut Scene| {

@@ -132,8 +132,8 @@ fn looked(
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
     let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
     let window = moved.watch.as_ref().map_or_else(|| watch(seen.pods.iter(), first, shortest).seconds, |it| it.seconds);
-    let (stepped_at, second) = (moved.stepped_at.0.as_second(), now.time.0.as_second());
-    evidence.look(seen, assigned, window, stepped_at, now.steady, second);
+    let stepped_at = moved.stepped_at.0.as_second();
+    evidence.look(seen, assigned, window, stepped_at, now);
     let judges: Vec<&Subject> = seen.pods.iter().filter(|pod| assigned(pod) && evidence.judges(pod)).collect();
     moved.watch = Some(match &judges[..] {
         [] => watch(seen.pods.iter(), first, shortest),

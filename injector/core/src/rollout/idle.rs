@@ -43,8 +43,7 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
         evidence.about_none();
     }
     let window = watch(seen.pods.iter(), false, seen.spec.min_ready_seconds).seconds;
-    let second = now.time.0.as_second();
-    evidence.look(seen, |_| on_trial, window, second, now.steady, second);
+    evidence.look(seen, |_| on_trial, window, now.time.0.as_second(), now);
     let effects = Effects::default().by(evidence.ripens(window, now.steady));
     if !on_trial {
         return effects;

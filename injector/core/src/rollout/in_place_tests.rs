@@ -16,7 +16,7 @@ impl Subject {
     /// The agent and the containers were started again, but are not ready yet.
     fn start(&mut self, version: &str) {
         self.restarting = false;
-        self.restarts += 1;
+        self.ordered_restarts += 1;
         self.agent_restarts += 1;
         self.runs = Some(version.to_owned());
     }
@@ -197,4 +197,38 @@ fn a_pod_that_cannot_go_back_is_counted() {
         "{}",
         event.explanation.message
     );
+}
+
+#[test]
+fn a_pod_that_is_resized_harms_no_version_and_a_crash_beside_it_does() {
+    for crashes in [false, true] {
+        let mut rollout = TestRollout::new(&[("web", 8)]);
+        rollout.rest("1");
+        rollout.watch("2", 1);
+        rollout.with("2").into_iter().for_each(|pod| pod.resizing = true);
+        rollout.watch("2", 1);
+        rollout.with("2").into_iter().for_each(Subject::fall);
+        rollout.watch("2", 10);
+        for pod in rollout.with("2") {
+            (pod.resizing, pod.ordered_restarts) = (false, 1);
+            pod.restarts += i32::from(crashes);
+        }
+        rollout.watch("2", 20);
+        rollout.with("2").into_iter().for_each(Subject::recover);
+        walk(&mut rollout, "2", 1);
+        assert_eq!(failure(&rollout).map(|failure| failure.0), crashes.then_some(Reason::ContainerRestarted));
+    }
+}
+
+#[test]
+fn a_pod_that_is_restarted_by_its_rule_again_and_again_has_the_time_of_one_start() {
+    let mut rollout = TestRollout::new(&[("web", 8)]);
+    rollout.rest("1");
+    rollout.watch("2", 1);
+    rollout.with("2").into_iter().for_each(Subject::fall);
+    for _ in 0..40 {
+        rollout.with("2").into_iter().for_each(|pod| pod.ordered_restarts += 1);
+        rollout.watch("2", 10);
+    }
+    assert_eq!(failure(&rollout).map(|failure| failure.0), Some(Reason::PodNotReady));
 }

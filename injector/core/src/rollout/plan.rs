@@ -40,7 +40,7 @@ mod tests {
                 labels: Arc::new([("app".to_owned(), workload.to_owned())].into()),
                 ..PodState::default()
             };
-            Subject::of(&pod, "shop", Identity::of_uid("c"), true).unwrap()
+            Subject::of(Arc::new(pod), "shop", Identity::of_uid("c"), true).unwrap()
         };
         workloads.iter().flat_map(|&(name, count)| (0..count).map(move |number| of(name, number))).collect()
     }

@@ -1,6 +1,6 @@
 //! A pod as a rollout sees it.
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use nudge_api::{Explanation, Reason};
@@ -8,7 +8,7 @@ use ring::digest::{SHA256, digest};
 
 use super::thresholds::Place;
 use crate::identity::Identity;
-use crate::pods::{PodState, ReportState, SlowestProbe};
+use crate::pods::{PodState, ReportState};
 
 /// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
@@ -26,104 +26,48 @@ pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
     hash.as_ref().iter().take(4).fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// A pod as a rollout sees it.
+/// A pod as the rollout of one of its configs sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another
 pub struct Subject {
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-    /// Its workload; empty for a bare pod.
-    pub workload: String,
-    /// The template of the workload that it was made of.
-    pub template: String,
-    /// The labels that it was created with.
-    pub labels: Arc<BTreeMap<String, String>>,
-    /// Its node.
-    pub node: String,
+    /// The pod.
+    pub pod: Arc<PodState>,
     /// Its position in the order in which pods are moved.
     pub number: u32,
+    /// Its node is Ready, as far as is known.
+    pub node_ready: bool,
     /// The version of the config that it says it serves.
     pub runs: Option<String>,
     /// Its containers have acknowledged what it serves of the config.
     pub acknowledged: bool,
-    /// It is Ready.
-    pub ready: bool,
-    /// It is Ready or has been.
-    pub was_ready: bool,
-    /// Since when it is not Ready by the clock of its node, in seconds since 1970; absent while it is.
-    pub unready_since: Option<i64>,
-    /// The containers that get the configuration are ready.
-    pub containers_ready: bool,
-    /// It is being evicted, preempted, or taken away with its node.
-    pub disrupted: bool,
-    /// A container of it has done its work and is not started again.
-    pub ending: bool,
-    /// It has a node, and its containers were started.
-    pub running: bool,
-    /// Its node is Ready, as far as is known.
-    pub node_ready: bool,
     /// Its agent has reported since the pod was made.
     pub in_contact: bool,
-    /// Restarts of its containers that get the configuration.
-    pub restarts: i32,
-    /// When one of them last ended by itself before it was started again, in seconds since 1970.
-    pub last_restart: Option<i64>,
-    /// Restarts of its agent.
-    pub agent_restarts: i32,
-    /// Its agent has all its containers restarted in place for another version.
-    pub in_place: bool,
-    /// Its agent ended last to have all containers restarted with another version.
-    pub commanded: bool,
-    /// It has, and they are not started again yet.
-    pub restarting: bool,
     /// What it reported as a failure of the config.
     pub failure: Option<Explanation>,
-    /// The probe that takes longest to notice that its application got worse.
-    pub slowest_probe: Option<SlowestProbe>,
-    /// How long its readiness probes take at least to notice that it got worse, in seconds.
-    pub notices_after: u32,
-    /// How long it may take from its start until it is ready, in seconds.
-    pub start_seconds: u32,
+}
+
+impl Deref for Subject {
+    type Target = PodState;
+
+    fn deref(&self) -> &PodState {
+        &self.pod
+    }
 }
 
 impl Subject {
     /// The pod, seen from the config. `None` where it is terminating or has finished: it no longer counts.
-    pub fn of(pod: &PodState, config: &str, identity: Identity, node_ready: bool) -> Option<Self> {
+    pub fn of(pod: Arc<PodState>, config: &str, identity: Identity, node_ready: bool) -> Option<Self> {
         if pod.terminating || pod.finished {
             return None;
         }
         let state = pod.report.as_ref().map(|report| report.of(config));
         Some(Self {
-            name: pod.name.clone(),
-            uid: pod.uid.to_string(),
-            workload: pod.workload.clone(),
-            template: pod.template.clone(),
-            labels: Arc::clone(&pod.labels),
-            node: pod.node.clone(),
             number: pod_number(identity, pod.uid.as_str()),
+            node_ready,
             runs: pod.runs(config).map(ToString::to_string),
             acknowledged: state.as_ref().is_some_and(ReportState::is_acknowledged),
-            ready: pod.ready,
-            was_ready: pod.was_ready,
-            unready_since: pod.unready_since,
-            containers_ready: pod.containers_ready,
-            disrupted: pod.disrupted,
-            ending: pod.ending,
-            running: pod.running,
-            node_ready,
             in_contact: !matches!(state, None | Some(ReportState::NoContact(_))),
-            restarts: pod.restarts,
-            last_restart: pod.last_restart,
-            agent_restarts: pod.agent_restarts,
-            in_place: pod.in_place,
-            commanded: pod.commanded,
-            restarting: pod.restarting,
             failure: pod.failure(config),
-            slowest_probe: pod.slowest_probe.clone(),
-            notices_after: pod.notices_after,
-            start_seconds: pod.start_seconds,
+            pod,
         })
     }
 
@@ -145,11 +89,6 @@ impl Subject {
             && self.failure.is_none()
             && self.workload != JOBS
             && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
-    }
-
-    /// Whether all its restarts since its agent last started are those that the agent commanded.
-    pub(super) fn is_as_commanded(&self) -> bool {
-        self.commanded && self.last_restart.is_none()
     }
 
     /// Whether it is of a Job.
@@ -187,8 +126,8 @@ mod tests {
             ..PodCondition::default()
         };
         let (uid, report) = (PodUid::new("u").unwrap(), Report::read(&condition));
-        let pod = PodState { uid, report, ..PodState::default() };
-        Subject::of(&pod, config, Identity::of_uid("c"), true).unwrap()
+        let pod = Arc::new(PodState { uid, report, ..PodState::default() });
+        Subject::of(pod, config, Identity::of_uid("c"), true).unwrap()
     }
 
     #[test]

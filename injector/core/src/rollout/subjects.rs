@@ -14,8 +14,6 @@ pub struct Subjects {
     of: Option<(Box<str>, Identity)>,
     /// Those that steps move.
     moved: Vec<Subject>,
-    /// What they were made of.
-    sources: Vec<Arc<PodState>>,
     /// Those that take a version by a restart alone: steps can't move them, and they prove nothing.
     by_restart: Vec<Arc<PodState>>,
 }
@@ -44,33 +42,26 @@ impl Subjects {
             }
             let node_ready = nodes_away.is_empty() || !nodes_away.contains(&pod.node);
             if rest.is_none()
-                && let (Some(source), Some(known)) = (self.sources.get_mut(at), self.moved.get_mut(at))
-                && source.uid == pod.uid
+                && let Some(known) = self.moved.get_mut(at).filter(|known| known.uid == pod.uid)
             {
-                if Arc::ptr_eq(source, pod) {
+                if Arc::ptr_eq(&known.pod, pod) {
                     known.node_ready = node_ready;
                     at += 1;
                     continue;
                 }
-                if let Some(subject) = Subject::of(pod, config, identity, node_ready) {
-                    (*known, *source) = (subject, Arc::clone(pod));
+                if let Some(subject) = Subject::of(Arc::clone(pod), config, identity, node_ready) {
+                    *known = subject;
                     at += 1;
                     continue;
                 }
             }
-            let rest = rest.get_or_insert_with(|| {
-                let sources: Vec<_> = self.sources.drain(at..).collect();
-                sources.iter().map(Arc::as_ptr).zip(self.moved.drain(at..)).collect()
-            });
+            let rest = rest
+                .get_or_insert_with(|| self.moved.drain(at..).map(|known| (Arc::as_ptr(&known.pod), known)).collect());
             let known = rest.remove(&Arc::as_ptr(pod)).map(|known| Subject { node_ready, ..known });
-            if let Some(subject) = known.or_else(|| Subject::of(pod, config, identity, node_ready)) {
-                self.moved.push(subject);
-                self.sources.push(Arc::clone(pod));
-            }
+            self.moved.extend(known.or_else(|| Subject::of(Arc::clone(pod), config, identity, node_ready)));
         }
         if rest.is_none() {
             self.moved.truncate(at);
-            self.sources.truncate(at);
         }
     }
 

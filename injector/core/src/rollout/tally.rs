@@ -28,7 +28,7 @@ impl Tally {
         let mut tally = Self::default();
         let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
-            let waited_for = evidence.judges(pod) && evidence.is_waited_for(&pod.uid, patience, now.steady);
+            let waited_for = evidence.judges(pod) && evidence.is_waited_for(pod.uid.as_str(), patience, now.steady);
             if !waited_for || !pod.is_reachable() {
                 tally.not_waited_for += 1;
                 continue;

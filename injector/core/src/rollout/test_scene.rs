@@ -6,6 +6,7 @@ use nudge_api::{ConfigState, Reason};
 
 use super::tests::{TestRollout, failure, pod, reason};
 use super::{Effects, Subject};
+use crate::keys::PodUid;
 
 /// What version 2 does to the pods that run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,10 @@ pub(super) struct Scene {
     /// The most pods that version 2 was ever assigned to.
     pub(super) exposed: usize,
     /// Since when each pod runs version 2.
-    took: HashMap<String, i64>,
-    hurt: HashSet<String>,
+    took: HashMap<PodUid, i64>,
+    hurt: HashSet<PodUid>,
     /// When each new pod becomes Ready.
-    starts: HashMap<String, i64>,
+    starts: HashMap<PodUid, i64>,
 }
 
 impl Scene {
@@ -128,13 +129,14 @@ impl Scene {
         for pod in &mut self.rollout.pods {
             pod.unready_since = if pod.ready { None } else { pod.unready_since.or(Some(now / 1000)) };
         }
-        let present: HashSet<&String> = self.rollout.pods.iter().map(|pod| &pod.uid).collect();
+        let present: HashSet<&PodUid> = self.rollout.pods.iter().map(|pod| &pod.uid).collect();
         self.took.retain(|uid, _| present.contains(uid));
     }
 
     /// A pod is created, and Ready so many seconds later.
     pub(super) fn bear(&mut self, workload: &str, number: usize, ready_after: i64) -> &mut Subject {
-        let mut new = Subject { runs: None, was_ready: false, ..pod(workload, number) };
+        let mut new = pod(workload, number);
+        (new.runs, new.was_ready) = (None, false);
         new.fall();
         self.starts.insert(new.uid.clone(), self.rollout.millis + ready_after * 1000);
         self.rollout.pods.push(new);

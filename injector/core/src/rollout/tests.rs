@@ -1,6 +1,7 @@
 //! Single cases of the transition.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodSpec;
@@ -21,7 +22,8 @@ use super::{
 use crate::event_record::EventRecord;
 use crate::hub_away::HubAway;
 use crate::identity::Identity;
-use crate::pods::slowest_probe;
+use crate::keys::PodUid;
+use crate::pods::{PodState, slowest_probe};
 use crate::requester::{Requester, Requesters};
 
 /// A rollout that a test moves by hand, and its clock.
@@ -235,35 +237,35 @@ impl TestRollout {
 pub(super) fn pod(workload: &str, number: usize) -> Subject {
     let uid = format!("{workload}-{number}");
     let spec: PodSpec = serde_json::from_value(json!({"containers": [{"name": "app", "readinessProbe": {}}]})).unwrap();
-    Subject {
+    let state = PodState {
         name: uid.clone(),
-        number: pod_number(Identity::of_uid("uid"), &uid),
+        uid: PodUid::new(&uid).unwrap(),
         workload: workload.to_owned(),
         template: "a".to_owned(),
-        labels: Arc::new(BTreeMap::new()),
         node: format!("node-{number}"),
-        runs: Some("1".to_owned()),
-        acknowledged: true,
         ready: true,
         was_ready: true,
-        unready_since: None,
         containers_ready: true,
-        disrupted: false,
-        ending: false,
         running: true,
-        node_ready: true,
-        in_contact: true,
-        restarts: 0,
-        last_restart: None,
-        agent_restarts: 0,
-        in_place: false,
-        commanded: false,
-        restarting: false,
-        failure: None,
         slowest_probe: slowest_probe(&spec),
         notices_after: 20,
         start_seconds: 300,
-        uid,
+        ..PodState::default()
+    };
+    Subject {
+        pod: Arc::new(state),
+        number: pod_number(Identity::of_uid("uid"), &uid),
+        node_ready: true,
+        runs: Some("1".to_owned()),
+        acknowledged: true,
+        in_contact: true,
+        failure: None,
+    }
+}
+
+impl DerefMut for Subject {
+    fn deref_mut(&mut self) -> &mut PodState {
+        Arc::make_mut(&mut self.pod)
     }
 }
 
@@ -411,7 +413,7 @@ fn where_the_first_pod_is_gone_before_it_proves_anything_another_one_is_next() {
     let mut rollout = TestRollout::new(&[("web", 8), ("Job", 8)]);
     for gone in 0..3 {
         rollout.watch("2", 1);
-        let judges: Vec<String> =
+        let judges: Vec<PodUid> =
             rollout.with("2").iter().filter(|pod| pod.workload == "web").map(|pod| pod.uid.clone()).collect();
         assert_eq!(judges.len(), 1, "after {gone}");
         rollout.pods.retain(|pod| pod.uid != judges[0]);
@@ -561,7 +563,8 @@ fn workloads_that_come_during_the_bake_do_not_begin_it_anew() {
     assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
     // One every five seconds, as a CronJob or previews of changes make them.
     for number in 0..12 {
-        rollout.pods.push(Subject { was_ready: false, ..pod(&format!("preview-{number}"), 0) });
+        rollout.pods.push(pod(&format!("preview-{number}"), 0));
+        rollout.pods.last_mut().unwrap().was_ready = false;
         rollout.watch("2", 5);
         rollout.take();
         assert_eq!(rollout.assigned("2"), rollout.pods.len(), "they have it from the beginning");

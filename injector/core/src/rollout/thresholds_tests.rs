@@ -17,13 +17,13 @@ fn workloads(name: char, pods: u32) -> Vec<Subject> {
         let workload = format!("Deployment/{name}{workload:03}");
         let labels = Arc::new([("zone".to_owned(), (number % 10).to_string())].into());
         let pod = PodState { uid: PodUid::new(&uid).unwrap(), workload, labels, ..PodState::default() };
-        Subject::of(&pod, "shop", Identity::of_uid("uid"), true).unwrap()
+        Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true).unwrap()
     };
     (0..100).flat_map(|workload| (0..pods).map(move |number| pod(workload, number))).collect()
 }
 
 fn assigned(thresholds: &Thresholds, pods: &[Subject]) -> Vec<String> {
-    pods.iter().filter(|pod| thresholds.is_assigned(pod)).map(|pod| pod.uid.clone()).collect()
+    pods.iter().filter(|pod| thresholds.is_assigned(pod)).map(|pod| pod.uid.to_string()).collect()
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::chance::poisson_binomial_tail;
 use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
 use super::verdict::{spend, too_many_by_chance};
 use super::{Evidence, Neighbours, Subject};
+use crate::keys::PodUid;
 
 /// So many of these pods have the version, have taken it, and are watched.
 pub(super) fn at_step(workload: &str, count: usize, step: usize) -> TestRollout {
@@ -147,7 +148,7 @@ fn what_begins_soon_after_the_last_step_excuses_nothing_that_comes_much_later() 
     for (one_before, after, fails) in [(false, 20, false), (false, 200, true), (true, 200, true)] {
         let mut rollout = at_step("web", 40, 3);
         rollout.spec.bake_seconds = 600;
-        let mut harmed: Vec<String> = rollout.with("2").iter().take(4).map(|pod| pod.uid.clone()).collect();
+        let mut harmed: Vec<PodUid> = rollout.with("2").iter().take(4).map(|pod| pod.uid.clone()).collect();
         let mut crash = |rollout: &mut TestRollout, count: usize| {
             let (millis, uids) = (rollout.millis, harmed.split_off(harmed.len() - count));
             rollout.pods.iter_mut().filter(|pod| uids.contains(&pod.uid)).for_each(|pod| pod.crash(millis));
@@ -343,7 +344,8 @@ fn max_harmed_replaces_chance_and_not_the_comparison() {
 
 /// A new pod of this template, which is not Ready yet.
 fn newborn(number: usize, template: &str) -> Subject {
-    let mut new = Subject { was_ready: false, template: template.to_owned(), ..pod("web", number) };
+    let mut new = pod("web", number);
+    (new.was_ready, new.template) = (false, template.to_owned());
     new.fall();
     new
 }
@@ -379,7 +381,8 @@ fn one_new_pod_of_each_of_two_workloads_is_as_much_as_two_of_one() {
         for (workloads, version) in [(target, "2"), (current, "1")] {
             for workload in workloads {
                 let new = |number| {
-                    let mut new = Subject { was_ready: false, ..pod(workload, number) };
+                    let mut new = pod(workload, number);
+                    new.was_ready = false;
                     new.fall();
                     new
                 };

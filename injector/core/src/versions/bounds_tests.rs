@@ -96,7 +96,7 @@ fn thresholds(name: &str) -> Thresholds {
             let uid = format!("0af7651c-d43b-41d5-8e2f-{number:012x}");
             let workload = format!("Deployment/{name}-{:03}", number % 150);
             let pod = PodState { uid: PodUid::new(&uid)?, workload, ..PodState::default() };
-            Subject::of(&pod, "shop", Identity::of_uid("uid"), true)
+            Subject::of(Arc::new(pod), "shop", Identity::of_uid("uid"), true)
         })
         .collect();
     Thresholds::default().raised(&pods, &Pods::Share("50%".to_owned()), None)

@@ -1,6 +1,7 @@
 //! A pod as the page shows it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use nudge_api::{RolloutSpec, VersionedConfig, VersionedConfigStatus};
 use nudge_core::identity::Identity;
@@ -79,8 +80,8 @@ impl Plan {
         }
         self.steps.clear();
         if of.is_some() {
-            let subjects: Vec<Subject> =
-                moved.iter().filter_map(|pod| Subject::of(pod, name, identity, true)).collect();
+            let subject = |pod: &&&PodState| Subject::of(Arc::new(PodState::clone(pod)), name, identity, true);
+            let subjects: Vec<Subject> = moved.iter().filter_map(subject).collect();
             let steps = planned_steps(&config.spec.rollout, &subjects);
             // Each of them has a subject: those that have none are left out before.
             self.steps = moved.iter().map(|pod| pod.uid.clone()).zip(steps).collect();

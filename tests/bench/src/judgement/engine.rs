@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, ConfigState, Reason, RolloutSpec, VersionedConfigStatus, condition, set_condition};
-use nudge_core::pods::{SlowestProbe, notices_after, slowest_probe, start_seconds};
+use nudge_core::keys::PodUid;
+use nudge_core::pods::{PodState, SlowestProbe, notices_after, slowest_probe, start_seconds};
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::{
     Cause, Evidence, JOBS, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout, Subject, Withheld, next,
@@ -273,35 +274,24 @@ fn node_ready(seen: &SeenPod, view: &View) -> bool {
 
 /// What never changes of a pod.
 fn subject(seen: &SeenPod, view: &View, probe: Option<&SlowestProbe>) -> Subject {
-    Subject {
+    let pod = PodState {
         name: seen.uid.clone(),
-        uid: seen.uid.clone(),
+        uid: PodUid::new(&seen.uid).unwrap_or_default(),
         workload: view.workloads[seen.workload].clone(),
         template: seen.template.to_string(),
-        labels: Arc::default(),
-        node: String::new(),
-        number: seen.number,
-        runs: None,
-        acknowledged: false,
-        ready: false,
-        was_ready: false,
-        unready_since: None,
-        containers_ready: false,
-        disrupted: false,
-        ending: false,
-        running: false,
-        node_ready: true,
-        in_contact: false,
-        restarts: 0,
-        last_restart: None,
-        agent_restarts: 0,
-        in_place: false,
-        commanded: false,
-        restarting: false,
-        failure: None,
         slowest_probe: probe.cloned(),
         notices_after: notices_after(&view.template),
         start_seconds: start_seconds(&view.template),
+        ..PodState::default()
+    };
+    Subject {
+        pod: Arc::new(pod),
+        number: seen.number,
+        node_ready: true,
+        runs: None,
+        acknowledged: false,
+        in_contact: false,
+        failure: None,
     }
 }
 
@@ -312,20 +302,21 @@ fn brought_up(subject: &mut Subject, seen: &SeenPod, view: &View) {
         subject.runs = runs.map(str::to_owned);
     }
     subject.acknowledged = seen.acknowledged;
-    subject.ready = seen.ready;
-    subject.was_ready = seen.was_ready;
-    subject.unready_since = seen.unready_since.map(|second| BEGIN + second);
-    subject.containers_ready = seen.app_ready;
-    subject.disrupted = seen.disrupted;
-    if let (Some(node), true) = (seen.node, subject.node.is_empty()) {
-        subject.node = format!("node-{node}");
-    }
-    subject.ending = seen.ending;
-    subject.running = seen.running;
     subject.node_ready = node_ready(seen, view);
     subject.in_contact = seen.runs.is_some();
-    subject.restarts = seen.restarts;
-    subject.last_restart = seen.last_restart.map(|second| BEGIN + second);
-    subject.agent_restarts = seen.agent_restarts;
     subject.failure = seen.refused.then(|| Reason::Failed.explained("it can't take it"));
+    let pod = Arc::make_mut(&mut subject.pod);
+    pod.ready = seen.ready;
+    pod.was_ready = seen.was_ready;
+    pod.unready_since = seen.unready_since.map(|second| BEGIN + second);
+    pod.containers_ready = seen.app_ready;
+    pod.disrupted = seen.disrupted;
+    if let (Some(node), true) = (seen.node, pod.node.is_empty()) {
+        pod.node = format!("node-{node}");
+    }
+    pod.ending = seen.ending;
+    pod.running = seen.running;
+    pod.restarts = seen.restarts;
+    pod.last_restart = seen.last_restart.map(|second| BEGIN + second);
+    pod.agent_restarts = seen.agent_restarts;
 }

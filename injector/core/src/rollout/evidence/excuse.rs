@@ -6,7 +6,7 @@ use super::super::clock::Millis;
 use super::super::harm::Kind;
 use super::super::{Observation, Subject};
 use super::Evidence;
-use super::seen::Seen;
+use super::history::PodHistory;
 
 /// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
 const WITH_AGENT: Millis = 60_000;
@@ -28,13 +28,13 @@ impl Evidence {
     fn forgive_those(&mut self, assigned: bool, now: Millis) {
         let pods = &mut self.pods;
         self.harms.retain(|harm| {
-            let is_one = harm.kind == Kind::Unready && harm.assigned == assigned;
-            let Some(known) = pods.get_mut(harm.uid.as_str()).filter(|_| is_one) else { return true };
-            let well = known.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
-            if !well || known.forgiven || now > harm.compared_at() + BRIEF {
+            let may_be = harm.kind == Kind::Unready && harm.assigned == assigned;
+            let Some(history) = pods.get_mut(harm.uid.as_str()).filter(|_| may_be) else { return true };
+            let well = history.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
+            if !well || history.forgiven || now > harm.compared_at() + BRIEF {
                 return true;
             }
-            (known.forgiven, known.harmed) = (true, false);
+            (history.forgiven, history.standing) = (true, history.standing.mended());
             false
         });
     }
@@ -48,10 +48,11 @@ impl Evidence {
         let pods: HashMap<&str, &Subject> = seen.pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
         let mut nodes: HashMap<&str, (u32, u32)> = HashMap::new();
         for pod in seen.pods {
-            let known = self.pods.get(pod.uid.as_str());
-            if let Some(known) = known.filter(|known| known.assigned.is_some() && known.judges) {
-                let (all, harmed) = nodes.entry(&pod.node).or_default();
-                (*all, *harmed) = (*all + 1, *harmed + u32::from(known.harmed));
+            let history = self.pods.get(pod.uid.as_str());
+            let judges = |history: &&PodHistory| history.assignment.is_some() && history.standing.judges();
+            if let Some(history) = history.filter(judges) {
+                let (judges, harmed) = nodes.entry(&pod.node).or_default();
+                (*judges, *harmed) = (*judges + 1, *harmed + u32::from(history.standing.is_harmed()));
             }
         }
         for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {
@@ -61,15 +62,16 @@ impl Evidence {
                 None => just && harm.kind == Kind::Unready,
                 Some(pod) => !pod.node_ready || (just && (pod.disrupted || pod.ending)),
             };
-            let (all, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
+            let (judges, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
             let within = harm.compared_at() - harm.at;
             let others = seen.neighbours.get(&harm.node).filter(|_| harm.assigned);
-            let weather = others.is_some_and(|others| others.fell_too(harm.at, within, harmed, all));
-            let known = self.pods.get(harm.uid.as_str());
-            // One that has not been ready since its agent commanded a restart is not as its node has made it.
-            let with_agent = known.filter(|known| known.starts_until.is_none()).and_then(|known| known.agent_restarted);
+            let weather = others.is_some_and(|others| others.fell_too(harm.at, within, harmed, judges));
+            let history = self.pods.get(harm.uid.as_str());
+            // One that has not been ready since the API ordered a restart is not as its node has made it.
+            let with_agent = history.filter(|history| history.starts_until.is_none());
+            let with_agent = with_agent.and_then(|history| history.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
-            let flaps = harm.kind == Kind::Unready && known.is_some_and(Seen::was_unwell);
+            let flaps = harm.kind == Kind::Unready && history.is_some_and(PodHistory::was_unwell);
             harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
         }
     }

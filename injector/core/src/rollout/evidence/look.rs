@@ -2,15 +2,62 @@
 
 use std::collections::HashSet;
 
-use super::super::clock::{Millis, seconds};
+use super::super::clock::{Millis, Now, seconds};
 use super::super::harm::{Harm, Kind};
 use super::super::{Observation, Subject};
-use super::seen::Seen;
+use super::history::{Assignment, PodHistory, Standing};
 use super::{Evidence, UNREADY};
 use crate::pods::SlowestProbe;
 
 /// Clocks of nodes may differ by so many seconds.
 const CLOCKS_DIFFER: i64 = 60;
+
+/// What each pod is looked at with.
+struct Look<'a> {
+    number: u64,
+    /// This leader has not looked before, or not for a while.
+    first: bool,
+    /// The target is on trial from now on.
+    begins: bool,
+    target: Option<&'a str>,
+    /// When the target was last assigned to more pods, in seconds since 1970.
+    stepped_at: i64,
+    /// For how long a pod must be healthy to count again.
+    window: Millis,
+    now: Millis,
+    now_seconds: i64,
+}
+
+/// What has become of a pod since the last look.
+enum Fate {
+    /// Nothing can be said of it: it does not count, was harmed before, or is started again by order.
+    Unknown,
+    /// It is not harmed.
+    Unharmed,
+    /// It is harmed since that time.
+    Harmed(Kind, Millis),
+}
+
+/// A pod that this look has found to be harmed.
+struct HarmedPod<'a> {
+    pod: &'a Subject,
+    assigned: bool,
+    kind: Kind,
+    since: Millis,
+    notified: Option<Millis>,
+}
+
+/// What one look has found.
+#[derive(Default)]
+struct Findings<'a> {
+    harmed: Vec<HarmedPod<'a>>,
+    /// Pods that were harmed before, and crashed since the last look.
+    crashed: HashSet<&'a str>,
+    /// Pods with the target, and without it, that could have been harmed and were not.
+    at_risk: (u32, u32),
+    /// New pods with the target that fail.
+    failing: usize,
+}
 
 impl Evidence {
     /// Looks at the pods. `window`: for how many seconds a pod must be healthy to count again. `stepped_at`: when the target was last assigned to
@@ -21,121 +68,96 @@ impl Evidence {
         is_assigned: impl Fn(&Subject) -> bool,
         window: u32,
         stepped_at: i64,
-        now: Millis,
-        now_seconds: i64,
+        now: Now<'_>,
     ) {
-        let first = self.looked.is_none();
+        let target = self.target.clone();
         self.look += 1;
-        let passed = self.looked.map_or(0, |looked| u64::try_from(now - looked).unwrap_or(0));
+        let look = Look {
+            number: self.look,
+            first: self.looked.is_none(),
+            begins: std::mem::take(&mut self.begins),
+            target: target.as_deref(),
+            stepped_at,
+            window: seconds(window),
+            now: now.steady,
+            now_seconds: now.time.0.as_second(),
+        };
+        self.add_time(window, now.steady);
+        let mut findings = Findings::default();
+        for pod in seen.pods {
+            self.look_at(pod, target.is_some() && is_assigned(pod), &look, &mut findings);
+        }
+        self.failing = findings.failing;
+        self.turn_into_crashes(&findings.crashed, now.steady);
+        self.forgive(now.steady);
+        self.forget_gone(seen.pods.len());
+        self.at_risk = findings.at_risk;
+        self.write_down(findings.harmed);
+        self.excuse(seen, now.steady);
+        self.note_excuses();
+    }
+
+    /// Adds the time since the last look to what was watched.
+    fn add_time(&mut self, window: u32, now: Millis) {
+        let passed = self.looked.replace(now).map_or(0, |looked| u64::try_from(now - looked).unwrap_or(0));
         self.exposure += passed * u64::from(self.at_risk.0);
         self.background.0 += passed * u64::from(self.at_risk.1);
-        self.looked = Some(now);
         self.turn_epoch(window, passed, now);
-        let target = self.target.clone().unwrap_or_default();
-        let mut fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)> = Vec::new();
-        let mut restarted_since = HashSet::new();
-        let (mut at_risk, mut failing) = ((0, 0), 0);
-        for pod in seen.pods {
-            let assigned = self.target.is_some() && is_assigned(pod);
-            let healthy = pod.is_healthy(now_seconds);
-            // One that is seen to appear is new: it counts when it was healthy for as long as a step is watched.
-            let new = !self.pods.contains_key(pod.uid.as_str());
-            if new {
-                self.pods.insert(pod.uid.as_str().into(), Seen::new(pod, healthy, first));
-            }
-            let Some(known) = self.pods.get_mut(pod.uid.as_str()) else { continue };
-            known.look = self.look;
-            let restarted = known.restarted(pod, now);
-            if assigned && known.assigned.is_none() {
-                (known.assigned, known.assigned_here) = (Some(now), !first);
-                let since = if pod.ready { pod.last_restart } else { pod.unready_since };
-                let fell = pod.was_ready && since.is_some_and(|since| since + CLOCKS_DIFFER > stepped_at);
-                known.judges = (healthy && (first || !new)) || (first && fell && pod.is_reachable());
-            } else if !assigned {
-                known.assigned = None;
-            }
-            known.fell_unseen |= first && known.judges && !pod.ready;
-            if assigned && known.assigned_here && known.notified.is_none() && pod.runs.as_deref() == Some(&target) {
-                known.notified = Some(now);
-            }
-            let is_no_harm = pod.containers_ready || !pod.is_reachable() || known.starts(now);
-            known.unready = if is_no_harm { None } else { known.unready.or(Some(now)) };
-            // One that starts does not flap.
-            if !assigned && known.unready.is_some() && pod.was_ready {
-                known.unwell_before = Some(now);
-            }
-            if assigned && known.judges {
-                self.judged = Some(now);
-            }
-            known.healthy = if pod.ready && pod.containers_ready && pod.is_reachable() && !restarted {
-                known.healthy.or(Some(now))
-            } else {
-                None
-            };
-            let long = known.healthy.is_some_and(|since| now - since >= seconds(window));
-            // Those that are healthy when a version comes on trial are what it is compared with.
-            if (long || (self.begins && healthy)) && !known.harmed && !known.judges && !pod.is_of_job() {
-                known.judges = true;
-            }
-            known.fell_unseen &= known.healthy.is_none();
-            if self.target.is_none() && long {
-                known.harmed = false;
-            }
-            failing += usize::from(known.grow(pod, assigned, long, now));
-            if known.harmed && restarted && !first {
-                restarted_since.insert(pod.uid.as_str());
-            }
-            if !known.judges || known.harmed {
-                continue;
-            }
-            let reported = pod.reported(&target).filter(|_| assigned);
-            let unready = known.unready.filter(|since| now - since >= UNREADY);
-            let kind = if let Some(why) = reported {
-                Some((Kind::Reported(why.clone()), now))
-            } else if restarted && !first {
-                Some((Kind::Restarted, now))
-            } else if known.fell_unseen {
-                None
-            } else {
-                unready.map(|since| (Kind::Unready, since))
-            };
-            let notified = known.notified.or(known.assigned.filter(|_| known.assigned_here));
-            match kind.filter(|_| pod.is_reachable() || reported.is_some()) {
-                Some((kind, at)) => {
-                    known.harmed = true;
-                    fallen.push((pod, kind, at, notified, assigned));
-                }
-                // While it is started again, it says nothing.
-                None if assigned => at_risk.0 += u32::from(!known.starts(now)),
-                None => at_risk.1 += u32::from(!known.starts(now)),
-            }
+    }
+
+    fn look_at<'a>(&mut self, pod: &'a Subject, assigned: bool, look: &Look<'_>, findings: &mut Findings<'a>) {
+        let uid = pod.uid.as_str();
+        // One that is seen to appear is new: it counts when it was healthy for as long as a step is watched.
+        let new = !self.pods.contains_key(uid);
+        if new {
+            self.pods.insert(uid.into(), PodHistory::new(pod, pod.is_healthy(look.now_seconds), look.first));
         }
-        (self.begins, self.failing) = (false, failing);
-        // They did not become unready because of what was before: it had ended.
-        for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && restarted_since.contains(harm.uid.as_str()))
-        {
-            (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
+        let Some(history) = self.pods.get_mut(uid) else { return };
+        history.look = look.number;
+        let crashed = history.count_restarts(pod, look.now);
+        history.note_assignment(pod, assigned, new, look);
+        history.note_readiness(pod, assigned, look.now);
+        if assigned && history.standing.judges() {
+            self.judged = Some(look.now);
         }
-        self.forgive(now);
-        if self.pods.len() > seen.pods.len() {
-            let present = self.look;
-            self.pods.retain(|_, known| known.look == present);
+        let long = history.note_health(pod, crashed, look);
+        findings.failing += usize::from(history.grow(pod, assigned, long, look.now));
+        let crashed = crashed && !look.first;
+        if crashed && history.standing.is_harmed() {
+            findings.crashed.insert(uid);
         }
-        self.write_down(fallen, at_risk);
-        self.at_risk = at_risk;
-        self.excuse(seen, now);
-        for harm in &self.harms {
-            if let Some(known) = self.pods.get_mut(harm.uid.as_str()) {
-                known.excused = harm.excused.then_some(harm.at);
+        match history.fate(pod, assigned, crashed, look) {
+            Fate::Unknown => {}
+            Fate::Unharmed if assigned => findings.at_risk.0 += 1,
+            Fate::Unharmed => findings.at_risk.1 += 1,
+            Fate::Harmed(kind, since) => {
+                history.standing = Standing::Harmed { judges: true };
+                let notified = history.assignment.and_then(Assignment::notified);
+                findings.harmed.push(HarmedPod { pod, assigned, kind, since, notified });
             }
         }
     }
 
+    /// Turns unreadiness that probes noticed too soon into crashes: what has crashed since did not become unready because of what was before.
+    fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: Millis) {
+        for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && crashed.contains(harm.uid.as_str())) {
+            (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
+        }
+    }
+
+    /// Forgets the pods that this look has not found among so many.
+    fn forget_gone(&mut self, present: usize) {
+        if self.pods.len() > present {
+            self.pods.retain(|_, history| history.look == self.look);
+        }
+    }
+
     /// Writes harm down, one after the other: each with the share of pods with the target among those that were not harmed then.
-    fn write_down(&mut self, fallen: Vec<(&Subject, Kind, Millis, Option<Millis>, bool)>, at_risk: (u32, u32)) {
-        let count = |assigned: bool| u32::try_from(fallen.iter().filter(|one| one.4 == assigned).count()).unwrap_or(0);
-        let mut left = (at_risk.0 + count(true), at_risk.1 + count(false));
-        for (pod, kind, at, notified, assigned) in fallen {
+    fn write_down(&mut self, harmed: Vec<HarmedPod<'_>>) {
+        let with_target = harmed.iter().filter(|harmed| harmed.assigned).count();
+        let count = |pods: usize| u32::try_from(pods).unwrap_or(0);
+        let mut left = (self.at_risk.0 + count(with_target), self.at_risk.1 + count(harmed.len() - with_target));
+        for HarmedPod { pod, assigned, kind, since, notified } in harmed {
             let share = f64::from(left.0) / f64::from(left.0 + left.1);
             if assigned {
                 left.0 -= 1;
@@ -145,11 +167,11 @@ impl Evidence {
             if self.target.is_some() {
                 self.harms.push(Harm {
                     name: pod.name.clone(),
-                    uid: pod.uid.clone(),
+                    uid: pod.uid.to_string(),
                     node: pod.node.clone(),
                     kind,
-                    at,
-                    after: notified.map(|notified| at - notified),
+                    at: since,
+                    after: notified.map(|notified| since - notified),
                     assigned,
                     share,
                     excused: false,
@@ -157,6 +179,81 @@ impl Evidence {
                     interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
                 });
             }
+        }
+    }
+
+    fn note_excuses(&mut self) {
+        for harm in &self.harms {
+            if let Some(history) = self.pods.get_mut(harm.uid.as_str()) {
+                history.excused = harm.excused.then_some(harm.at);
+            }
+        }
+    }
+}
+
+impl PodHistory {
+    /// Notes whether the target is assigned to the pod, whether the pod judges it, and when it says that it runs it.
+    fn note_assignment(&mut self, pod: &Subject, assigned: bool, new: bool, look: &Look<'_>) {
+        if !assigned {
+            self.assignment = None;
+        } else if self.assignment.is_none() {
+            let since = look.now;
+            let watched = Assignment::Watched { since, notified: None };
+            self.assignment = Some(if look.first { Assignment::Inherited { since } } else { watched });
+            let changed = if pod.ready { pod.last_restart } else { pod.unready_since };
+            let fell = pod.was_ready && changed.is_some_and(|changed| changed + CLOCKS_DIFFER > look.stepped_at);
+            let well = pod.is_healthy(look.now_seconds) && (look.first || !new);
+            self.standing = self.standing.assigned(well || (look.first && fell && pod.is_reachable()));
+        }
+        if look.first && self.standing == Standing::Judge && !pod.ready {
+            self.standing = Standing::FellUnseen;
+        }
+        if let Some(Assignment::Watched { notified, .. }) = &mut self.assignment
+            && pod.runs.as_deref() == look.target
+        {
+            notified.get_or_insert(look.now);
+        }
+    }
+
+    /// Notes since when the containers are not ready although they should be.
+    fn note_readiness(&mut self, pod: &Subject, assigned: bool, now: Millis) {
+        let is_no_harm = pod.containers_ready || !pod.is_reachable() || self.starts(now);
+        self.unready = if is_no_harm { None } else { self.unready.or(Some(now)) };
+        // One that starts does not flap.
+        if !assigned && self.unready.is_some() && pod.was_ready {
+            self.unwell_before = Some(now);
+        }
+    }
+
+    /// Notes since when the pod is healthy, and that it counts again. Returns whether it is healthy for as long as a step is watched.
+    fn note_health(&mut self, pod: &Subject, crashed: bool, look: &Look<'_>) -> bool {
+        let healthy = pod.ready && pod.containers_ready && pod.is_reachable() && !crashed;
+        self.healthy = if healthy { self.healthy.or(Some(look.now)) } else { None };
+        let long = self.healthy.is_some_and(|since| look.now - since >= look.window);
+        // Those that are healthy when a version comes on trial are what it is compared with.
+        let counts = (long || (look.begins && pod.is_healthy(look.now_seconds))) && !pod.is_of_job();
+        self.standing = match self.standing {
+            Standing::Bystander if counts => Standing::Judge,
+            Standing::FellUnseen if healthy => Standing::Judge,
+            harmed if long && look.target.is_none() => harmed.mended(),
+            standing => standing,
+        };
+        long
+    }
+
+    /// What has become of the pod. A report says more than a crash, and a crash more than unreadiness.
+    fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, look: &Look<'_>) -> Fate {
+        if !self.standing.judges() || self.standing.is_harmed() {
+            return Fate::Unknown;
+        }
+        let reported = look.target.filter(|_| assigned).and_then(|target| pod.reported(target));
+        let unready = self.unready.filter(|since| look.now - since >= UNREADY);
+        match (reported, unready) {
+            (Some(why), _) => Fate::Harmed(Kind::Reported(why.clone()), look.now),
+            _ if crashed && pod.is_reachable() => Fate::Harmed(Kind::Restarted, look.now),
+            (_, Some(since)) if self.standing != Standing::FellUnseen => Fate::Harmed(Kind::Unready, since),
+            _ if self.starts(look.now) => Fate::Unknown,
+            _ => Fate::Unharmed,
         }
     }
 }

@@ -5,14 +5,14 @@
 
 mod background;
 mod excuse;
+mod history;
 mod look;
 mod newborns;
-mod seen;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use self::seen::Seen;
+use self::history::{Assignment, Growth, PodHistory};
 use super::Subject;
 use super::clock::{Millis, seconds};
 use super::harm::Harm;
@@ -30,10 +30,10 @@ pub struct Evidence {
     looked: Option<Millis>,
     /// Nobody has looked since a version is on trial.
     begins: bool,
-    pods: HashMap<Arc<str>, Seen>,
+    pods: HashMap<Arc<str>, PodHistory>,
     /// How many new pods with the target fail.
     failing: usize,
-    /// The version that `assigned`, `harms` and the numbers below are about.
+    /// The version that assignments, `harms` and the numbers below are about.
     target: Option<String>,
     epoch_began: Option<Millis>,
     epoch: u32,
@@ -72,16 +72,10 @@ impl Evidence {
             return;
         }
         let pods = std::mem::take(&mut self.pods);
-        let afresh = |(uid, seen): (Arc<str>, Seen)| {
-            // What is down already counts once it is healthy for as long as a step is watched.
-            let judges = seen.judges && seen.healthy.is_some();
-            let afresh = Seen { judges, birth: None, assigned: None, notified: None, excused: None, ..seen };
-            (uid, Seen { assigned_here: false, harmed: false, forgiven: false, fell_unseen: false, ..afresh })
-        };
         *self = Self {
             target: Some(target.to_owned()),
             begins: true,
-            pods: pods.into_iter().map(afresh).collect(),
+            pods: pods.into_iter().map(|(uid, history)| (uid, history.for_another_target())).collect(),
             look: self.look,
             looked: self.looked,
             background: self.background,
@@ -109,9 +103,9 @@ impl Evidence {
         self.exposure = 0;
         self.harms.clear();
         self.at_risk = (0, 0);
-        for seen in self.pods.values_mut() {
+        for history in self.pods.values_mut() {
             // Of one that is harmed still, this is seen at the next look, and it holds.
-            (seen.healthy, seen.unready, seen.harmed) = (None, None, false);
+            (history.healthy, history.unready, history.standing) = (None, None, history.standing.mended());
         }
     }
 
@@ -132,9 +126,9 @@ impl Evidence {
     /// The target is assigned to these pods now: those that are healthy judge it, whatever becomes of them before the next look.
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
         for pod in pods {
-            if let Some(known) = self.pods.get_mut(pod.uid.as_str()) {
-                (known.assigned, known.assigned_here) = (Some(now), true);
-                known.judges = pod.is_healthy(now_seconds);
+            if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
+                history.assignment = Some(Assignment::Watched { since: now, notified: None });
+                history.standing = history.standing.assigned(pod.is_healthy(now_seconds));
             }
         }
     }
@@ -143,7 +137,7 @@ impl Evidence {
     /// time was quiet, so it is as if there had been looks: what this one sees is weighed with what was watched since the last turn.
     fn turn_epoch(&mut self, window: u32, passed: u64, now: Millis) {
         let open = |harm: &Harm| {
-            let unwell = self.pods.get(harm.uid.as_str()).is_some_and(|known| known.healthy.is_none());
+            let unwell = !self.is_well(&harm.uid);
             harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
         };
         if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(open) {
@@ -156,7 +150,9 @@ impl Evidence {
         let watched = u64::try_from(now - began).unwrap_or(0).min(passed);
         self.exposure = watched.saturating_mul(u64::from(self.at_risk.0));
         self.harms.clear();
-        self.pods.values_mut().for_each(|known| known.harmed &= known.healthy.is_none());
+        for history in self.pods.values_mut().filter(|history| history.healthy.is_some()) {
+            history.standing = history.standing.mended();
+        }
     }
 
     /// How many times 15 minutes of evidence have begun.
@@ -185,10 +181,10 @@ impl Evidence {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
         let mut counts = [(0, 0); 2];
-        for (uid, known) in self.pods.iter().filter(|(_, known)| known.judges) {
-            let Some(assigned) = known.assigned else { continue };
-            let (all, of) = &mut counts[usize::from(assigned >= stepped)];
-            (*all, *of) = (*all + 1, *of + u32::from(harmed.contains(&**uid)));
+        for (uid, history) in self.pods.iter().filter(|(_, history)| history.standing.judges()) {
+            let Some(assignment) = history.assignment else { continue };
+            let (judges, fallen) = &mut counts[usize::from(assignment.since() >= stepped)];
+            (*judges, *fallen) = (*judges + 1, *fallen + u32::from(harmed.contains(&**uid)));
         }
         counts
     }
@@ -205,13 +201,15 @@ impl Evidence {
 
     /// Whether what becomes of the pod counts.
     pub(super) fn judges(&self, pod: &Subject) -> bool {
-        self.pods.get(pod.uid.as_str()).is_some_and(|known| known.judges)
+        self.pods.get(pod.uid.as_str()).is_some_and(|history| history.standing.judges())
     }
 
     /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
     pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
-        let Some(known) = self.pods.get(pod) else { return false };
-        !known.harmed || known.healthy.is_some() || known.excused.is_some_and(|at| now < at + patience)
+        let Some(history) = self.pods.get(pod) else { return false };
+        !history.standing.is_harmed()
+            || history.healthy.is_some()
+            || history.excused.is_some_and(|at| now < at + patience)
     }
 
     /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
@@ -223,21 +221,23 @@ impl Evidence {
 
     /// Whether the pod is healthy now, or gone.
     pub(super) fn is_well(&self, pod: &str) -> bool {
-        self.pods.get(pod).is_none_or(|known| known.healthy.is_some())
+        self.pods.get(pod).is_none_or(|history| history.healthy.is_some())
     }
 
     /// Since when the pod can acknowledge the target that is assigned to it.
     pub(super) fn assigned_since(&self, pod: &Subject) -> Option<Millis> {
-        self.pods.get(pod.uid.as_str()).and_then(|known| known.assigned).max(self.hub_back)
+        let assignment = self.pods.get(pod.uid.as_str()).and_then(|history| history.assignment);
+        assignment.map(Assignment::since).max(self.hub_back)
     }
 
     /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
     pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
-        let pods = self.pods.values().filter(|known| !known.harmed);
-        let times = pods.flat_map(|known| {
-            let harm = known.unready.filter(|_| known.judges).map(|since| since + UNREADY);
-            let counts = known.healthy.filter(|_| !known.judges).map(|since| since + seconds(window));
-            let starts = known.birth.filter(|birth| !birth.done && !birth.fails).and_then(|birth| birth.due);
+        let pods = self.pods.values().filter(|history| !history.standing.is_harmed());
+        let times = pods.flat_map(|history| {
+            let judges = history.standing.judges();
+            let harm = history.unready.filter(|_| judges).map(|since| since + UNREADY);
+            let counts = history.healthy.filter(|_| !judges).map(|since| since + seconds(window));
+            let starts = history.birth.filter(|birth| birth.growth == Growth::Starting).and_then(|birth| birth.due);
             [harm, counts, starts]
         });
         times.flatten().filter(|time| *time > now).min()

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::Subject;
 use super::Evidence;
+use super::history::Growth;
 
 /// New pods of one template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,26 +23,25 @@ pub(in crate::rollout) struct Newborns<'a> {
 impl Evidence {
     /// New pods by workload and template; none where no new pod with the target fails.
     pub(in crate::rollout) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns<'a>> {
-        let mut all: HashMap<_, Newborns<'_>> = HashMap::new();
+        let mut templates: HashMap<_, Newborns<'_>> = HashMap::new();
         if self.failing == 0 {
-            return all;
+            return templates;
         }
         // Those of Jobs end by themselves.
         for pod in pods.iter().filter(|pod| !pod.is_of_job()) {
-            let Some(known) = self.pods.get(pod.uid.as_str()) else { continue };
-            let of = all.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
-            match known.birth {
-                Some(birth) if birth.on_target => {
-                    of.failing += u32::from(birth.fails);
-                    of.first = of.first.or(Some(pod).filter(|_| birth.fails));
+            let Some(history) = self.pods.get(pod.uid.as_str()) else { continue };
+            let newborns = templates.entry((pod.workload.as_str(), pod.template.as_str())).or_default();
+            match history.birth.map(|birth| (birth.on_target, birth.growth)) {
+                Some((true, Growth::Failing)) => {
+                    newborns.failing += 1;
+                    newborns.first = newborns.first.or(Some(pod));
                 }
-                Some(birth) => {
-                    of.failing_before += u32::from(birth.fails);
-                    of.well_before += u32::from(birth.done);
-                }
-                None => of.known |= known.judges,
+                Some((false, Growth::Failing)) => newborns.failing_before += 1,
+                Some((false, Growth::Grown)) => newborns.well_before += 1,
+                Some(_) => {}
+                None => newborns.known |= history.standing.judges(),
             }
         }
-        all
+        templates
     }
 }
