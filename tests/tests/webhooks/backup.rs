@@ -249,7 +249,8 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
         ensure!(before.rollout.stage == after.rollout.stage, "{after:#?}");
         let thresholds =
             |status: &VersionedConfigStatus| (status.internal.threshold, status.internal.workloads.clone());
-        ensure!(thresholds(before) == thresholds(after) && before.internal.revision == after.internal.revision);
+        let assignment = |status: &VersionedConfigStatus| (thresholds(status), status.internal.revision);
+        ensure!(assignment(before) == assignment(after), "{before:#?} {after:#?}");
     }
     ensure!((calm.notified(), moving.notified()) == notified, "{:?} {:?}", calm.notified(), moving.notified());
     let states = |status: &VersionedConfigStatus| {
