@@ -34,7 +34,7 @@ impl Evidence {
             if !well || history.forgiven || now > harm.compared_at() + BRIEF {
                 return true;
             }
-            (history.forgiven, history.standing) = (true, history.standing.mended());
+            (history.forgiven, history.role) = (true, history.role.mended());
             false
         });
     }
@@ -49,10 +49,10 @@ impl Evidence {
         let mut nodes: HashMap<&str, (u32, u32)> = HashMap::new();
         for pod in seen.pods {
             let history = self.pods.get(pod.uid.as_str());
-            let judges = |history: &&PodHistory| history.assignment.is_some() && history.standing.judges();
+            let judges = |history: &&PodHistory| history.assignment.is_some() && history.role.judges();
             if let Some(history) = history.filter(judges) {
                 let (judges, harmed) = nodes.entry(&pod.node).or_default();
-                (*judges, *harmed) = (*judges + 1, *harmed + u32::from(history.standing.is_harmed()));
+                (*judges, *harmed) = (*judges + 1, *harmed + u32::from(history.role.is_harmed()));
             }
         }
         for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {

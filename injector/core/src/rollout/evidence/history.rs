@@ -1,7 +1,10 @@
 //! What one leader remembers of one pod.
 
+use std::sync::Arc;
+
 use super::super::Subject;
 use super::super::clock::{Millis, seconds};
+use crate::pods::PodState;
 
 /// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the target's fault.
 const FLAPS: Millis = 60_000;
@@ -9,11 +12,12 @@ const FLAPS: Millis = 60_000;
 const NEWBORN_RESTARTS: i32 = 2;
 
 /// What is remembered of one pod.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PodHistory {
-    /// The last look at which it was there.
+    /// The last look at which it was there, and what it was then.
     pub(super) look: u64,
-    pub(super) standing: Standing,
+    pod: Arc<PodState>,
+    pub(super) role: Role,
     /// The target, as it is assigned to the pod.
     pub(super) assignment: Option<Assignment>,
     /// Since when it is healthy.
@@ -26,7 +30,6 @@ pub(super) struct PodHistory {
     pub(super) forgiven: bool,
     /// When its harm began, which was excused.
     pub(super) excused: Option<Millis>,
-    restarts: RestartCounts,
     /// Until when its containers may be unready, because the API ordered their restart.
     pub(super) starts_until: Option<Millis>,
     /// When its agent was last seen to have restarted.
@@ -34,14 +37,15 @@ pub(super) struct PodHistory {
     pub(super) birth: Option<Birth>,
 }
 
-/// Whether it counts what becomes of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It does not: the pod was not healthy when the target was assigned to it, and has not been for as long as a step is watched.
+/// The role of a pod in the judgement: whether it counts what becomes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It does not count: the pod was not healthy when the target was assigned to it, and has not been for as long as a step is watched.
+    #[default]
     Bystander,
-    /// It does.
+    /// It counts.
     Judge,
-    /// It does from when the pod is healthy again: it fell while nobody looked.
+    /// It counts, but its unreadiness is no harm until it was healthy again: it fell while nobody looked.
     FellUnseen,
     /// The pod was harmed.
     Harmed { judges: bool },
@@ -54,14 +58,6 @@ pub(super) enum Assignment {
     Inherited { since: Millis },
     /// This leader has seen that it was assigned.
     Watched { since: Millis, notified: Option<Millis> },
-}
-
-/// Counts of a pod's restarts.
-#[derive(Clone, Copy, Debug)]
-struct RestartCounts {
-    crashes: i32,
-    ordered: i32,
-    agent: i32,
 }
 
 /// A pod that was not Ready when it was seen first.
@@ -84,7 +80,7 @@ pub(super) enum Growth {
     Grown,
 }
 
-impl Standing {
+impl Role {
     fn of(judges: bool) -> Self {
         if judges { Self::Judge } else { Self::Bystander }
     }
@@ -98,7 +94,7 @@ impl Standing {
         matches!(self, Self::Harmed { .. })
     }
 
-    /// The standing of a pod to which the target is assigned now.
+    /// The role of a pod to which the target is assigned now.
     pub(super) fn assigned(self, judges: bool) -> Self {
         match self {
             Self::Harmed { .. } => Self::Harmed { judges },
@@ -107,7 +103,7 @@ impl Standing {
         }
     }
 
-    /// The standing without the harm of before.
+    /// The role without the harm of before.
     pub(super) fn mended(self) -> Self {
         if let Self::Harmed { judges } = self { Self::of(judges) } else { self }
     }
@@ -129,46 +125,32 @@ impl Assignment {
     }
 }
 
-impl RestartCounts {
-    fn of(pod: &Subject) -> Self {
-        Self { crashes: pod.restarts, ordered: pod.ordered_restarts, agent: pod.agent_restarts }
-    }
-}
-
 impl PodHistory {
     /// The history of a pod that is seen for the first time, at the first look of this leader or later.
     pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
         let is_new = !first || !pod.was_ready;
         let birth = Birth { on_target: false, due: None, growth: Growth::Starting };
         Self {
-            look: 0,
-            standing: Standing::of(healthy && first),
-            assignment: None,
-            healthy: None,
-            unready: None,
-            unwell_before: None,
-            forgiven: false,
-            excused: None,
-            restarts: RestartCounts::of(pod),
-            starts_until: None,
-            agent_restarted: None,
+            pod: Arc::clone(&pod.pod),
+            role: Role::of(healthy && first),
             // Of one that is in a loop of restarts already, nobody knows with what it began.
             birth: (is_new && pod.restarts < NEWBORN_RESTARTS).then_some(birth),
+            ..Self::default()
         }
     }
 
     /// The history for another target. What is down already counts once it is healthy for as long as a step is watched.
     pub(super) fn for_another_target(self) -> Self {
-        let standing = Standing::of(self.standing.judges() && self.healthy.is_some());
-        Self { standing, assignment: None, forgiven: false, excused: None, birth: None, ..self }
+        let role = Role::of(self.role.judges() && self.healthy.is_some());
+        Self { role, assignment: None, forgiven: false, excused: None, birth: None, ..self }
     }
 
     /// Whether a container of the pod crashed since the last look. Where the agent was started again too without a command, the whole pod was
     /// started anew, as after a reboot of its node.
     pub(super) fn count_restarts(&mut self, pod: &Subject, now: Millis) -> bool {
-        let before = std::mem::replace(&mut self.restarts, RestartCounts::of(pod));
-        let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered;
-        let agent = pod.agent_restarts > before.agent;
+        let before = std::mem::replace(&mut self.pod, Arc::clone(&pod.pod));
+        let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered_restarts;
+        let agent = pod.agent_restarts > before.agent_restarts;
         let until = now + seconds(pod.start_seconds);
         if pod.restarting || (pod.commanded && agent) {
             self.starts_until = Some(until);
@@ -184,7 +166,7 @@ impl PodHistory {
         if agent && !pod.commanded {
             self.agent_restarted = Some(now);
         }
-        pod.restarts > before.crashes
+        pod.restarts > before.restarts
     }
 
     /// Whether its containers are being started again because the API ordered it, and have time left for that.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::clock::{Millis, Now, seconds};
 use super::super::harm::{Harm, Kind};
 use super::super::{Observation, Subject};
-use super::history::{Assignment, PodHistory, Standing};
+use super::history::{Assignment, PodHistory, Role};
 use super::{Evidence, UNREADY};
 use crate::pods::SlowestProbe;
 
@@ -38,19 +38,10 @@ enum Fate {
     Harmed(Kind, Millis),
 }
 
-/// A pod that this look has found to be harmed.
-struct HarmedPod<'a> {
-    pod: &'a Subject,
-    assigned: bool,
-    kind: Kind,
-    since: Millis,
-    notified: Option<Millis>,
-}
-
 /// What one look has found.
 #[derive(Default)]
 struct Findings<'a> {
-    harmed: Vec<HarmedPod<'a>>,
+    harms: Vec<Harm>,
     /// Pods that were harmed before, and crashed since the last look.
     crashed: HashSet<&'a str>,
     /// Pods with the target, and without it, that could have been harmed and were not.
@@ -92,7 +83,7 @@ impl Evidence {
         self.forgive(now.steady);
         self.forget_gone(seen.pods.len());
         self.at_risk = findings.at_risk;
-        self.write_down(findings.harmed);
+        self.write_down(findings.harms);
         self.excuse(seen, now.steady);
         self.note_excuses();
     }
@@ -117,13 +108,13 @@ impl Evidence {
         let crashed = history.count_restarts(pod, look.now);
         history.note_assignment(pod, assigned, new, look);
         history.note_readiness(pod, assigned, look.now);
-        if assigned && history.standing.judges() {
+        if assigned && history.role.judges() {
             self.judged = Some(look.now);
         }
         let long = history.note_health(pod, crashed, look);
         findings.failing += usize::from(history.grow(pod, assigned, long, look.now));
         let crashed = crashed && !look.first;
-        if crashed && history.standing.is_harmed() {
+        if crashed && history.role.is_harmed() {
             findings.crashed.insert(uid);
         }
         match history.fate(pod, assigned, crashed, look) {
@@ -131,9 +122,21 @@ impl Evidence {
             Fate::Unharmed if assigned => findings.at_risk.0 += 1,
             Fate::Unharmed => findings.at_risk.1 += 1,
             Fate::Harmed(kind, since) => {
-                history.standing = Standing::Harmed { judges: true };
+                history.role = Role::Harmed { judges: true };
                 let notified = history.assignment.and_then(Assignment::notified);
-                findings.harmed.push(HarmedPod { pod, assigned, kind, since, notified });
+                findings.harms.push(Harm {
+                    name: pod.name.clone(),
+                    uid: pod.uid.to_string(),
+                    node: pod.node.clone(),
+                    kind,
+                    at: since,
+                    after: notified.map(|notified| since - notified),
+                    assigned,
+                    share: 0.0,
+                    excused: false,
+                    notices_after: pod.notices_after,
+                    interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
+                });
             }
         }
     }
@@ -153,32 +156,17 @@ impl Evidence {
     }
 
     /// Writes harm down, one after the other: each with the share of pods with the target among those that were not harmed then.
-    fn write_down(&mut self, harmed: Vec<HarmedPod<'_>>) {
-        let with_target = harmed.iter().filter(|harmed| harmed.assigned).count();
-        let count = |pods: usize| u32::try_from(pods).unwrap_or(0);
-        let mut left = (self.at_risk.0 + count(with_target), self.at_risk.1 + count(harmed.len() - with_target));
-        for HarmedPod { pod, assigned, kind, since, notified } in harmed {
-            let share = f64::from(left.0) / f64::from(left.0 + left.1);
-            if assigned {
+    fn write_down(&mut self, harms: Vec<Harm>) {
+        let count = |assigned| harms.iter().filter(|harm| harm.assigned == assigned).map(|_| 1).sum::<u32>();
+        let mut left = (self.at_risk.0 + count(true), self.at_risk.1 + count(false));
+        for mut harm in harms {
+            harm.share = f64::from(left.0) / f64::from(left.0 + left.1);
+            if harm.assigned {
                 left.0 -= 1;
             } else {
                 (left.1, self.background.1) = (left.1 - 1, self.background.1 + 1);
             }
-            if self.target.is_some() {
-                self.harms.push(Harm {
-                    name: pod.name.clone(),
-                    uid: pod.uid.to_string(),
-                    node: pod.node.clone(),
-                    kind,
-                    at: since,
-                    after: notified.map(|notified| since - notified),
-                    assigned,
-                    share,
-                    excused: false,
-                    notices_after: pod.notices_after,
-                    interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
-                });
-            }
+            self.harms.extend(self.target.is_some().then_some(harm));
         }
     }
 
@@ -203,10 +191,10 @@ impl PodHistory {
             let changed = if pod.ready { pod.last_restart } else { pod.unready_since };
             let fell = pod.was_ready && changed.is_some_and(|changed| changed + CLOCKS_DIFFER > look.stepped_at);
             let well = pod.is_healthy(look.now_seconds) && (look.first || !new);
-            self.standing = self.standing.assigned(well || (look.first && fell && pod.is_reachable()));
+            self.role = self.role.assigned(well || (look.first && fell && pod.is_reachable()));
         }
-        if look.first && self.standing == Standing::Judge && !pod.ready {
-            self.standing = Standing::FellUnseen;
+        if look.first && self.role == Role::Judge && !pod.ready {
+            self.role = Role::FellUnseen;
         }
         if let Some(Assignment::Watched { notified, .. }) = &mut self.assignment
             && pod.runs.as_deref() == look.target
@@ -232,18 +220,18 @@ impl PodHistory {
         let long = self.healthy.is_some_and(|since| look.now - since >= look.window);
         // Those that are healthy when a version comes on trial are what it is compared with.
         let counts = (long || (look.begins && pod.is_healthy(look.now_seconds))) && !pod.is_of_job();
-        self.standing = match self.standing {
-            Standing::Bystander if counts => Standing::Judge,
-            Standing::FellUnseen if healthy => Standing::Judge,
+        self.role = match self.role {
+            Role::Bystander if counts => Role::Judge,
+            Role::FellUnseen if healthy => Role::Judge,
             harmed if long && look.target.is_none() => harmed.mended(),
-            standing => standing,
+            role => role,
         };
         long
     }
 
     /// What has become of the pod. A report says more than a crash, and a crash more than unreadiness.
     fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, look: &Look<'_>) -> Fate {
-        if !self.standing.judges() || self.standing.is_harmed() {
+        if !self.role.judges() || self.role.is_harmed() {
             return Fate::Unknown;
         }
         let reported = look.target.filter(|_| assigned).and_then(|target| pod.reported(target));
@@ -251,7 +239,7 @@ impl PodHistory {
         match (reported, unready) {
             (Some(why), _) => Fate::Harmed(Kind::Reported(why.clone()), look.now),
             _ if crashed && pod.is_reachable() => Fate::Harmed(Kind::Restarted, look.now),
-            (_, Some(since)) if self.standing != Standing::FellUnseen => Fate::Harmed(Kind::Unready, since),
+            (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(Kind::Unready, since),
             _ if self.starts(look.now) => Fate::Unknown,
             _ => Fate::Unharmed,
         }

@@ -105,7 +105,7 @@ impl Evidence {
         self.at_risk = (0, 0);
         for history in self.pods.values_mut() {
             // Of one that is harmed still, this is seen at the next look, and it holds.
-            (history.healthy, history.unready, history.standing) = (None, None, history.standing.mended());
+            (history.healthy, history.unready, history.role) = (None, None, history.role.mended());
         }
     }
 
@@ -128,7 +128,7 @@ impl Evidence {
         for pod in pods {
             if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
                 history.assignment = Some(Assignment::Watched { since: now, notified: None });
-                history.standing = history.standing.assigned(pod.is_healthy(now_seconds));
+                history.role = history.role.assigned(pod.is_healthy(now_seconds));
             }
         }
     }
@@ -151,7 +151,7 @@ impl Evidence {
         self.exposure = watched.saturating_mul(u64::from(self.at_risk.0));
         self.harms.clear();
         for history in self.pods.values_mut().filter(|history| history.healthy.is_some()) {
-            history.standing = history.standing.mended();
+            history.role = history.role.mended();
         }
     }
 
@@ -181,7 +181,7 @@ impl Evidence {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
         let mut counts = [(0, 0); 2];
-        for (uid, history) in self.pods.iter().filter(|(_, history)| history.standing.judges()) {
+        for (uid, history) in self.pods.iter().filter(|(_, history)| history.role.judges()) {
             let Some(assignment) = history.assignment else { continue };
             let (judges, fallen) = &mut counts[usize::from(assignment.since() >= stepped)];
             (*judges, *fallen) = (*judges + 1, *fallen + u32::from(harmed.contains(&**uid)));
@@ -201,15 +201,13 @@ impl Evidence {
 
     /// Whether what becomes of the pod counts.
     pub(super) fn judges(&self, pod: &Subject) -> bool {
-        self.pods.get(pod.uid.as_str()).is_some_and(|history| history.standing.judges())
+        self.pods.get(pod.uid.as_str()).is_some_and(|history| history.role.judges())
     }
 
     /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
     pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
         let Some(history) = self.pods.get(pod) else { return false };
-        !history.standing.is_harmed()
-            || history.healthy.is_some()
-            || history.excused.is_some_and(|at| now < at + patience)
+        !history.role.is_harmed() || history.healthy.is_some() || history.excused.is_some_and(|at| now < at + patience)
     }
 
     /// Notes whether the hub is away: pods have all their time to acknowledge the target again when it is back.
@@ -232,9 +230,9 @@ impl Evidence {
 
     /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
     pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
-        let pods = self.pods.values().filter(|history| !history.standing.is_harmed());
+        let pods = self.pods.values().filter(|history| !history.role.is_harmed());
         let times = pods.flat_map(|history| {
-            let judges = history.standing.judges();
+            let judges = history.role.judges();
             let harm = history.unready.filter(|_| judges).map(|since| since + UNREADY);
             let counts = history.healthy.filter(|_| !judges).map(|since| since + seconds(window));
             let starts = history.birth.filter(|birth| birth.growth == Growth::Starting).and_then(|birth| birth.due);

@@ -39,7 +39,7 @@ impl Evidence {
                 Some((false, Growth::Failing)) => newborns.failing_before += 1,
                 Some((false, Growth::Grown)) => newborns.well_before += 1,
                 Some(_) => {}
-                None => newborns.known |= history.standing.judges(),
+                None => newborns.known |= history.role.judges(),
             }
         }
         templates

@@ -1,0 +1,73 @@
+//! When a published object was written, by the clock of the API server: the creation times of pods are by that clock, too, and both decide
+//! which pods have the content from before.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// What times of the API server are cut to.
+const CUT: SignedDuration = SignedDuration::from_secs(1);
+
+/// An object that holds the version.
+#[derive(Clone, Copy, Debug)]
+pub enum Holder<'a> {
+    /// The API server has answered the write with it.
+    Written(&'a ObjectMeta),
+    /// It was there already: a write was not recorded, or somebody else has written it.
+    Found(&'a ObjectMeta),
+}
+
+/// A time by which `writer` has surely written the object, and at most a second after it: the API server cuts times to seconds, and a pod of the
+/// same second may be older. It is by the clock of the leader, `now`, where the API server does not say. Users may write anything into an
+/// object that is read, so a time to come counts only where it is in the answer to a write.
+pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
+    let at = match holder {
+        Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),
+        Some(Holder::Found(meta)) => write_time(meta, writer).map_or(now, |at| at.min(now)),
+        None => now,
+    };
+    at.saturating_add(CUT).unwrap_or(at)
+}
+
+fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {
+    let of_writer = meta.managed_fields.iter().flatten().filter(|entry| entry.manager.as_deref() == Some(writer));
+    of_writer.filter_map(|entry| Some(entry.time.as_ref()?.0)).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn meta(entries: &[(&str, Option<i64>)]) -> ObjectMeta {
+        let entry = |(manager, second): &(&str, Option<i64>)| ManagedFieldsEntry {
+            manager: Some((*manager).to_owned()),
+            time: second.map(|second| Time(at(second))),
+            ..ManagedFieldsEntry::default()
+        };
+        ObjectMeta { managed_fields: Some(entries.iter().map(entry).collect()), ..ObjectMeta::default() }
+    }
+
+    #[test]
+    fn the_clock_of_the_leader_does_not_matter_where_the_api_server_says_when() {
+        let written = meta(&[("kubectl", Some(990)), ("us", Some(900)), ("us", Some(1000)), ("us", None)]);
+        for leader in [1, 1000, 9000].map(at) {
+            assert_eq!(publish_time(Some(Holder::Written(&written)), "us", leader), at(1001));
+        }
+        let found = |leader| publish_time(Some(Holder::Found(&written)), "us", at(leader));
+        assert_eq!((found(9000), found(950)), (at(1001), at(951)), "a time to come may be anybody's");
+    }
+
+    #[test]
+    fn without_a_word_of_the_api_server_it_is_now() {
+        for meta in [ObjectMeta::default(), meta(&[("kubectl", Some(990))]), meta(&[("us", None)])] {
+            for holder in [None, Some(Holder::Written(&meta)), Some(Holder::Found(&meta))] {
+                assert_eq!(publish_time(holder, "us", at(1000)), at(1001), "{holder:?}");
+            }
+        }
+    }
+}
