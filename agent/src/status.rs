@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use nudge_protocol::locked::locked;
 use nudge_protocol::status::{
     ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Notified, Outcome, Problem, Status, Unserved,
 };
@@ -75,7 +76,7 @@ impl StatusPage {
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
         // Every change below is one assignment, so no panic elsewhere leaves it incomplete.
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.facts)
     }
 
     /// Changes whenever something changes that is part of a report to the hub.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 /// Names a folder with programs to use as they are, instead of building them.
@@ -59,7 +59,7 @@ pub fn hub_under_load() -> Result<PathBuf> {
 /// Built once per test process at most, since cargo itself knows what is stale.
 fn debug_build(name: &'static str) -> Result<&'static Path> {
     static BUILT: Mutex<BTreeMap<&str, &Path>> = Mutex::new(BTreeMap::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock();
     if let Some(program) = built.get(name) {
         return Ok(program);
     }

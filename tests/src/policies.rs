@@ -2,7 +2,7 @@
 //! policies and one after them. The test program `deploy` replays them to the same expressions, where no API server knows policies.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use nudge_api::VersionedConfig;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
@@ -124,7 +125,7 @@ impl Recorder {
     /// The last request was denied by this policy.
     pub fn denied(&self, policy: &str, message: &str) {
         let Some(state) = &self.state else { return };
-        if let Some((last, known)) = lock(state).all.last_mut() {
+        if let Some((last, known)) = state.lock().all.last_mut() {
             last.denied = Some((policy.to_owned(), message.to_owned()));
             *known = true;
         }
@@ -133,7 +134,7 @@ impl Recorder {
     /// Writes the file.
     pub fn write(&self) -> Result<()> {
         let Some(state) = &self.state else { return Ok(()) };
-        let state = lock(state);
+        let state = state.lock();
         let mut all: Vec<&Recorded> =
             state.all.iter().filter(|(_, known)| *known).map(|(recorded, _)| recorded).collect();
         // Waiting asks again and again.
@@ -143,10 +144,6 @@ impl Recorder {
         std::fs::write(Recorded::file(self.name), format!("[\n{}\n]\n", lines.join(",\n")))?;
         Ok(())
     }
-}
-
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<Mutex<State>>, admin: Client) {
@@ -192,8 +189,8 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>, admin: &Client
         let mut namespace = serde_json::to_value(Api::<Namespace>::all(admin.clone()).get(&namespace).await?)?;
         trim(&mut namespace);
         let may = rights(&request, admin).await?;
-        lock(state).all.push((Recorded { request, namespace, params, may, denied: None }, false));
-    } else if let Some((last, known)) = lock(state).all.last_mut()
+        state.lock().all.push((Recorded { request, namespace, params, may, denied: None }, false));
+    } else if let Some((last, known)) = state.lock().all.last_mut()
         && last.request["name"] == request["name"]
         && last.request["operation"] == request["operation"]
     {

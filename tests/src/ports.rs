@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
+use parking_lot::Mutex;
 use tokio::net::TcpSocket;
 
 /// Below the ports that Linux gives to outgoing connections (32768 and up), one of which could otherwise take a server's
@@ -30,7 +30,7 @@ pub fn free_at(ip: impl Into<IpAddr>) -> Result<SocketAddr> {
         // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
         let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
         let port = RANGE.start + u16::try_from(random)?;
-        let is_new = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port);
+        let is_new = GIVEN.lock().insert(port);
         let address = SocketAddr::new(ip, port);
         if is_new && TcpListener::bind(address).is_ok() {
             return Ok(address);

@@ -14,6 +14,7 @@ pub mod hex;
 pub mod hub;
 pub mod labels;
 pub mod limits;
+pub mod locked;
 pub mod names;
 pub mod notified;
 pub mod notify;

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use nudge_protocol::locked::locked;
 
 /// How often a full table is searched for keys that have not been used for long.
 const TIDY: Duration = Duration::from_secs(1);
@@ -74,7 +76,7 @@ impl<K: Eq + Hash> Rates<K> {
 
     /// Returns whether `key` may take one at `now`, and takes nothing.
     pub fn has(&self, key: &K, now: Instant) -> bool {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = locked(&self.table);
         let full = table.by_key.len() >= self.most;
         let bucket = table.by_key.get(key).copied().or_else(|| full.then_some(table.others));
         bucket.is_none_or(|mut bucket| bucket.take(self.rate, now))
@@ -83,7 +85,7 @@ impl<K: Eq + Hash> Rates<K> {
     /// Takes one for `key`; false where it has taken all that it may at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = locked(&self.table);
         let table = &mut *table;
         if let Some(bucket) = table.by_key.get_mut(&key) {
             return bucket.take(rate, now);

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use nudge_protocol::locked::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::slots::Peer;
@@ -41,7 +42,7 @@ impl<K: Eq + Hash> Queues<K> {
     }
 
     fn queue(&self, taker: K) -> Arc<Semaphore> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = locked(&self.inner);
         if let Some(queue) = inner.by_taker.get(&taker).and_then(Weak::upgrade) {
             return queue;
         }

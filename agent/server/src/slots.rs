@@ -11,15 +11,17 @@
 //! connections can't keep out one with few. [`Bounds`] says whether connections that are being answered are cut too.
 
 #[cfg(test)]
+#[path = "slots_tests.rs"]
 mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use nudge_protocol::locked::locked;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -269,7 +271,7 @@ impl Slots {
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // Nothing in here panics between two halves of a step.
-        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.table)
     }
 
     /// Takes a slot for a new connection, if need be that of another one, which is cut; `None` where no other has to give way.

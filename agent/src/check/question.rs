@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
 use nudge_protocol::ContainerName;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::limits::MAX_LISTED_KEYS;
+use nudge_protocol::locked::locked;
 use nudge_protocol::status::ProblemReason;
 use nudge_protocol::webhooks::CONFIG_CHECK;
 use time::OffsetDateTime;
@@ -212,7 +213,7 @@ struct Asked {
 
 impl Asked {
     fn failures(&self) -> MutexGuard<'_, BTreeMap<ContainerName, Option<String>>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.failures)
     }
 
     /// Asks one container until it has answered, or has ended.
@@ -259,7 +260,7 @@ impl Asked {
                 Ok(Some(Fault { reason: ProblemReason::CheckRefused, message }))
             }
             Answer::NoCheck => {
-                let mut without = self.shared.without.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut without = locked(&self.shared.without);
                 if !without.contains(container) {
                     without.push(container.clone());
                     let (host, status) = (target.host(), status.as_u16());

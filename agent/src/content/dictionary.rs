@@ -2,6 +2,8 @@
 //!
 //! All readers share the JSON text and the values, so neither requests nor waiting clients cost a copy.
 
+mod env_format;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -18,7 +20,8 @@ use nudge_protocol::{ConfigName, VersionName, reserved};
 use ring::hmac;
 use zeroize::Zeroizing;
 
-use super::{NotExpressible, Value, VersionContent, render_env};
+pub use self::env_format::{NotExpressible, render_env};
+use super::{Value, VersionContent};
 
 /// The key of `ETag`s, derived from the pod's token: without it, a short value can't be guessed from its `ETag`.
 #[derive(Clone)]

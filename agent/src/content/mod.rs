@@ -4,12 +4,10 @@
 
 mod dictionary;
 mod diff;
-mod env_format;
 mod value;
 mod version;
 
-pub use dictionary::{ConfigView, Dictionary, Entry, EtagKey, TooLarge};
+pub use dictionary::{ConfigView, Dictionary, Entry, EtagKey, NotExpressible, TooLarge, render_env};
 pub use diff::changed_keys;
-pub use env_format::{NotExpressible, render_env};
 pub use value::Value;
 pub use version::VersionContent;

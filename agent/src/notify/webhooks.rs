@@ -1,12 +1,13 @@
 //! The webhooks of the pod: the subscriptions, what each was notified of, and the task that notifies it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nudge_protocol::ContainerName;
 use nudge_protocol::backoff::{Backoff, jittered};
 use nudge_protocol::limits::MAX_LISTED_KEYS;
+use nudge_protocol::locked::locked;
 use nudge_protocol::status::{Notified, Outcome};
 use nudge_protocol::webhooks::{CONFIG_CHANGED, WebhookView};
 use tokio::task::AbortHandle;
@@ -80,7 +81,7 @@ impl Webhooks {
 
     fn webhooks(&self) -> MutexGuard<'_, Vec<Webhook>> {
         // Every change below leaves the list whole, also after a panic elsewhere.
-        self.0.webhooks.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.webhooks)
     }
 
     /// Subscribes. The same subscription twice gives the same webhook. Returns whether it is new. Needs a tokio runtime.

@@ -1,19 +1,53 @@
 //! The addresses at which the endpoint listens. One that is taken is tried again until it is free.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use nudge_protocol::status::ProblemReason;
+use nudge_server::listener::{self, SocketOptions};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use super::endpoint::{BindError, bind};
 use crate::proc::holder;
 use crate::source::Fault;
 use crate::status::StatusPage;
 
+/// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
+const SOCKET: SocketOptions =
+    SocketOptions { backlog: 1024, send_buffer: Some(64 * 1024), receive_buffer: Some(16 * 1024), keepalive: None };
 /// Between two attempts to listen at an address.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Why the endpoint can't listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Something else listens there.
+    #[error("port {} of {} is in use; choose another with --port, or --port 0 for a free one", address.port(), address.ip())]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The operating system refused.
+    #[error("can't listen on {address}")]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
+
+/// Listens on `address`. Needs a tokio runtime.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let listener = listener::bind(address, &SOCKET).and_then(TcpListener::from_std);
+    listener.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { address, source },
+        _ => BindError::Io { address, source },
+    })
+}
 
 /// Where the endpoint listens, and where it is to listen.
 #[derive(Debug)]

@@ -1,8 +1,7 @@
 //! The endpoint's listener: which client counts for which slots, TLS, and HTTP for each connection.
 
 use std::future::pending;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +9,11 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use nudge_server::accept::{self, ConnectionError, Handler, Server};
 use nudge_server::http::{HttpLimits, serve_http};
-use nudge_server::listener::{self, SocketOptions};
 use nudge_server::memory::Trimmer;
 use nudge_server::slots::Slots;
 use nudge_server::tls::Tls;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::bindings::{Bindings, until_free};
@@ -25,43 +23,10 @@ use super::{Limits, Origin, OwnAddresses};
 use crate::metrics::Metrics;
 use crate::status::StatusPage;
 
-/// Replies of large dictionaries would otherwise fill megabytes of the kernel's buffers for each slow client; requests are small.
-const SOCKET: SocketOptions =
-    SocketOptions { backlog: 1024, send_buffer: Some(64 * 1024), receive_buffer: Some(16 * 1024), keepalive: None };
 /// Largest buffer for what a client sends and for a reply's head, in bytes.
 const HTTP_BUFFER_BYTES: usize = 16 * 1024;
 /// How long after a connection's end freed memory is returned.
 const TRIM_DELAY: Duration = Duration::from_millis(500);
-
-/// Why the endpoint can't listen.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Something else listens there.
-    #[error("port {} of {} is in use; choose another with --port, or --port 0 for a free one", address.port(), address.ip())]
-    InUse {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// The operating system refused.
-    #[error("can't listen on {address}")]
-    Io {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-}
-
-/// Listens on `address`. Needs a tokio runtime.
-pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let listener = listener::bind(address, &SOCKET).and_then(TcpListener::from_std);
-    listener.map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => BindError::InUse { address, source },
-        _ => BindError::Io { address, source },
-    })
-}
 
 /// The endpoint apart from its answers.
 pub struct Endpoint {
@@ -153,6 +118,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::net::SocketAddr;
 
     use bytes::Bytes;
     use http_body_util::{Empty, Full};
@@ -169,6 +135,7 @@ mod tests {
 
     use super::*;
     use crate::identity::{Authority, serving_addresses};
+    use crate::serve::bind;
 
     async fn get(address: SocketAddr, tls: Arc<ClientConfig>, path: &str) -> Result<hyper::StatusCode, hyper::Error> {
         let stream = TcpStream::connect(address).await.unwrap();

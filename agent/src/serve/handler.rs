@@ -1,5 +1,7 @@
 //! Answers one request.
 
+mod hooks_api;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +17,7 @@ use tokio::sync::watch;
 use super::body::{ReplyBody, reply_body};
 use super::connections::Connection;
 use super::router::{Call, ConfigFormat, route};
-use super::{Limits, Origin, Refusal, hooks_api};
+use super::{Limits, Origin, Refusal};
 use crate::check::Candidate;
 use crate::content::{Dictionary, EtagKey};
 use crate::identity::Token;

@@ -9,16 +9,15 @@ mod body;
 mod connections;
 mod endpoint;
 mod handler;
-mod hooks_api;
 mod limits;
 mod refusal;
 mod router;
 
 pub use addresses::OwnAddresses;
-pub use bindings::Bindings;
+pub use bindings::{BindError, Bindings, bind};
 pub use body::ReplyBody;
 pub use connections::{Connection, Connections, Origin};
-pub use endpoint::{BindError, Endpoint, bind, serve};
+pub use endpoint::{Endpoint, serve};
 pub use handler::App;
 pub use limits::Limits;
 pub use refusal::Refusal;

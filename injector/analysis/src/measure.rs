@@ -48,6 +48,11 @@ pub(crate) async fn measure(
     said(Box::pin(measured(analyses, namespace, analysis, question))).await
 }
 
+/// Says that Nudge itself failed.
+pub(crate) fn internal() -> String {
+    MeasureError::Internal.to_string()
+}
+
 /// What there is to say of a measurement, whatever comes of it.
 async fn said(measured: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
     let measured = caught(measured).await.unwrap_or(Err(MeasureError::Internal));

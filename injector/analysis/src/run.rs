@@ -1,6 +1,5 @@
 //! All configs that are being moved and have an analysis.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -8,25 +7,14 @@ use kube::runtime::utils::StreamBackoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::RolloutAnalysis;
-use nudge_cluster::tasks::{abort, isolated, propagate};
+use nudge_cluster::supervisor::Supervisor;
 use nudge_protocol::error_chain::chain;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
 
 use crate::shared::Analyses;
 use crate::task::Task;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 200;
-
-type Key = (String, String);
-
-struct Running {
-    uid: Option<String>,
-    sender: watch::Sender<Arc<RolloutAnalysis>>,
-    task: AbortHandle,
-}
 
 /// Asks for the numbers of all configs until dropped. Only one process may do this at a time. Which namespaces are enabled it need not know:
 /// the controller wants no numbers of others.
@@ -36,40 +24,22 @@ pub async fn run(analyses: Arc<Analyses>) {
     // A list that fails has begun, too.
     let events = events.try_filter(|event| std::future::ready(!matches!(event, Event::Init)));
     let mut events = StreamBackoff::new(events, DefaultBackoff::default()).boxed();
-    let (mut running, mut tasks) = (BTreeMap::<Key, Running>::new(), JoinSet::new());
-    let (mut listed, mut failures) = (BTreeSet::new(), 0_u32);
+    let (mut supervisor, mut failures) = (Supervisor::new("analysis "), 0_u32);
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            Some(ended) = tasks.join_next() => {
-                propagate(ended);
-                continue;
-            }
+            never = supervisor.reap() => match never {},
         };
         match event {
             None => return,
             Some(Ok(event)) => {
                 failures = 0;
-                match event {
-                    Event::Init => {}
-                    Event::InitApply(object) => {
-                        listed.insert(key(&object));
-                        put(&analyses, object, &mut running, &mut tasks);
-                    }
-                    Event::InitDone => {
-                        let listed = std::mem::take(&mut listed);
-                        running.retain(|key, one| listed.contains(key) || abort(&one.task));
-                    }
-                    Event::Apply(object) => put(&analyses, object, &mut running, &mut tasks),
-                    Event::Delete(object) => {
-                        if let Some(one) = running.remove(&key(&object)) {
-                            one.task.abort();
-                        }
-                    }
+                if let Some(object) = supervisor.observe(event, key) {
+                    put(&analyses, object, &mut supervisor);
                 }
             }
             Some(Err(error)) => {
-                listed.clear();
+                supervisor.interrupted();
                 failures = failures.saturating_add(1);
                 if failures == 3 {
                     tracing::warn!(error = chain(&error), "rollout analyses can't be read; retrying");
@@ -79,31 +49,23 @@ pub async fn run(analyses: Arc<Analyses>) {
     }
 }
 
-fn key(object: &RolloutAnalysis) -> Key {
-    (object.namespace().unwrap_or_default(), object.name_any())
+fn key(object: &RolloutAnalysis) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
 
 fn put(
     analyses: &Arc<Analyses>,
     object: RolloutAnalysis,
-    running: &mut BTreeMap<Key, Running>,
-    tasks: &mut JoinSet<()>,
+    supervisor: &mut Supervisor<Option<String>, Arc<RolloutAnalysis>>,
 ) {
-    let (key, uid) = (key(&object), object.uid());
+    let (key, uid, namespace) = (key(&object), object.uid(), object.namespace().unwrap_or_default());
     let object = Arc::new(object);
-    if let Some(one) = running.get(&key) {
-        if one.uid == uid {
-            one.sender.send_replace(object);
-            return;
-        }
-        one.task.abort();
+    if supervisor.update(&key, &uid, |known| *known = Arc::clone(&object)) {
+        return;
     }
-    let (sender, receiver) = watch::channel(object);
-    let (analyses, namespace, what) = (Arc::clone(analyses), key.0.clone(), format!("analysis {}/{}", key.0, key.1));
-    let task = tasks.spawn(async move {
-        let task =
-            || Task { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver: receiver.clone() };
-        isolated(&what, || task().run(), sleep).await;
-    });
-    running.insert(key, Running { uid, sender, task });
+    let analyses = Arc::clone(analyses);
+    let task = move |receiver| Task { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver };
+    let again = task.clone();
+    let begin = move |receiver, _| task(receiver).run();
+    supervisor.start(key, uid, object, begin, move |receiver, pause| again(receiver).rest(pause));
 }

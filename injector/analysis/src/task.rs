@@ -14,9 +14,9 @@ use nudge_core::analysis::{is_rehearsal, rehearsal};
 use nudge_protocol::error_chain::chain;
 use serde_json::json;
 use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::measure::measure;
+use crate::measure::{internal, measure};
 use crate::series::Series;
 use crate::shared::Analyses;
 
@@ -70,6 +70,27 @@ impl Task {
                 () = sleep_until(next) => {}
             }
         }
+    }
+
+    /// Answers to all queries that Nudge failed, and waits so long, or until another round begins.
+    pub(crate) async fn rest(mut self, pause: Duration) {
+        let (object, now) = (Arc::clone(&self.receiver.borrow_and_update()), Instant::now());
+        if let Err(error) = self.fail(&object, now).await {
+            let (namespace, config) = (&self.namespace, object.name_any());
+            tracing::warn!(namespace, config, error = chain(&error), "failure of Nudge not written");
+        }
+        let changed = self.receiver.wait_for(|other| other.spec.round != object.spec.round);
+        let _ = timeout(pause.saturating_sub(now.elapsed()), changed).await;
+    }
+
+    async fn fail(&self, object: &RolloutAnalysis, now: Instant) -> Result<(), CallError> {
+        let name = object.name_any();
+        let Some(analyses) = self.asked(object, &name).await? else { return Ok(()) };
+        let mut series = Series::new(&object.spec.round, object.status.as_ref(), now);
+        for analysis in &analyses {
+            series.note(analysis, now, Time(Timestamp::now()), Err(internal()));
+        }
+        self.write(&name, &series.status(&analyses)).await
     }
 
     /// Asks what is due. Returns when the next is.
@@ -146,6 +167,7 @@ fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
 mod tests {
     use std::convert::Infallible;
     use std::future::pending;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hyper::{Request, Response};
@@ -190,5 +212,39 @@ mod tests {
         drop(sender);
         sleep(Duration::from_secs(1)).await;
         assert!(task.is_finished());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_is_the_answer_to_all_queries_until_the_task_begins_again() {
+        let query = json!({"name": "errors", "prometheus": {"address": "http://a", "query": "a"}, "max": "1"});
+        let config = json!({"metadata": {"name": "shop"}, "spec": {"rollout": {"analysis": [query]}}});
+        let analyses: Vec<Analysis> = serde_json::from_value(config["spec"]["rollout"]["analysis"].clone()).unwrap();
+        let object = object(&rehearsal(&analyses).round);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&written);
+        let answer = serde_json::to_value(&*object).unwrap();
+        let service = service_fn(move |request: Request<Body>| {
+            let (log, config, answer) = (Arc::clone(&log), config.clone(), answer.clone());
+            async move {
+                let is_read = request.method() == hyper::Method::GET;
+                if !is_read {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    log.lock().unwrap().push(serde_json::from_slice::<serde_json::Value>(&body).unwrap());
+                }
+                let answer = if is_read { config } else { answer };
+                Ok::<_, Infallible>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let client = Client::new(service, "ns");
+        let guard = Guard::new(client.clone(), "https://192.0.2.1", Vec::new());
+        let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
+        let (_sender, receiver) = watch::channel(object);
+        let began = Instant::now();
+        Task { analyses, namespace: "ns".to_owned(), receiver }.rest(Duration::from_secs(5)).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(5));
+        let written = written.lock().unwrap().clone();
+        let answers = &written[0]["status"]["queries"][0]["answers"];
+        assert_eq!((written.len(), &answers[0]["number"]), (1, &json!(1)));
+        assert!(answers[0]["error"].as_str().unwrap().starts_with("InternalError: Nudge itself failed"), "{answers}");
     }
 }

@@ -4,6 +4,7 @@
 mod conditions;
 mod config_source;
 mod crd;
+mod evidence;
 mod governance;
 mod origin;
 mod reason;
@@ -12,6 +13,7 @@ mod rollout_analysis;
 mod rollout_policy;
 mod source_from;
 mod status;
+mod step_selector;
 mod text;
 mod validation;
 mod version_approval;
@@ -23,6 +25,7 @@ pub use crd::{
     analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
     source_crd, source_crd_yaml,
 };
+pub use evidence::{AnalysisStatus, AnalysisVerdict, EvidenceStatus, HarmedPod};
 pub use governance::{Analysis, Approval, Day, Hold, PolicyHold, Prometheus, SecretRef, Window};
 pub use origin::{Origin, OriginKind};
 pub use reason::{Component, Explanation, Reason, ReasonFacts};
@@ -36,14 +39,14 @@ pub use source_from::{
     VaultKv, VaultSource,
 };
 pub use status::{
-    AnalysisStatus, AnalysisVerdict, BackgroundStatus, ConfigState, Consent, EvidenceStatus, HarmedPod, InternalStatus,
-    InvalidVersion, PartKind, PartStatus, PodCounts, RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus,
-    SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
+    BackgroundStatus, ConfigState, Consent, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts,
+    RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,
+    VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
 };
+pub use step_selector::StepSelector;
 pub use text::Text;
 pub use validation::{ConfigMapKeyRef, SchemaSource, ValidationRule, ValueFormat};
 pub use version_approval::{ApprovalDecision, VersionApproval, VersionApprovalSpec, VersionApprovalStatus};
 pub use versioned_config::{
-    AgentlessPolicy, MaxHarmed, OnFailure, Override, Pods, RolloutSpec, Step, StepSelector, VersionedConfig,
-    VersionedConfigSpec,
+    AgentlessPolicy, MaxHarmed, OnFailure, Override, Pods, RolloutSpec, Step, VersionedConfig, VersionedConfigSpec,
 };

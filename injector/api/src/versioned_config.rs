@@ -1,7 +1,5 @@
 //! `VersionedConfig`: which version of a config the user wants, and how the move to it is made.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_derive::CustomResource;
@@ -10,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::governance::{Analysis, Approval, Hold, Window};
 use super::status::{PartKind, VersionedConfigStatus};
+use super::step_selector::StepSelector;
 use super::validation::ValidationRule;
 
 /// Which version of the config pods should run, and how they are moved to it. A version is up to 16 immutable ConfigMaps and Secrets of the namespace
@@ -260,20 +259,6 @@ impl Step {
 fn default_steps() -> Vec<Step> {
     let share = |share: &str| Step::of(Pods::Share(share.to_owned()));
     vec![Step::of(Pods::Count(1)), share("25%"), share("50%"), share("100%")]
-}
-
-/// Pods with all of these labels.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StepSelector {
-    /// The labels.
-    #[schemars(extend("minProperties" = 1, "maxProperties" = 8, "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"}))]
-    pub match_labels: BTreeMap<String, String>,
-}
-
-impl StepSelector {
-    /// How many selectors of a config may differ.
-    pub const MOST: usize = 8;
 }
 
 /// A number of pods or a share of them.

@@ -1,7 +1,8 @@
 //! The serving certificate of TLS handshakes, replaced under running listeners.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -17,11 +18,11 @@ impl Hot {
     }
 
     pub(super) fn put(&self, certified: CertifiedKey) {
-        *self.certified.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certified);
+        *self.certified.write() = Arc::new(certified);
     }
 
     fn get(&self) -> Arc<CertifiedKey> {
-        Arc::clone(&self.certified.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.certified.read())
     }
 }
 

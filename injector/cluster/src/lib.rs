@@ -14,6 +14,7 @@ pub mod lenient;
 pub mod listing;
 pub mod queue;
 pub mod spans;
+pub mod supervisor;
 pub mod tasks;
 pub mod turns;
 pub mod watch;

@@ -2,8 +2,9 @@
 //! namespace, whose servers may all be slow, no more than its share: the others' wait for a turn does not grow with what it asks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The turns.
@@ -53,7 +54,7 @@ impl Turns {
 
     /// The share of a namespace.
     fn own(&self, namespace: &str) -> Arc<Semaphore> {
-        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut namespaces = self.namespaces.lock();
         // One that nobody holds or waits for is as good as a new one.
         namespaces.retain(|_, one| Arc::strong_count(one) > 1);
         let own = namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.of_one)));
@@ -92,7 +93,7 @@ mod tests {
         // Nothing is kept of namespaces that ask no more.
         sleep(Duration::from_secs(20)).await;
         drop(turns.take("quick").await);
-        assert!(turns.namespaces.lock().unwrap().len() <= 2);
+        assert!(turns.namespaces.lock().len() <= 2);
     }
 
     #[tokio::test]

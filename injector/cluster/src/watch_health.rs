@@ -1,9 +1,10 @@
 //! When the server last confirmed what is known of one kind, and whether something may have been missed since.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// How long an interruption may last that does not matter: proxies cut streams every now and then.
@@ -86,7 +87,7 @@ impl WatchHealth {
     }
 
     fn sight(&self) -> MutexGuard<'_, Sight> {
-        self.shared.sight.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.sight.lock()
     }
 
     /// The server has sent something.

@@ -1,7 +1,7 @@
 //! Runs the controllers while this replica leads: events of the index queue configs, a few of which are reconciled at a time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nudge_api::VersionedConfig;
@@ -19,6 +19,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::locked::locked;
 use super::turns::{collects, is_moved};
 use super::{Again, Controller};
 
@@ -108,7 +109,7 @@ pub async fn run(
         }
         IndexEvent::ConfigGone(key, config) => {
             changed(key);
-            let mut deleted = deleted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut deleted = locked(&deleted);
             if deleted.len() == REMEMBERED
                 && let Some((_, config, _)) = deleted.pop_front()
             {
@@ -158,7 +159,7 @@ impl Shared {
         self.controller.begin();
         self.queue.clear();
         let deleted: Vec<ConfigKey> = {
-            let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+            let gone = locked(&self.gone);
             gone.iter().map(|(_, key, _)| key.clone()).collect()
         };
         for key in self.index.configs().into_iter().chain(self.index.subscribed()).chain(deleted) {
@@ -258,7 +259,7 @@ async fn reconcile(
             queue.add(key.clone(), REMOVAL);
             continue;
         }
-        let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = locked(gone);
         gone.retain(|(_, _, other)| !Arc::ptr_eq(other, &config));
     }
     Box::pin(controller.reconcile(key)).await
@@ -266,7 +267,7 @@ async fn reconcile(
 
 /// The deleted configs of this name. Those deleted too long ago are dropped: too much may have changed since.
 fn deleted(gone: &Deleted, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig>)> {
-    let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut gone = locked(gone);
     gone.retain(|(at, name, _)| {
         let stays = at.elapsed() < REMEMBER;
         if !stays && name == key {

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use nudge_core::remote::Revision;
 use nudge_outbound::{Authorities, ConnectError, connect, of_image, of_pem, resolve};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
@@ -140,7 +141,7 @@ impl Mirrors {
         }
         // A token that was taken back before its time: once more, with another, unless this one is new.
         let app = name_of("", request.credential);
-        let dropped = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).remove(&app);
+        let dropped = self.tokens.lock().remove(&app);
         if dropped.is_none() { fetched } else { self.fetch_with(request, known, name, &authorities).await }
     }
 
@@ -221,12 +222,12 @@ impl Mirrors {
             }
             Credential::App(app) => {
                 let (now, name) = (Timestamp::now(), name_of("", credential));
-                let kept = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
+                let kept = self.tokens.lock().get(&name).cloned();
                 let token = if let Some(token) = kept.filter(|token| token.lasts(now)) {
                     token
                 } else {
                     let token = app::token(app, reach, authorities, now).await?;
-                    let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut tokens = self.tokens.lock();
                     tokens.insert(name, token.clone());
                     tokens.retain(|_, token| token.lasts(now));
                     token
@@ -239,7 +240,7 @@ impl Mirrors {
 
 /// The lock of a mirror. Who holds or awaits one has it out of the map already; those that nobody has are forgotten.
 fn lock_of(locks: &Locks, name: &str) -> Arc<tokio::sync::Mutex<()>> {
-    let mut locks = locks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut locks = locks.lock();
     locks.retain(|_, lock| Arc::strong_count(lock) > 1);
     let lock = locks.entry(name.to_owned()).or_default();
     Arc::clone(lock)

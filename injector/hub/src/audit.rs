@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nudge_core::keys::PodUid;
 use nudge_protocol::VersionName;
 use nudge_server::slots::Peer;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::claims::Claims;
@@ -109,7 +109,7 @@ impl Audit {
 }
 
 fn may_write<K: Eq + Hash>(lines: &Mutex<Lines<K>>, key: K) -> Option<u64> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner).may_write(key, Instant::now())
+    lines.lock().may_write(key, Instant::now())
 }
 
 /// Which lines are written: of equal ones, one in ten seconds.
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn one_of_each_key_is_written_and_the_others_are_counted() {
         let (lines, now) = (Lines::new(ADDRESSES, false), Instant::now());
-        let mut lines = lines.into_inner().unwrap();
+        let mut lines = lines.into_inner();
         assert_eq!(lines.may_write(peer(1), now), Some(0));
         for _ in 0..1000 {
             assert_eq!(lines.may_write(peer(1), now), None);
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_nothing_is_lost_from_the_count() {
         let (lines, now) = (Lines::new(ADDRESSES, false), Instant::now());
-        let mut lines = lines.into_inner().unwrap();
+        let mut lines = lines.into_inner();
         let written = (0..3 * ADDRESSES).filter(|number| lines.may_write(peer(*number), now).is_some()).count();
         assert_eq!((written, lines.by_key.len()), (ADDRESSES, ADDRESSES));
         assert_eq!(lines.may_write(peer(0), now), None);
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn no_delivery_is_hidden_by_those_of_others() {
         let (lines, now) = (Lines::new(10, true), Instant::now());
-        let mut lines = lines.into_inner().unwrap();
+        let mut lines = lines.into_inner();
         assert_eq!((0..100).filter(|number| lines.may_write(peer(*number), now).is_some()).count(), 100);
         assert_eq!(lines.by_key.len(), 10);
     }

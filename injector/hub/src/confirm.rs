@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
@@ -19,6 +19,7 @@ use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -100,7 +101,7 @@ impl Confirmations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ConfigKey, Entry>> {
-        self.by_config.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_config.lock()
     }
 
     /// Whether the index has all of the config until `since`.

@@ -1,7 +1,7 @@
 //! The contents that pods need now: each fetched once, shared, bounded, dropped when no pod needs it any more.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_api::{PartStatus, VersionStatus};
@@ -12,6 +12,7 @@ use nudge_core::versions::Seals;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::{HubProblem, HubReason};
+use parking_lot::{Mutex, MutexGuard};
 use ring::hmac;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -95,7 +96,7 @@ impl ContentStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The content of a sealed version, or how far it is. Starts what is missing.
@@ -312,7 +313,7 @@ pub(super) mod tests {
                 {
                     return Err(PartError::Unavailable(Arc::new(std::io::Error::other("down"))));
                 }
-                let objects = self.objects.lock().unwrap();
+                let objects = self.objects.lock();
                 let (uid, contents) = objects.get(name).ok_or(PartError::Missing)?;
                 Ok(Part { uid: uid.clone(), contents: contents.clone() })
             })
@@ -323,7 +324,7 @@ pub(super) mod tests {
         /// Stores a version of one ConfigMap with one key.
         pub(crate) fn add(&self, version: &str, value: &[u8]) -> VersionStatus {
             let (status, stored) = part(PartKind::ConfigMap, &format!("shop-{version}"), 1, &[("k", value.to_vec())]);
-            self.objects.lock().unwrap().insert(status.name.clone(), (stored.uid, stored.contents));
+            self.objects.lock().insert(status.name.clone(), (stored.uid, stored.contents));
             sealed(version, vec![status])
         }
     }
@@ -391,12 +392,12 @@ pub(super) mod tests {
     async fn what_is_gone_is_reported_and_looked_for_again_later() {
         let source = Arc::new(Stored::default());
         let version = source.add("1", b"x");
-        let kept = source.objects.lock().unwrap().remove("shop-1").unwrap();
+        let kept = source.objects.lock().remove("shop-1").unwrap();
         let store = store(&source, &Settings::default());
         let problem = get(&store, &version).await.err().unwrap();
         assert_eq!(problem.reason, HubReason::Changed);
         assert!(problem.message.contains("ConfigMap shop-1 is gone"), "{}", problem.message);
-        source.objects.lock().unwrap().insert("shop-1".to_owned(), kept);
+        source.objects.lock().insert("shop-1".to_owned(), kept);
         assert!(get(&store, &version).await.is_err());
         assert_eq!(source.reads.load(Ordering::SeqCst), 1);
         tokio::time::advance(AGAIN * 2).await;

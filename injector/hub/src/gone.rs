@@ -2,7 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Uids that are remembered.
 const BOUND: usize = 16 * 1024;
@@ -17,7 +18,7 @@ pub(super) struct Gone {
 impl Gone {
     pub(super) fn add(&self, uid: &str) {
         let hash = self.hashes.hash_one(uid);
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         if inner.0.insert(hash) {
             inner.1.push_back(hash);
         }
@@ -29,7 +30,7 @@ impl Gone {
     }
 
     pub(super) fn contains(&self, uid: &str) -> bool {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).0.contains(&self.hashes.hash_one(uid))
+        self.inner.lock().0.contains(&self.hashes.hash_one(uid))
     }
 }
 
@@ -42,6 +43,6 @@ mod tests {
         let gone = Gone::default();
         (0..BOUND + 5).for_each(|n| gone.add(&n.to_string()));
         assert!(!gone.contains("4") && gone.contains("5"));
-        assert_eq!(gone.inner.lock().unwrap().0.len(), BOUND);
+        assert_eq!(gone.inner.lock().0.len(), BOUND);
     }
 }

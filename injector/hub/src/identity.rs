@@ -1,7 +1,7 @@
 //! Which pod a request comes from: by a token review, which is remembered for some minutes at most.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
@@ -11,6 +11,7 @@ use nudge_protocol::error_chain::chain;
 use nudge_server::rates::Rates;
 use nudge_server::shares::Queues;
 use nudge_server::slots::Peer;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
@@ -106,7 +107,7 @@ impl Identities {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// The pod that `token` belongs to, which claims to be this one and which `peer` has sent.

@@ -1,8 +1,9 @@
 //! Held polls per pod: when a pod holds more than its share, the oldest is answered.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The held polls of all pods.
@@ -17,7 +18,7 @@ impl PollSlots {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Arc<Notify>>>> {
-        self.by_uid.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_uid.lock()
     }
 
     /// Takes a slot for a poll of the pod.

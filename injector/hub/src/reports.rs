@@ -1,7 +1,7 @@
 //! What agents have reported, the newest of each pod, for as long as the pod is there. One report of a pod is taken at a time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nudge_core::keys::{PodKey, PodUid};
@@ -9,6 +9,7 @@ use nudge_core::pods::PodState;
 use nudge_protocol::ConfigName;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::hub::ReportRequest;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// How often a report of one pod is taken: the newest, whatever number came.
@@ -82,7 +83,7 @@ pub struct Reports {
 
 impl Reports {
     fn lock(&self) -> MutexGuard<'_, HashMap<PodKey, Entry>> {
-        self.by_pod.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_pod.lock()
     }
 
     /// The newest report of the pod that this replica has taken.

@@ -2,7 +2,7 @@
 //! already.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -12,6 +12,7 @@ use nudge_core::line::Waits;
 use nudge_core::pods::{PodState, Report};
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -66,7 +67,7 @@ pub(super) struct Queue {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns.lock()
     }
 
     /// Makes the pod due after `delay`, unless it is due earlier.
@@ -82,7 +83,7 @@ impl Queue {
 
     /// For how long the oldest reports have waited that may be written.
     pub(super) fn oldest(&self) -> Waits {
-        let written = *self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = *self.written.lock();
         self.lock().oldest(written, Instant::now())
     }
 
@@ -183,7 +184,7 @@ impl Queue {
     fn wrote(&self, wish: Wish, written: Result<(), WriteError>, metrics: &Metrics) {
         let Err(error) = written else {
             let now = Instant::now();
-            *self.written.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            *self.written.lock() = Some(now);
             self.lock().taken(&wish.pod.namespace, now);
             return metrics.condition(ConditionResult::Written);
         };
@@ -229,7 +230,7 @@ mod tests {
     impl ConditionWriter for FakeWriter {
         fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
-                let mut failures = self.failures.lock().unwrap();
+                let mut failures = self.failures.lock();
                 if *failures > 0 {
                     *failures -= 1;
                     if self.refuses {
@@ -238,7 +239,7 @@ mod tests {
                     return Err(WriteError::Unavailable("down".into()));
                 }
                 let elapsed = self.started.unwrap().elapsed();
-                self.written.lock().unwrap().push((pod.name.clone(), elapsed));
+                self.written.lock().push((pod.name.clone(), elapsed));
                 Ok(())
             })
         }
@@ -266,7 +267,7 @@ mod tests {
         let writing = queue.write_all(&writer, &metrics, plan);
         let _ = timeout(Duration::from_secs(seconds), writing).await;
         let millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap();
-        api.written.lock().unwrap().iter().map(|(pod, at)| (pod.clone(), millis(at))).collect()
+        api.written.lock().iter().map(|(pod, at)| (pod.clone(), millis(at))).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -331,7 +332,7 @@ mod tests {
     impl Refusing {
         /// How often the pod was tried, and whether it was written.
         fn of(&self, pod: &str) -> (usize, bool) {
-            let tries = self.tries.lock().unwrap();
+            let tries = self.tries.lock();
             let of = tries.iter().filter(|(name, _)| name == pod);
             (of.clone().count(), of.clone().any(|(_, written)| *written))
         }
@@ -340,8 +341,8 @@ mod tests {
     impl ConditionWriter for Refusing {
         fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
-                let refused = self.names.lock().unwrap().iter().any(|name| *name == pod.name);
-                self.tries.lock().unwrap().push((pod.name.clone(), !refused));
+                let refused = self.names.lock().iter().any(|name| *name == pod.name);
+                self.tries.lock().push((pod.name.clone(), !refused));
                 if refused { Err(WriteError::Refused("403".into())) } else { Ok(()) }
             })
         }
@@ -374,7 +375,7 @@ mod tests {
         }
         assert!((1..=2).contains(&(refusing.of("b").0 - before)));
         // What is written elsewhere says nothing; in the namespace it says that somebody has bound the role. Pod c is refused all the same.
-        *refusing.names.lock().unwrap() = vec!["c"];
+        *refusing.names.lock() = vec!["c"];
         let before = ["a", "b", "c"].map(|name| refusing.of(name).0);
         queue.add(Wish { pod: PodKey::new("other", "x"), ..wish("") }, Duration::ZERO);
         let _ = timeout(Duration::from_millis(20), &mut writing).await;
@@ -411,20 +412,20 @@ mod tests {
         fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
                 {
-                    let mut running = self.running.lock().unwrap();
+                    let mut running = self.running.lock();
                     assert!(!running.contains(&pod.name), "{} is written twice at once", pod.name);
                     running.push(pod.name.clone());
-                    let mut most = self.most.lock().unwrap();
+                    let mut most = self.most.lock();
                     *most = running.len().max(*most);
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                self.running.lock().unwrap().retain(|name| *name != pod.name);
-                let mut conflicts = self.conflicts.lock().unwrap();
+                self.running.lock().retain(|name| *name != pod.name);
+                let mut conflicts = self.conflicts.lock();
                 if *conflicts > 0 {
                     *conflicts -= 1;
                     return Err(WriteError::Changed);
                 }
-                self.written.lock().unwrap().push(pod.name.clone());
+                self.written.lock().push(pod.name.clone());
                 Ok(())
             })
         }
@@ -448,7 +449,7 @@ mod tests {
         let metrics = Metrics::default();
         let writing = queue.write_all(&writer, &metrics, plan);
         let _ = timeout(Duration::from_secs(seconds), futures::future::join(writing, again)).await;
-        let (most, written) = (*slow.most.lock().unwrap(), slow.written.lock().unwrap().clone());
+        let (most, written) = (*slow.most.lock(), slow.written.lock().clone());
         (most, written)
     }
 
@@ -469,15 +470,15 @@ mod tests {
     impl ConditionWriter for Busy {
         fn write<'a>(&'a self, _: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
-                let refused = *self.running.lock().unwrap() >= 4;
+                let refused = *self.running.lock() >= 4;
                 if refused {
-                    self.counts.lock().unwrap().1 += 1;
+                    self.counts.lock().1 += 1;
                     return Err(WriteError::Unavailable("429".into()));
                 }
-                *self.running.lock().unwrap() += 1;
+                *self.running.lock() += 1;
                 tokio::time::sleep(Duration::from_secs(1)).await;
-                *self.running.lock().unwrap() -= 1;
-                self.counts.lock().unwrap().0 += 1;
+                *self.running.lock() -= 1;
+                self.counts.lock().0 += 1;
                 Ok(())
             })
         }
@@ -497,7 +498,7 @@ mod tests {
         let waited = queue.oldest().shared;
         assert!((9..11).contains(&waited.as_secs()), "those that were refused wait, too: {waited:?}");
         let _ = timeout(Duration::from_mins(2), &mut writing).await;
-        let (written, refused) = *busy.counts.lock().unwrap();
+        let (written, refused) = *busy.counts.lock();
         assert!(written == 200 && refused < 300 && queue.oldest() == Waits::default(), "{written} {refused}");
     }
 
@@ -513,12 +514,12 @@ mod tests {
         fn write<'a>(&'a self, pod: &'a PodState, _: &'a Report) -> BoxFuture<'a, Result<(), WriteError>> {
             Box::pin(async move {
                 if pod.namespace == "bad" {
-                    *self.tries.lock().unwrap() += 1;
+                    *self.tries.lock() += 1;
                     tokio::time::sleep(self.hangs).await;
                     return Err(WriteError::Failed("500".into()));
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
-                *self.written.lock().unwrap() += 1;
+                *self.written.lock() += 1;
                 Ok(())
             })
         }
@@ -546,7 +547,7 @@ mod tests {
             assert!(waits.failing[0].0 == "bad" && waits.failing[0].1 > Duration::from_secs(50), "{waits:?}");
             add("good", 500);
             let _ = timeout(Duration::from_secs(2), &mut writing).await;
-            let (tries, written) = (*webhook.tries.lock().unwrap(), *webhook.written.lock().unwrap());
+            let (tries, written) = (*webhook.tries.lock(), *webhook.written.lock());
             assert!(written == 500 && tries < 50 && queue.oldest().shared.is_zero(), "{hangs:?} {written} {tries}");
         }
     }
@@ -570,7 +571,7 @@ mod tests {
         }
         (0..100).for_each(|number| queue.add(wish(format!("{number:03}")), Duration::ZERO));
         let _ = timeout(Duration::from_secs(2), &mut writing).await;
-        assert_eq!(slow.written.lock().unwrap().iter().filter(|name| *name == "a").count(), 2);
+        assert_eq!(slow.written.lock().iter().filter(|name| *name == "a").count(), 2);
     }
 
     #[tokio::test(start_paused = true)]

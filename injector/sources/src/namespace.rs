@@ -1,16 +1,13 @@
 //! The sources of one namespace, each with a task.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use nudge_api::{ConfigSource, SourceFrom};
-use nudge_cluster::tasks::{abort, isolated, propagate};
+use nudge_cluster::supervisor::Supervisor;
 use nudge_core::sources::rival;
-use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
 
 use crate::follow::{code, patient};
 use crate::shared::Sources;
@@ -19,23 +16,15 @@ use crate::task::{Known, Task};
 /// Sources in one page of a list.
 const PAGE: u32 = 50;
 
-/// One source that is looked after.
-struct Running {
-    /// What its task knows.
-    sender: watch::Sender<Known>,
-    of: Of,
-    task: AbortHandle,
-}
-
 /// What a task is about. Where this changes, another takes its place.
 #[derive(PartialEq)]
-struct Of {
+struct Subject {
     uid: Option<String>,
     config: String,
     from: SourceFrom,
 }
 
-impl Of {
+impl Subject {
     fn new(source: &ConfigSource) -> Self {
         Self { uid: source.uid(), config: source.config().to_owned(), from: source.spec.from.clone() }
     }
@@ -46,46 +35,27 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
     let api = Api::<ConfigSource>::namespaced(sources.client.clone(), &namespace);
     let config = Config::default().page_size(PAGE).timeout(sources.watch_seconds);
     let mut events = patient(watcher(api, config));
-    let mut running: BTreeMap<String, Running> = BTreeMap::new();
-    let mut tasks = JoinSet::new();
-    let (mut listed, mut failures) = (BTreeSet::new(), 0_u32);
+    let (mut supervisor, mut failures) = (Supervisor::new(format!("source {namespace}/")), 0_u32);
     loop {
         let event = tokio::select! {
             event = events.next() => event,
-            Some(ended) = tasks.join_next() => {
-                propagate(ended);
-                continue;
-            }
+            never = supervisor.reap() => match never {},
         };
         match event {
             None => return,
             Some(Ok(event)) => {
                 failures = 0;
                 let listing = matches!(event, Event::Init | Event::InitApply(_));
-                match event {
-                    Event::Init => {}
-                    Event::InitApply(source) => {
-                        listed.insert(source.name_any());
-                        put(&sources, &namespace, source, &mut running, &mut tasks);
-                    }
-                    Event::InitDone => {
-                        let listed = std::mem::take(&mut listed);
-                        running.retain(|name, one| listed.contains(name) || abort(&one.task));
-                    }
-                    Event::Apply(source) => put(&sources, &namespace, source, &mut running, &mut tasks),
-                    Event::Delete(source) => {
-                        if let Some(one) = running.remove(&source.name_any()) {
-                            one.task.abort();
-                        }
-                    }
+                if let Some(source) = supervisor.observe(event, ConfigSource::name_any) {
+                    put(&sources, &namespace, source, &mut supervisor);
                 }
                 // While a list comes, not all are known.
                 if !listing {
-                    note_rivals(&running);
+                    note_rivals(&supervisor);
                 }
             }
             Some(Err(error)) => {
-                listed.clear();
+                supervisor.interrupted();
                 failures = failures.saturating_add(1);
                 let code = code(&error);
                 // A server that has just started refuses for a moment what it allows.
@@ -99,42 +69,29 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
     }
 }
 
-fn put(
-    sources: &Arc<Sources>,
-    namespace: &str,
-    source: ConfigSource,
-    running: &mut BTreeMap<String, Running>,
-    tasks: &mut JoinSet<()>,
-) {
-    let (name, of) = (source.name_any(), Of::new(&source));
-    let source = Arc::new(source);
-    if let Some(one) = running.get(&name) {
-        if one.of == of {
-            one.sender.send_modify(|known| known.source = source);
-            return;
-        }
-        one.task.abort();
+fn put(sources: &Arc<Sources>, namespace: &str, source: ConfigSource, supervisor: &mut Supervisor<Subject, Known>) {
+    let (name, subject, source) = (source.name_any(), Subject::new(&source), Arc::new(source));
+    if supervisor.update(&name, &subject, |known| known.source = Arc::clone(&source)) {
+        return;
     }
-    let (sender, receiver) = watch::channel(Known { source, rival: None, complete: false });
-    let (sources, namespace, what) = (Arc::clone(sources), namespace.to_owned(), format!("source {namespace}/{name}"));
-    let task = tasks.spawn(async move {
-        let task = || Task::new(Arc::clone(&sources), namespace.clone(), receiver.clone());
-        let mut is_new = true;
-        let begin = || {
-            let task = if std::mem::take(&mut is_new) { task() } else { task().anew() };
-            task.run()
-        };
-        Box::pin(isolated(&what, begin, |pause| task().rest(pause))).await;
-    });
-    running.insert(name, Running { sender, of, task });
+    let (sources, namespace) = (Arc::clone(sources), namespace.to_owned());
+    let task = move |receiver| Task::new(Arc::clone(&sources), namespace.clone(), receiver);
+    let again = task.clone();
+    let begin = move |receiver, panics| {
+        let task = task(receiver);
+        if panics == 0 { task.run() } else { task.anew().run() }
+    };
+    let rest = move |receiver, pause| again(receiver).rest(pause);
+    supervisor.start(name, subject, Known { source, rival: None, complete: false }, begin, rest);
 }
 
 /// Notes for each source whether another one makes the versions of its config.
-fn note_rivals(running: &BTreeMap<String, Running>) {
-    let all: Vec<Arc<ConfigSource>> = running.values().map(|one| Arc::clone(&one.sender.borrow().source)).collect();
-    for (one, source) in running.values().zip(&all) {
-        let rival = rival(source, all.iter().map(|other| &**other)).map(str::to_owned);
-        one.sender.send_if_modified(|known| {
+fn note_rivals(supervisor: &Supervisor<Subject, Known>) {
+    let sources: Vec<Arc<ConfigSource>> =
+        supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();
+    for (sender, source) in supervisor.senders().zip(&sources) {
+        let rival = rival(source, sources.iter().map(|other| &**other)).map(str::to_owned);
+        sender.send_if_modified(|known| {
             let changed = !known.complete || known.rival != rival;
             (known.complete, known.rival) = (true, rival);
             changed

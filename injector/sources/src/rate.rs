@@ -1,9 +1,9 @@
 //! How often sources write. A namespace has one rate, however many sources it has, and of whatever object they all are.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// The time from one write to the next.
@@ -24,7 +24,7 @@ impl Rates {
     /// Takes one write. Returns when it may be made.
     fn next(&self, namespace: &str, now: Instant) -> Instant {
         // When all that was taken would have been written one after another.
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ends = self.0.lock();
         ends.retain(|_, end| *end > now);
         let end = ends.entry(namespace.to_owned()).or_insert(now);
         let at = end.checked_sub(PERIOD.saturating_mul(BURST)).map_or(now, |at| at.max(now));
@@ -54,6 +54,6 @@ mod tests {
         assert_eq!(before.elapsed(), Duration::ZERO);
         tokio::time::sleep(PERIOD * BURST * 2).await;
         rates.wait("other").await;
-        assert_eq!(rates.0.lock().unwrap().len(), 1, "nothing is kept of those who write no more");
+        assert_eq!(rates.0.lock().len(), 1, "nothing is kept of those who write no more");
     }
 }

@@ -1,11 +1,10 @@
 //! All sources of the enabled namespaces.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nudge_cluster::tasks::{abort, isolated, propagate};
+use nudge_cluster::supervisor::Supervisor;
 use tokio::sync::watch::Receiver;
-use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::namespace::namespace;
@@ -13,24 +12,22 @@ use crate::shared::Sources;
 
 /// Looks after the sources of all enabled namespaces until dropped. Only one process may do this at a time.
 pub async fn run(sources: Arc<Sources>, mut enabled: Receiver<Arc<BTreeSet<String>>>) {
-    let mut tasks = JoinSet::new();
-    let mut running: BTreeMap<String, AbortHandle> = BTreeMap::new();
+    let mut supervisor = Supervisor::new("sources of namespace ");
     loop {
         let namespaces = enabled.borrow_and_update().clone();
-        running.retain(|name, task| namespaces.contains(name) || abort(task));
-        for name in namespaces.iter().filter(|name| !running.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            let (sources, of) = (Arc::clone(&sources), name.clone());
-            let task = async move {
-                let what = format!("sources of namespace {of}");
-                isolated(&what, || namespace(Arc::clone(&sources), of.clone()), sleep).await;
-            };
-            running.insert(name, tasks.spawn(task));
+        supervisor.retain(&namespaces);
+        for name in &*namespaces {
+            if !supervisor.update(name, &(), |()| ()) {
+                let (sources, enabled) = (Arc::clone(&sources), name.clone());
+                let begin = move |_, _| namespace(Arc::clone(&sources), enabled.clone());
+                supervisor.start(name.clone(), (), (), begin, |_, pause| sleep(pause));
+            }
         }
         tokio::select! {
             changed = enabled.changed() => if changed.is_err() {
                 return;
             },
-            Some(ended) = tasks.join_next() => propagate(ended),
+            never = supervisor.reap() => match never {},
         }
     }
 }

@@ -11,7 +11,7 @@ use nudge_cluster::lease::Lease;
 use super::cluster;
 use super::controllers::while_leading;
 use super::options::Options;
-use super::serve::ServeError;
+use super::plane::ServeError;
 use crate::supervise::{Stage, Tasks};
 
 /// How much longer than a watch lasts a connection may be silent.

@@ -8,7 +8,7 @@ use nudge_controller::{
     keep_policy_statuses, record_warnings, repair, run,
 };
 
-use super::serve::ControlPlane;
+use super::plane::ControlPlane;
 
 /// Starts the controllers.
 pub(super) fn start(plane: &mut ControlPlane) {

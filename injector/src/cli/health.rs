@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
 use nudge_server::http::{HttpLimits, serve_http};
 use nudge_server::metrics::ConnectionMetrics;
 use nudge_server::slots::{Bounds, Slots};
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -55,7 +56,7 @@ impl Refresh {
 
     /// Counts anew where the last count is too old at `now`. Those who ask meanwhile wait for it.
     fn at(&self, now: Instant) {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         if counted.is_none_or(|counted| now.saturating_duration_since(counted) >= FRESH) {
             (self.count)();
             *counted = Some(now);
@@ -75,7 +76,7 @@ impl Health {
             "/metrics" => {
                 self.refresh.at(Instant::now());
                 let mut text = String::new();
-                let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
+                let registry = self.registry.read();
                 match prometheus_client::encoding::text::encode(&mut text, &registry) {
                     Ok(()) => reply(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
                     Err(error) => reply(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),

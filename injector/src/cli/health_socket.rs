@@ -145,8 +145,7 @@ async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::RwLock;
-
+    use parking_lot::RwLock;
     use prometheus_client::registry::Registry;
 
     use super::*;

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::controllers::while_leading;
-use super::serve::{ControlPlane, ServeError, address, reachable};
+use super::plane::{ControlPlane, ServeError, address, reachable};
 use crate::supervise::{Stage, Stopping, stopped};
 
 /// How often the hub that leads marks pods whose agent has never made contact.

@@ -14,6 +14,7 @@ mod logging;
 mod namespace_metrics;
 mod open_files;
 mod options;
+mod plane;
 mod probes;
 mod roles;
 mod serve;

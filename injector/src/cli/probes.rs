@@ -1,13 +1,14 @@
 //! What `/healthz` and `/readyz` answer, and the metrics that are brought up to date when `/metrics` is read.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use nudge_certs::Certificates;
 use nudge_cluster::first_contact::Contact;
 use nudge_cluster::index::Index;
 use nudge_core::injection::Features;
+use parking_lot::RwLock;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

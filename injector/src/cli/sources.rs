@@ -10,7 +10,7 @@ use nudge_sources::{Budget, FetchMetrics, Sources, run};
 
 use super::cluster;
 use super::controllers::while_leading;
-use super::serve::{ControlPlane, ServeError};
+use super::plane::{ControlPlane, ServeError};
 
 /// How much longer than a watch lasts a connection may be silent.
 const GRACE: Duration = Duration::from_secs(15);

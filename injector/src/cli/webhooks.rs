@@ -20,7 +20,7 @@ use nudge_core::namespaces::Enabled;
 use ring::hmac;
 use tokio::sync::watch;
 
-use super::serve::{ControlPlane, ServeError, reachable};
+use super::plane::{ControlPlane, ServeError, reachable};
 use crate::supervise::{Stage, Stopping, stopped};
 
 /// How often the authority for clients is read again.

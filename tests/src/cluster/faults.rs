@@ -8,14 +8,14 @@ use anyhow::Result;
 use nix::sys::signal::Signal;
 
 use super::etcd::Etcd;
+use super::start::DATA;
 use super::{Cluster, start};
 use crate::eventually;
 use crate::procfs::is_stopped;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// The folder of etcd's data, and that of its backup.
-pub(super) const DATA: &str = "etcd";
+/// The folder of the backup of etcd's data.
 const BACKUP: &str = "etcd.backup";
 
 impl Cluster {

@@ -21,6 +21,7 @@ pub mod options;
 pub mod pair;
 mod part;
 mod reaper;
+pub mod refusing_webhook;
 pub mod replica;
 pub mod servers;
 pub mod sources;

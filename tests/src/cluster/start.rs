@@ -14,7 +14,6 @@ use super::Cluster;
 use super::authority::Authority;
 use super::binaries::Binaries;
 use super::etcd::Etcd;
-use super::faults::DATA;
 use super::kubeconfig::{self, Identity};
 use super::options::Options;
 use super::part::Part;
@@ -23,6 +22,8 @@ use super::servers::Files;
 use super::version::Version;
 use crate::{ports, tools};
 
+/// The folder of etcd's data.
+pub(super) const DATA: &str = "etcd";
 /// How long the API server may take to be ready, on a machine that has much else to do.
 const START: Duration = Duration::from_secs(90);
 

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::process::{Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use nix::pty::{Winsize, openpty};
+use parking_lot::Mutex;
 use vt100::Parser;
 
 use crate::commands::recording::Frame;
@@ -49,7 +50,7 @@ impl Terminal {
                 parser.process(&buffer[..count]);
                 let lines: Vec<String> = parser.screen().rows(0, columns).collect();
                 let used = lines.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
-                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = seen.lock();
                 let screen = lines[..used].iter().map(|line| line.trim_end().to_owned()).collect();
                 seen.push((began.elapsed(), screen));
             }
@@ -65,7 +66,7 @@ impl Terminal {
 
     /// The same with their times.
     pub fn frames(&self) -> Vec<Frame> {
-        self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.frames.lock().clone()
     }
 
     /// Waits until the screen is as expected, and gives it.
@@ -84,7 +85,7 @@ impl Terminal {
     pub async fn ends_with_frames(mut self) -> Result<(ExitStatus, Vec<Frame>, String)> {
         let status = self.process.exited(LONG).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;
-        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let frames = self.frames.lock().clone();
         Ok((status, frames, String::from_utf8_lossy(&raw).into_owned()))
     }
 }

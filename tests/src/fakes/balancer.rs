@@ -1,10 +1,11 @@
 //! What a Service is in a cluster: one address, behind it the replicas that are there, each new connection to the next of them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
@@ -35,7 +36,7 @@ impl Balancer {
             let mut connections = JoinSet::new();
             while let Ok((mut client, _)) = listener.accept().await {
                 let turn = count.fetch_add(1, Ordering::Relaxed);
-                let all = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let all = shared.lock().clone();
                 while connections.try_join_next().is_some() {}
                 connections.spawn(async move {
                     // As kube-proxy does, but for a backend that refuses the next one is tried at once.
@@ -55,7 +56,7 @@ impl Balancer {
 
     /// Sends new connections to these from now on.
     pub fn set(&self, backends: &[SocketAddr]) {
-        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends.to_vec();
+        *self.backends.lock() = backends.to_vec();
     }
 
     /// How many connections it has taken.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -20,6 +20,7 @@ use nudge_protocol::hub::{
     HubSettings, POLL_MEDIA_TYPE, POLL_PATH, PodContainer, PollConfig, PollHead, PollRequest, ReportRequest,
 };
 use nudge_protocol::{ConfigName, VersionName};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -109,7 +110,7 @@ struct Shared {
 
 impl Shared {
     fn say(&self) -> MutexGuard<'_, Say> {
-        self.say.lock().unwrap_or_else(PoisonError::into_inner)
+        self.say.lock()
     }
 }
 
@@ -167,7 +168,7 @@ impl FakeHub {
     /// Another authority takes over; connections that are open stay.
     pub fn rotate(&mut self) -> Result<()> {
         self.authority = HubAuthority::new()?;
-        *self.shared.tls.lock().unwrap_or_else(PoisonError::into_inner) = self.authority.acceptor()?;
+        *self.shared.tls.lock() = self.authority.acceptor()?;
         Ok(())
     }
 
@@ -329,7 +330,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            let acceptor = shared.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let acceptor = shared.tls.lock().clone();
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let number = {
                 let mut say = shared.say();

@@ -1,7 +1,7 @@
 //! A webhook subscriber that answers as the test sets it and keeps what it got.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -15,6 +15,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::headers::WEBHOOK_ID;
 use nudge_protocol::webhooks::WebhookEvent;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -136,7 +137,7 @@ impl Drop for HookServer {
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock()
 }
 
 async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {

@@ -7,5 +7,4 @@ pub mod fake_hub;
 pub mod hook_server;
 pub mod hub_tls;
 mod interruptible;
-pub mod refusing_webhook;
 pub mod standard_webhooks;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::unistd::{SysconfVar, sysconf};
+use parking_lot::Mutex;
 
 /// Names the file to which a line is added for each scenario: `scenario NAME`, seconds, and those of the processors, between tabs.
 const FILE: &str = "NUDGE_TIMES";
@@ -40,7 +40,7 @@ impl Costs {
 
     /// A scenario begins.
     pub(crate) fn begin(&self, name: &str) -> Result<()> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.share()?;
         state.running.insert(name.to_owned(), (Instant::now(), Duration::ZERO));
         Ok(())
@@ -48,7 +48,7 @@ impl Costs {
 
     /// It ends: what it has cost.
     pub(crate) fn end(&self, name: &str) -> Result<Cost> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.share()?;
         let (began, processors) = state.running.remove(name).context("it has not begun")?;
         let cost = Cost { clock: began.elapsed(), processors };
@@ -62,7 +62,7 @@ impl Costs {
 
     /// Of everything.
     pub(crate) fn total(&self) -> Result<Cost> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.lock();
         Ok(Cost { clock: state.began.elapsed(), processors: busy()?.saturating_sub(state.first) })
     }
 }

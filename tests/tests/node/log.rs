@@ -1,6 +1,6 @@
 //! The log of a container, followed from its start, every line with the time at which the container runtime got it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,6 +8,7 @@ use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::task::JoinHandle;
@@ -40,7 +41,7 @@ impl Log {
             while let Ok(Some(line)) = stream.try_next().await {
                 let Some((at, text)) = line.split_once(' ') else { continue };
                 let Ok(at) = OffsetDateTime::parse(at, &Rfc3339) else { continue };
-                into.lock().unwrap_or_else(PoisonError::into_inner).push(Line { at, text: text.to_owned() });
+                into.lock().push(Line { at, text: text.to_owned() });
             }
         });
         Ok(Self { lines, task })
@@ -48,7 +49,7 @@ impl Log {
 
     /// All that has come so far.
     pub(crate) fn lines(&self) -> Vec<Line> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lines.lock().clone()
     }
 
     /// The first line with this in it that is not older than `since`.

@@ -1,7 +1,8 @@
 //! What the run has measured, as tables at its end.
 
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Tables, in the order in which they came.
 #[derive(Default)]
@@ -15,7 +16,7 @@ struct Table {
 impl Report {
     /// Adds a row to a table, which is made by its first row.
     pub(crate) fn row(&self, title: &str, cells: &[String]) {
-        let mut tables = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tables = self.0.lock();
         match tables.iter_mut().find(|table| table.title == title) {
             Some(table) => table.rows.push(cells.to_vec()),
             None => tables.push(Table { title: title.to_owned(), rows: vec![cells.to_vec()] }),
@@ -25,7 +26,7 @@ impl Report {
     /// Prints all tables, with columns as wide as they must be.
     #[allow(clippy::print_stdout)]
     pub(crate) fn print(&self) {
-        for table in self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
+        for table in self.0.lock().iter() {
             println!("\n{}", table.title);
             let width = |column: usize| {
                 table.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -46,7 +45,7 @@ impl<'a> Home<'a> {
         let name = format!("nudge-e2e-{purpose}");
         let home = Self { place, space: Space { client: place.client().await?, name } };
         home.kubectl(&["create", "namespace", &home.space.name])?;
-        suite.spaces.lock().unwrap_or_else(PoisonError::into_inner).push(home.space.name.clone());
+        suite.spaces.lock().push(home.space.name.clone());
         // Pods are refused until their service account is there.
         let accounts = home.space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
         eventually(SOON, "the default service account is there", async || accounts.get_opt("default").await.ok()?)

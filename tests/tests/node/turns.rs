@@ -1,6 +1,6 @@
 //! Who runs beside whom: most scenarios at the same time, and behind all of these the others, one after another.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// How many scenarios have ended.
 #[derive(Default)]
@@ -12,8 +12,7 @@ pub(crate) struct Turns {
 impl Turns {
     /// Waits until so many have ended. The scenario has ended when the turn is dropped, also by a panic.
     pub(crate) fn after(&self, count: usize) -> Turn<'_> {
-        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_while(ended, |ended| *ended < count).unwrap_or_else(PoisonError::into_inner));
+        self.changed.wait_while(&mut self.ended.lock(), |ended| *ended < count);
         Turn(self)
     }
 }
@@ -23,7 +22,7 @@ pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.ended.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.0.ended.lock() += 1;
         self.0.changed.notify_all();
     }
 }

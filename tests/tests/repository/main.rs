@@ -2,4 +2,6 @@
 
 mod deploy;
 mod layers;
+mod modules;
+mod names;
 mod pages;

@@ -3,10 +3,11 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use nudge_protocol::hub::INTERRUPT;
+use nudge_protocol::locked::locked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
@@ -28,7 +29,7 @@ struct Wish {
 
 impl Interrupt {
     fn lock(&self) -> MutexGuard<'_, Wish> {
-        self.wish.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.wish)
     }
 
     /// Ends the poll that is held.

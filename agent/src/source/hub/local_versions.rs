@@ -436,4 +436,5 @@ fn sha256(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
+#[path = "local_versions_tests.rs"]
 mod tests;

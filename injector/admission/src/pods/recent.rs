@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
@@ -48,9 +49,8 @@ struct Answer<V> {
 }
 
 impl<V: Clone> Entry<V> {
-    /// A poisoned lock is harmless: its holder makes single assignments.
     fn answer(&self) -> Option<Answer<V>> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.answer.lock().clone()
     }
 
     /// The answer that exists, and its age.
@@ -59,7 +59,7 @@ impl<V: Clone> Entry<V> {
     }
 
     fn answered(&self) -> Option<Instant> {
-        self.answer.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|answer| answer.at)
+        self.answer.lock().as_ref().map(|answer| answer.at)
     }
 
     /// Begins a question.
@@ -69,7 +69,7 @@ impl<V: Clone> Entry<V> {
 
     fn put(&self, number: u64, value: Option<V>) {
         let answer = Answer { at: Instant::now(), number, value };
-        *self.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *self.answer.lock() = Some(answer);
     }
 }
 
@@ -130,7 +130,7 @@ where
     }
 
     fn entry(&self, key: &K) -> Arc<Entry<V>> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         if let Some(entry) = entries.get(key) {
             return Arc::clone(entry);
         }
@@ -227,7 +227,7 @@ mod tests {
         for key in 0..10 {
             source.asked(&recent, key).await;
         }
-        assert_eq!(recent.entries.lock().unwrap().len(), SETTINGS.most);
+        assert_eq!(recent.entries.lock().len(), SETTINGS.most);
         assert_eq!(source.asked(&recent, 9).await, 10, "the youngest are there");
         assert_eq!(source.asked(&recent, 0).await, 11);
     }

@@ -4,11 +4,12 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_protocol::error_chain::chain;
 use nudge_server::tls::server_config_for;
+use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -116,16 +117,16 @@ impl Clients {
     fn read_again(&self) -> Result<bool, ClientsError> {
         let read = |source| ClientsError::Read { path: self.path.clone(), source };
         let bytes = std::fs::read(&self.path).map_err(read)?;
-        if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == bytes {
+        if self.now.read().0 == bytes {
             return Ok(false);
         }
         let verifier = Self::parse(&self.path, &bytes)?;
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = (bytes, verifier);
+        *self.now.write() = (bytes, verifier);
         Ok(true)
     }
 
     fn verifier(&self) -> Verifier {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner).1)
+        Arc::clone(&self.now.read().1)
     }
 }
 

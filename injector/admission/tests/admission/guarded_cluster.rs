@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,6 +21,7 @@ use nudge_core::namespaces::Enabled;
 use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
 use nudge_tests::eventually;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject as _;
@@ -85,7 +86,7 @@ impl GuardedCluster {
     /// Says how many pods subscribe to a config.
     pub(crate) fn subscribe(&self, space: &Space, config: &str, pods: usize) {
         let key = (space.name.clone(), config.to_owned());
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(key, pods);
+        self.pods.lock().insert(key, pods);
     }
 }
 
@@ -113,7 +114,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let subscribers = Arc::new(move |namespace: &str, config: &str| {
-        let pods = pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = pods.lock();
         Some(pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods))
     });
     // No watch runs: each is looked up.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::policies::KnownPolicies;
+use super::known_policies::KnownPolicies;
 use super::space::Space;
 use super::state::Inner;
 use super::{Index, Kind};

@@ -8,29 +8,9 @@ use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_core::pods::{PodState, ReportState};
 use tokio::sync::watch;
 
+use super::pod_entry::PodEntry;
 use super::space::Space;
 use super::{Index, IndexEvent, Kind};
-
-/// A pod, and who waits for a change that concerns it.
-#[derive(Clone, Debug)]
-pub struct PodEntry {
-    /// What is known of it.
-    pub state: Arc<PodState>,
-    /// When its containers last became unready or restarted.
-    fell: Option<Instant>,
-    wake: Arc<watch::Sender<()>>,
-}
-
-impl PodEntry {
-    /// Changes with the pod, with each config that it uses, and when its service account is gone. Subscribe first, then look.
-    pub fn woken(&self) -> watch::Receiver<()> {
-        self.wake.subscribe()
-    }
-
-    pub(super) fn wake(&self) {
-        self.wake.send_replace(());
-    }
-}
 
 impl Index {
     /// The pod.

@@ -12,12 +12,14 @@ use serde::Serialize;
 use super::Kind;
 use super::beyond::Beyond;
 use super::parts::Parts;
-use super::pods::PodEntry;
-use super::state::Labels;
+use super::pod_entry::PodEntry;
 use crate::watch_health::WatchHealth;
 
 /// Most bytes of all configs that are kept of a namespace.
 pub(super) const CONFIG_BYTES: usize = 64 * 1024 * 1024;
+
+/// The labels of a namespace.
+pub type Labels = BTreeMap<String, String>;
 
 /// An enabled namespace.
 pub(super) struct Space {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use nudge_api::{InternalStatus, PartKind, VersionedConfig, VersionedConfigStatus};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
@@ -10,17 +10,15 @@ use nudge_core::pods::PodState;
 use nudge_core::requester::REQUESTER_BYTES;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::known_policies::KnownPolicies;
 use super::parts::{Put, object_key};
-use super::policies::KnownPolicies;
-use super::space::{CONFIG_BYTES, KeptConfig, Space, size};
+use super::space::{CONFIG_BYTES, KeptConfig, Labels, Space, size};
 use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
-
-/// The labels of a namespace.
-pub type Labels = BTreeMap<String, String>;
 
 /// The annotations of a config that are read: what Nudge has written, with an HMAC, and that it is being imported.
 const NOTICES: [&str; 5] =
@@ -75,7 +73,7 @@ impl Default for Index {
 impl Index {
     /// Calls `listener` for every event from now on. It must not block.
     pub fn listen(&self, listener: impl Fn(&IndexEvent) + Send + Sync + 'static) {
-        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+        self.listeners.write().push(Box::new(listener));
     }
 
     /// Calls `listener` with every pod that is terminating or gone. It must not block. Only the first call counts.
@@ -90,11 +88,11 @@ impl Index {
 
     /// A panic while it is held leaves nothing half done, since all that happens under it is single assignments.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     pub(super) fn notify(&self, event: &IndexEvent) {
-        for listener in self.listeners.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for listener in self.listeners.read().iter() {
             listener(event);
         }
     }

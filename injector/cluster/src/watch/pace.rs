@@ -1,8 +1,8 @@
 //! Spreads the beginnings of watches: hundreds of namespaces, or an API server that is back, must not mean as many requests at once.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
@@ -33,7 +33,7 @@ impl Pace {
     pub(super) async fn turn(&self) {
         let now = Instant::now();
         let at = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.next.lock();
             turn_at(&mut next, now, jittered(EVERY))
         };
         if at > now {

@@ -3,8 +3,6 @@
 use serde_json::{Value, json};
 
 use super::facts::Features;
-use super::request::PodRequest;
-use super::request::annotations::AGENT_START_TIMEOUT;
 use super::user_pod::UserPod;
 
 /// How long one probe waits, in seconds: it ends at once when the configuration is there, and its failure is an Event that says why not.
@@ -43,16 +41,5 @@ impl Gate {
                 });
             }
         }
-    }
-
-    /// The warning for a pod that sets how long a hook waits.
-    pub(super) fn warning(self, user: &UserPod, request: &PodRequest) -> Option<String> {
-        (self == Self::Probe && request.start_timeout.is_some()).then(|| {
-            format!(
-                "annotation {AGENT_START_TIMEOUT} has no effect: this pod has restartPolicy: {}, so its start waits for its configs until they \
-                 are there; remove it",
-                user.restart_policy()
-            )
-        })
     }
 }

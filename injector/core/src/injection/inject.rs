@@ -12,7 +12,7 @@ use super::mountpoints;
 use super::patch::{AgentContainer, ContainerPatch, Plan, Volumes, agent_container, apply, port};
 use super::preflight;
 use super::refusal::Refusal;
-use super::request::{PodRequest, judged, resolve};
+use super::request::{PodRequest, gate_warning, judged, resolve};
 use super::resources::{agent_resources, files_room};
 use super::settings::InjectionSettings;
 use super::stale;
@@ -46,7 +46,7 @@ pub fn inject(
     warnings.extend(request.ignored.iter().cloned());
 
     let gate = Gate::of(&user, facts.features);
-    warnings.extend(gate.warning(&user, request));
+    warnings.extend(gate_warning(gate, &user, request));
     let (configs, more) = resolve(&user, request, facts, settings, gate)?;
     warnings.extend(more);
     let targets = Targets::of(&user, request, settings, sidecar)?;

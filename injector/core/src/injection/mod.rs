@@ -14,9 +14,10 @@ mod gate;
 mod inject;
 mod mountpoints;
 mod patch;
+mod paths;
 mod preflight;
 #[cfg(test)]
-mod properties;
+mod property_tests;
 mod quantity;
 mod refusal;
 mod request;
@@ -27,6 +28,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod user_pod;
+mod values;
 
 pub use facts::{Facts, Features, MountedPart, ReferencedConfigMap, ResolvedConfig};
 pub use inject::{Injection, inject};

@@ -1,7 +1,7 @@
 //! Settings of an installation, the same for every pod.
 
 use super::quantity::Quantity;
-use super::request::values;
+use super::values;
 
 /// How an installation injects pods.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod probed;
 mod report;
 mod template;
 #[cfg(test)]
+#[path = "restart_tests.rs"]
 mod tests;
 mod workload;
 

@@ -1,6 +1,6 @@
 //! The move to the target: steps, then the bake, then restarts of workloads.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
 
 use super::back::{begin_leaving, fail, roll_back, stands_still};
@@ -449,21 +449,4 @@ fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_
     let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);
     let event = EventRecord::new(Reason::Current, message);
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))
-}
-
-/// A move that begins.
-pub(super) fn begun(base: Base, target: &str, now: &Time) -> Move {
-    Move {
-        base,
-        target: target.to_owned(),
-        began_at: now.clone(),
-        progressed_at: MicroTime(now.0),
-        thresholds: Thresholds::default(),
-        step: 0,
-        step_name: None,
-        stepped_at: now.clone(),
-        watch: None,
-        evidence: None,
-        failure: None,
-    }
 }

@@ -4,8 +4,7 @@ use nudge_api::{Reason, RolloutFailure};
 
 use super::effects::Next;
 use super::evidence::Evidence;
-use super::forward::begun;
-use super::state::{Base, Idle, Rollout, Stage, next_revision};
+use super::state::{Base, Idle, Move, Rollout, Stage, next_revision};
 use super::verdict::{Names, Verdict, verdict};
 use super::watch::watch;
 use super::{Effects, Now, Observation};
@@ -84,7 +83,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     let by = seen.asked_by();
     let message = format!("moving {count} pods from version {current} to {requested}{by}");
     let event = EventRecord::new(Reason::Progressing, message);
-    (Rollout::Forward(begun(base, requested, now.time), Stage::Moving), Effects::event(event))
+    (Rollout::Forward(Move::begun(base, requested, now.time), Stage::Moving), Effects::event(event))
 }
 
 /// Whether what is requested is what failed: the same content of that version, and nobody has asked for another attempt since. For all pods at

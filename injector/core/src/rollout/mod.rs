@@ -52,6 +52,7 @@ mod tally;
 #[cfg(test)]
 mod test_scene;
 #[cfg(test)]
+#[path = "rollout_tests.rs"]
 mod tests;
 mod thresholds;
 #[cfg(test)]

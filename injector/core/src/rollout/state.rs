@@ -75,6 +75,25 @@ pub struct Move {
     pub failure: Option<RolloutFailure>,
 }
 
+impl Move {
+    /// A move that begins.
+    pub(super) fn begun(base: Base, target: &str, now: &Time) -> Self {
+        Self {
+            base,
+            target: target.to_owned(),
+            began_at: now.clone(),
+            progressed_at: MicroTime(now.0),
+            thresholds: Thresholds::default(),
+            step: 0,
+            step_name: None,
+            stepped_at: now.clone(),
+            watch: None,
+            evidence: None,
+            failure: None,
+        }
+    }
+}
+
 /// How far a move is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use nudge_api::{Explanation, Reason};
 use ring::digest::{SHA256, digest};
 
-use super::thresholds::Place;
 use crate::identity::Identity;
 use crate::pods::{PodState, ReportState};
 
@@ -69,11 +68,6 @@ impl Subject {
             failure: pod.failure(config),
             pod,
         })
-    }
-
-    /// What decides which version it is assigned.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place { number: self.number, workload: &self.workload, labels: &self.labels }
     }
 
     /// Whether anything can be expected of it, whatever is assigned to it: it runs, and its node and its agent are there.

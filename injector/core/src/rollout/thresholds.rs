@@ -44,6 +44,13 @@ pub(super) struct Place<'a> {
     pub(super) labels: &'a BTreeMap<String, String>,
 }
 
+impl Subject {
+    /// What decides which version it is assigned.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { number: self.number, workload: &self.workload, labels: &self.labels }
+    }
+}
+
 /// Whether the selector matches these labels.
 fn matches(selector: &StepSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))

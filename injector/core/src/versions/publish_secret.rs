@@ -198,4 +198,5 @@ fn is_unrecorded(found: &Secret, version: &str, stored: &Contents, seals: &Seals
 }
 
 #[cfg(test)]
+#[path = "publish_secret_tests.rs"]
 mod tests;

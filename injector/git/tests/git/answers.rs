@@ -1,9 +1,10 @@
 //! A server by TLS whose answers a test decides, and which remembers what it was asked.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -56,7 +57,7 @@ impl Answers {
                         }
                     }
                     let request = String::from_utf8_lossy(&request).into_owned();
-                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+                    noted.lock().push(request.clone());
                     match answer(&request) {
                         Some(answer) => {
                             let _ = stream.write_all(&answer).await;
@@ -72,7 +73,7 @@ impl Answers {
 
     /// All requests so far.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 }
 

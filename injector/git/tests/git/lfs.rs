@@ -1,9 +1,10 @@
 //! Git LFS: contents in place of pointers, and whom the credential is sent to.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use nudge_git::{Credential, GitError};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
@@ -49,11 +50,11 @@ struct Behind(Arc<Mutex<Option<Answer>>>);
 
 impl Behind {
     fn set(&self, answer: Answer) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *self.0.lock() = Some(answer);
     }
 
     fn answer(&self, request: &str) -> Option<Vec<u8>> {
-        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answer = self.0.lock().clone();
         answer.map_or_else(|| Some(crate::answers::answer("404 Not Found", "", "")), |answer| answer(request))
     }
 }

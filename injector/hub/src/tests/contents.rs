@@ -58,7 +58,7 @@ async fn a_poll_that_was_answered_without_a_content_is_woken_by_it() {
 async fn secret_parts_are_served_where_they_are_allowed() {
     let mut fixture = Fixture::new();
     let (sealed, stored) = crate::content::tests::part(nudge_api::PartKind::Secret, "pin", 1, &[("k", b"0".to_vec())]);
-    fixture.stored.objects.lock().unwrap().insert("pin".to_owned(), (stored.uid, stored.contents));
+    fixture.stored.objects.lock().insert("pin".to_owned(), (stored.uid, stored.contents));
     let version = crate::contents::tests::sealed("1", vec![sealed]);
     fixture.put("shop", 1, Some(&version));
     let head = fixture.head(PollRequest::default()).await;

@@ -1,8 +1,8 @@
 //! A hub with stand-ins for the API server: tokens that name their pod, and stored objects in memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -19,6 +19,7 @@ use nudge_hub::{
 };
 use nudge_protocol::ConfigName;
 use nudge_tests::fakes::crowd::{self, CONFIG, NAMESPACE};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
 /// Accepts every token of the crowd, after a time that a review by a real API server takes.
@@ -89,7 +90,7 @@ type Values = HashMap<String, Vec<u8>>;
 impl Stored {
     /// Stores a version, each part of which is keys and values.
     pub(crate) fn add(&self, version: &str, parts: &[&[(&str, Vec<u8>)]]) -> VersionStatus {
-        let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stored = self.0.lock();
         let parts = parts.iter().enumerate().map(|(number, values)| {
             let name = format!("{CONFIG}-{version}-{number}");
             let values: Values = values.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -114,7 +115,7 @@ impl Stored {
 
 impl PartSource for Stored {
     fn read<'a>(&'a self, _: &'a str, _: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>> {
-        let stored = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        let stored = self.0.lock().get(name).cloned();
         Box::pin(async move {
             let (part, values) = stored.ok_or(PartError::Missing)?;
             let values = values.into_iter().map(|(key, value)| (key, k8s_openapi::ByteString(value))).collect();
@@ -193,13 +194,13 @@ impl StandIn {
 
     /// Makes `version` the current one of all pods.
     pub(crate) fn activate(&self, version: &VersionStatus) {
-        let next = *self.revision.lock().unwrap_or_else(PoisonError::into_inner) + 1;
+        let next = *self.revision.lock() + 1;
         self.activate_as(next, version);
     }
 
     /// The same, with a revision of one's own choice.
     pub(crate) fn activate_as(&self, next: u64, version: &VersionStatus) {
-        let mut revision = self.revision.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut revision = self.revision.lock();
         *revision = next;
         let mut config = VersionedConfig::new(CONFIG, VersionedConfigSpec::default());
         config.metadata.namespace = Some(NAMESPACE.to_owned());

@@ -3,8 +3,7 @@
 use nudge_api::VersionedConfig;
 
 use crate::output::status::needs_approval;
-use crate::page::act::Act;
-use crate::page::rights::Need;
+use crate::page::act::{Act, Need};
 
 const PATCH: Need = Need::Config("patch");
 

@@ -25,6 +25,9 @@ pub(crate) mod use_version;
 pub(crate) mod validate;
 pub(crate) mod versions;
 
+use clap::Parser as _;
+use futures::future::LocalBoxFuture;
+
 use self::arguments::{Arguments, Command};
 use crate::failure::{Exit, Failure};
 use crate::output::Output;
@@ -82,7 +85,16 @@ async fn run_with(session: &Session, connection: &Connection, command: Command) 
         Command::Get(command) => get::run(session, &command).await,
         Command::Export(command) => export::run(session, &command).await,
         Command::Import(command) => import::run(session, &command).await,
-        Command::Ui(command) => ui::run(session, connection, &command).await,
+        Command::Ui(command) => ui::run(session, connection, &command, run_words).await,
         Command::Completion | Command::Complete { .. } | Command::Push(_) => Ok(()),
     }
+}
+
+/// Runs the words of a command as the command line does.
+fn run_words(session: Session, words: Vec<String>) -> LocalBoxFuture<'static, Result<(), Failure>> {
+    Box::pin(async move {
+        let words = ["kubectl-nudge".to_owned()].into_iter().chain(words);
+        let arguments = Arguments::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+        run_with(&session, &arguments.connection, arguments.command).await
+    })
 }

@@ -1,13 +1,12 @@
 //! `kubectl nudge ui`: serves a page on this machine that shows configs and their rollouts.
 
-use clap::{Args, Parser as _};
+use clap::Args;
 use kube::config::Kubeconfig;
 
 use crate::commands::acts::ACTS;
-use crate::commands::arguments::Arguments;
 use crate::failure::Failure;
 use crate::page::scope::Extent;
-use crate::page::{Options, serve};
+use crate::page::{Options, RunWords, serve};
 use crate::session::{Connection, Session};
 
 #[derive(Clone, Debug, Args)]
@@ -29,7 +28,13 @@ pub(crate) struct Ui {
     pub(crate) all_namespaces: bool,
 }
 
-pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui) -> Result<(), Failure> {
+/// Serves the page. `run_words` runs a command as the command line does.
+pub(crate) async fn run(
+    session: &Session,
+    connection: &Connection,
+    command: &Ui,
+    run_words: RunWords,
+) -> Result<(), Failure> {
     let extent = match (command.all_namespaces, &connection.namespace) {
         (true, _) => Extent::All,
         (false, Some(_)) => Extent::One,
@@ -42,18 +47,11 @@ pub(crate) async fn run(session: &Session, connection: &Connection, command: &Ui
         context: context(connection),
         flags: flags(connection),
         acts: ACTS,
-        run: |session, words| Box::pin(async move { run_words(&session, words).await }),
+        run: run_words,
     };
     let session =
         Session { client: session.client.clone(), namespace: session.namespace.clone(), out: session.out.clone() };
     tokio::task::LocalSet::new().run_until(Box::pin(serve(session, options))).await
-}
-
-/// Runs the words as the command line does.
-async fn run_words(session: &Session, words: Vec<String>) -> Result<(), Failure> {
-    let words = ["kubectl-nudge".to_owned()].into_iter().chain(words);
-    let arguments = Arguments::try_parse_from(words).map_err(|error| Failure::usage(error.to_string()))?;
-    super::run_with(session, &arguments.connection, arguments.command).await
 }
 
 /// The context that the page names.

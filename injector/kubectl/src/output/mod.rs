@@ -9,9 +9,10 @@ pub(crate) mod table;
 pub(crate) mod visible;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -45,14 +46,14 @@ impl Output {
 
     /// The lines that were kept.
     pub(crate) fn kept(&self) -> Vec<String> {
-        let kept = self.kept.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let kept = self.kept.as_ref().map(|kept| kept.lock().clone());
         kept.unwrap_or_default()
     }
 
     /// Keeps the text, if that is asked for.
     fn keep(&self, text: &str) -> bool {
         let Some(kept) = &self.kept else { return false };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = kept.lock();
         let left = MOST_KEPT.saturating_sub(kept.len());
         kept.extend(text.lines().take(left).map(str::to_owned));
         true

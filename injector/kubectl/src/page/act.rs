@@ -4,9 +4,19 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::{ConfigName, VersionName};
 use serde::Serialize;
 
-use super::rights::Need;
 use crate::failure::Failure;
 use crate::version::digest::Digest;
+
+/// A verb on an object of the config's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// On the `VersionedConfig`.
+    Config(&'static str),
+    /// To make a `VersionApproval`, and to take back another of the user's own.
+    Decide,
+    /// To activate a version, as admission asks for it: to update what is published.
+    Activate,
+}
 
 /// Something that can be done to a config. A list of them is all that the page can do.
 #[derive(Clone, Copy, Debug)]

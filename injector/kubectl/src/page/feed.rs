@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_protocol::labels;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::scope::Scope;
@@ -91,7 +92,7 @@ impl Feed {
 
     /// What was seen. Nothing waits while this is held.
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 
     /// Says when something changes.

@@ -15,6 +15,9 @@ use serde_json::json;
 /// The body of an answer: whole, or as it comes.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// An answer, or why there is no other.
+pub(super) type Answer = Result<Response<Body>, Refusal>;
+
 /// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named to other sites.
 const HEADERS: [(&str, &str); 7] = [
     (

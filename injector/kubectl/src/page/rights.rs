@@ -5,20 +5,9 @@ use kube::Api;
 use kube::api::PostParams;
 use nudge_api::{PartKind, VersionedConfig};
 
-use super::act::{Act, Permitted};
+use super::act::{Act, Need, Permitted};
 use crate::failure::{Failure, doing};
 use crate::session::Session;
-
-/// A verb on an object of the config's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// On the `VersionedConfig`.
-    Config(&'static str),
-    /// To make a `VersionApproval`, and to take back another of the user's own.
-    Decide,
-    /// To activate a version, as admission asks for it: to update what is published.
-    Activate,
-}
 
 /// Verb, group and resource.
 type Right = (&'static str, &'static str, &'static str);

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::access::Refused;
 use super::assets::asset;
-use super::reply::{Body, Refusal, file, json, lines};
+use super::reply::{Answer, Body, Refusal, file, json, lines};
 use super::scope::Scope;
 use super::stream::Overview;
 use super::view::ConfigView;
@@ -26,9 +26,6 @@ const BODY_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long the API server may take to answer what the page asks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-
-/// An answer, or why there is no other.
-pub(super) type Answer = Result<Response<Body>, Refusal>;
 
 /// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hex::hex;
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use rustls::ServerConfig;
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ impl StandIn {
                         authorization: authorization.and_then(|it| it.to_str().ok()).map(str::to_owned),
                     };
                     let answer = answer(&asked);
-                    noted.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
+                    noted.lock().push(asked);
                     async move { Ok::<_, std::convert::Infallible>(answer) }
                 });
                 tokio::spawn(async move {
@@ -93,7 +94,7 @@ impl StandIn {
 
     /// What it was asked since the last look.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.asked.lock())
     }
 }
 

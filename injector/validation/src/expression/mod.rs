@@ -142,4 +142,5 @@ fn value_of<'v>(value: &'v Value) -> Result<Box<dyn Val + 'v>, Exhausted> {
 }
 
 #[cfg(test)]
+#[path = "expression_tests.rs"]
 mod tests;

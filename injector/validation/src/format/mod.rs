@@ -82,4 +82,5 @@ fn end_of(text: &str) -> Place {
 }
 
 #[cfg(test)]
+#[path = "format_tests.rs"]
 mod tests;

@@ -66,4 +66,5 @@ impl Schema {
 }
 
 #[cfg(test)]
+#[path = "schema_tests.rs"]
 mod tests;

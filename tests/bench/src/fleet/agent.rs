@@ -5,8 +5,8 @@
 
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,7 @@ use nudge_protocol::hub::{
 };
 use nudge_protocol::status::Outcome;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, NotifySignal, VersionName};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -144,7 +145,7 @@ impl Agent {
     }
 
     async fn connect(&self) -> Result<Exchange> {
-        let hubs = self.shared.hubs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hubs = self.shared.hubs.lock().clone();
         let Some(hub) = hubs.get(rand::random_range(0..hubs.len().max(1))) else { bail!("there is no hub") };
         let exchange = Exchange::connect(&self.connector, Some(self.from), *hub).await?;
         self.count(|counts| &counts.handshakes);

@@ -1,10 +1,11 @@
 //! All agents of a fleet. Each hundred of them have an address of their own, as if they were on one node.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Result;
 use nudge_protocol::{ConfigName, ContainerName};
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 use tokio::task::JoinSet;
@@ -52,7 +53,7 @@ impl Agents {
 
     /// New connections are made to these from now on.
     pub(super) fn use_hubs(&self, hubs: Vec<SocketAddr>) {
-        *self.shared.hubs.lock().unwrap_or_else(PoisonError::into_inner) = hubs;
+        *self.shared.hubs.lock() = hubs;
     }
 }
 

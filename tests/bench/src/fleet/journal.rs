@@ -1,10 +1,10 @@
 //! What happens during a run, and when: by what agents say, and by what watches of the API server show.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nudge_api::VersionedConfigStatus;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Versions of a run have the numbers below this.
 const VERSIONS: usize = 4;
@@ -75,7 +75,7 @@ pub(super) struct Journal {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Journal {

@@ -16,6 +16,7 @@ mod rows;
 mod scene;
 mod soak;
 #[cfg(test)]
+#[path = "fleet_tests.rs"]
 mod tests;
 mod watches;
 

@@ -1,8 +1,8 @@
 //! Admission reviews, a hundred a second, from a thread of its own: what a storm on the hub costs the API server's requests.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -46,7 +47,7 @@ impl Reviews {
 
     /// The times since the last call, in ms.
     pub(super) fn take(&self) -> Samples {
-        Samples::new(std::mem::take(&mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner)))
+        Samples::new(std::mem::take(&mut *self.taken.lock()))
     }
 }
 
@@ -76,7 +77,7 @@ async fn ask(address: SocketAddr, connector: TlsConnector, taken: &Mutex<Vec<f64
         reply.into_body().collect().await?;
         ensure!(status == 200, "the review was answered with {status}");
         let millis = began.elapsed().as_secs_f64() * 1000.0;
-        taken.lock().unwrap_or_else(PoisonError::into_inner).push(millis);
+        taken.lock().push(millis);
     }
     Ok(())
 }

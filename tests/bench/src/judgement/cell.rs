@@ -4,8 +4,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 
-use super::cluster::{DAY, SECOND};
-use super::judge::Millis;
+use super::judge::{DAY, Millis, SECOND};
 use super::versions::{Kind, Target};
 use super::weather::Weather;
 

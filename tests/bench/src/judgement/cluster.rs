@@ -7,13 +7,11 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::cell::Cell;
-use super::judge::{Judge, Look, Millis, Progress, SeenNode, SeenPod, Version, View};
-use super::kubelet::Real;
+use super::judge::{DAY, Judge, Look, Millis, Progress, SECOND, SeenNode, SeenPod, Version, View};
 use super::outcome::Outcome;
+use super::real::Real;
 use super::weather::Rolling;
 
-pub(crate) const SECOND: Millis = 1000;
-pub(crate) const DAY: Millis = 24 * 3600 * SECOND;
 /// How many pods a node has, where there are so many.
 const PODS_A_NODE: usize = 20;
 

@@ -5,6 +5,9 @@ use k8s_openapi::api::core::v1::PodSpec;
 /// Milliseconds since the rollout was requested.
 pub(crate) type Millis = u64;
 
+pub(crate) const SECOND: Millis = 1000;
+pub(crate) const DAY: Millis = 24 * 3600 * SECOND;
+
 /// A version of the simulated config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Version {

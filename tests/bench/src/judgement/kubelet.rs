@@ -2,78 +2,14 @@
 
 use rand::RngExt as _;
 
-use super::cluster::{Cluster, Event, SECOND};
-use super::judge::{Judge, Millis, Version};
+use super::cluster::{Cluster, Event};
+use super::judge::{Judge, Millis, SECOND, Version};
 use super::versions::Kind;
 
 /// The pauses between restarts double from the first to the longest, and begin anew after a container ran for a while.
 const FIRST_PAUSE: Millis = 10 * SECOND;
 const LONGEST_PAUSE: Millis = 300 * SECOND;
 const FORGIVEN: Millis = 600 * SECOND;
-
-/// What really is of a pod, and what its kubelet remembers.
-#[derive(Clone, Debug)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact of a pod; none follows from another
-pub(crate) struct Real {
-    pub(super) assigned: Version,
-    /// What its application runs.
-    pub(super) runs: Version,
-    /// The target harms it.
-    pub(super) prone: bool,
-    /// The target has made its application unready.
-    pub(super) unready: bool,
-    /// How many troubles of the environment it has.
-    pub(super) troubles: u32,
-    /// Its container runs; its process answers.
-    pub(super) up: bool,
-    pub(super) serves: bool,
-    /// Its node is not there: nothing happens in it, and nothing is seen of it.
-    pub(super) dark: bool,
-    /// Its other containers are there.
-    pub(super) complete: bool,
-    /// When its probes are made within their period.
-    phase: Millis,
-    /// What its probes have found, and counts findings that were called off.
-    probed: bool,
-    finding: u32,
-    pending: Option<bool>,
-    /// Counts starts, and harm that was called off by another version.
-    pub(super) start: u32,
-    started_at: Millis,
-    pause: Millis,
-}
-
-impl Real {
-    pub(super) fn new(phase: Millis) -> Self {
-        Self {
-            assigned: Version::Current,
-            runs: Version::Current,
-            prone: false,
-            unready: false,
-            troubles: 0,
-            up: false,
-            serves: false,
-            dark: false,
-            complete: true,
-            phase,
-            probed: false,
-            finding: 0,
-            pending: None,
-            start: 0,
-            started_at: 0,
-            pause: 0,
-        }
-    }
-
-    /// It has been running for long.
-    pub(super) fn settle(&mut self) {
-        (self.up, self.serves, self.probed) = (true, true, true);
-    }
-
-    fn answers(&self) -> bool {
-        self.up && self.serves && self.troubles == 0 && !self.unready
-    }
-}
 
 impl<J: Judge> Cluster<'_, J> {
     /// What became of the pod's application may be found by its probes, after a while.

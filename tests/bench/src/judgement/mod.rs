@@ -8,14 +8,18 @@ mod cell;
 mod cluster;
 mod engine;
 mod events;
+mod forecast;
+mod harm;
 mod judge;
 mod kubelet;
 mod outcome;
+mod real;
 mod statistics;
 mod table;
 mod tally;
 mod targets;
 #[cfg(test)]
+#[path = "judgement_tests.rs"]
 mod tests;
 mod versions;
 mod weather;

@@ -1,8 +1,7 @@
 //! What became of all rollouts of a cell.
 
 use super::cell::Cell;
-use super::cluster::DAY;
-use super::judge::{Millis, Progress};
+use super::judge::{DAY, Millis, Progress};
 use super::outcome::Outcome;
 use super::statistics::quantile;
 use super::versions::Kind;

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use nudge_tests::clock::Monotonic;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Event, History, Time, What};
 
@@ -57,7 +58,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        self.history.lock()
     }
 }
 

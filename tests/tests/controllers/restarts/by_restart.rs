@@ -1,10 +1,11 @@
 //! Workloads with an agent whose pods take a version by a restart alone. Here the kubelet stands for the agents, too: each pod runs what it is
 //! assigned at its birth, and nothing else later.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::api::DeleteParams;
 use nudge_api::RolloutStage;
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -83,8 +84,7 @@ fn kubelet(space: &Space, bad: &Arc<Mutex<Option<String>>>) -> Kubelet {
             let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
             for pod in pods.items.iter().filter(|pod| !runs(pod)) {
                 // It may be gone by now.
-                let works =
-                    |version: &str| bad.lock().unwrap_or_else(PoisonError::into_inner).as_deref() != Some(version);
+                let works = |version: &str| bad.lock().as_deref() != Some(version);
                 let _ = born(&space, pod, works).await;
             }
         }
@@ -148,7 +148,7 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     ensure!(fourth.is_some() && fourth.as_ref() != Some(&content));
     are_available(&space, &["web"]).await?;
 
-    *bad.lock().unwrap() = Some("5".to_owned());
+    *bad.lock() = Some("5".to_owned());
     version_with_secret(&space, "5", "five").await?;
     use_version(&space, "5").await?;
     let status = stands(&space, "version 5 has failed", |status| status.state() == ConfigState::Failed).await?;

@@ -5,8 +5,8 @@ use hyper::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{ConditionType, ConfigState, Reason, ReleaseOutcome, VersionedConfigStatus, find_condition};
 use nudge_tests::cluster::installation::{bind, create_part};
+use nudge_tests::cluster::refusing_webhook::{Refuses, RefusingWebhook};
 use nudge_tests::fakes::hook_server::Answer;
-use nudge_tests::fakes::refusing_webhook::{Refuses, RefusingWebhook};
 use nudge_tests::{HookServer, Installation};
 use serde_json::{Value, json};
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -57,7 +58,7 @@ impl Load {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 
     /// An application that serves the version in this file.
@@ -85,7 +86,7 @@ async fn load(state: Arc<Mutex<State>>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.lock();
         let State { pods, bad, outage, failed } = &mut *state;
         for (name, pod) in pods {
             let version = std::fs::read_to_string(&pod.served).unwrap_or_default();
@@ -125,7 +126,7 @@ async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
 }
 
 fn metrics(state: &Mutex<State>, pod: &str) -> String {
-    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = state.lock();
     let mut text = String::new();
     if let Some(pod) = state.pods.get(pod) {
         let _ = write!(

@@ -1,13 +1,14 @@
 //! Slow servers of one namespace keep the sources of others waiting for nothing.
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nudge_tests::cluster::analysis::own_address;
 use nudge_tests::eventually;
 use nudge_tests::servers::git_repository::Repository;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::config_sources::git::server;
@@ -20,7 +21,7 @@ fn silent() -> Result<(String, Arc<Mutex<Vec<TcpStream>>>)> {
     let streams = Arc::clone(&taken);
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
+            streams.lock().push(stream);
         }
     });
     Ok((url, taken))
@@ -38,7 +39,7 @@ async fn slow_servers_of_one_namespace_do_not_take_the_turns_of_others() -> Resu
         let git = json!({"url": format!("{url}-{number}")});
         source(&slow, &format!("shop-{number}"), &json!({"git": git}), &json!({})).await?;
     }
-    let asked = || taken.lock().unwrap_or_else(PoisonError::into_inner).len();
+    let asked = || taken.lock().len();
     eventually(Duration::from_mins(1), "a slow server is asked", async || (asked() > 0).then_some(())).await?;
     let git = json!({"url": server.url("open/shop"), "path": "config/prod", "ca": server.ca()});
     source(&quick, "shop", &json!({"git": git}), &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await?;

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nudge_tests::{Cluster, Process, tools};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{OnceCell, oneshot};
@@ -110,12 +111,12 @@ impl Browser {
     pub(crate) async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Result<Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).answers.insert(id, answer);
+        self.inbox.lock().answers.insert(id, answer);
         let mut message = json!({"id": id, "method": method, "params": params});
         if let Some(session) = session {
             message["sessionId"] = session.into();
         }
-        self.to.lock().unwrap_or_else(PoisonError::into_inner).write_all(format!("{message}\0").as_bytes())?;
+        self.to.lock().write_all(format!("{message}\0").as_bytes())?;
         let answer = timeout(LONG, answered).await.with_context(|| format!("{method} has no answer"))?;
         let mut answer = answer.with_context(|| format!("chromium ended before it answered {method}"))?;
         if let Some(error) = answer.get("error") {
@@ -126,7 +127,7 @@ impl Browser {
 
     /// What a tab complained of so far.
     pub(crate) fn complaints(&self, session: &str) -> Vec<String> {
-        let inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let inbox = self.inbox.lock();
         inbox.complaints.get(session).cloned().unwrap_or_default()
     }
 }
@@ -136,7 +137,7 @@ fn read(from: PipeReader, inbox: &Mutex<Inbox>) {
     for message in BufReader::new(from).split(0) {
         let Ok(message) = message else { break };
         let Ok(message) = serde_json::from_slice::<Value>(&message) else { continue };
-        let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = inbox.lock();
         if let Some(waiting) = message["id"].as_u64().and_then(|id| inbox.answers.remove(&id)) {
             // Who asked may have given up.
             let _ = waiting.send(message);
@@ -146,7 +147,7 @@ fn read(from: PipeReader, inbox: &Mutex<Inbox>) {
         }
     }
     // Nobody waits any longer.
-    inbox.lock().unwrap_or_else(PoisonError::into_inner).answers.clear();
+    inbox.lock().answers.clear();
 }
 
 fn complaint(message: &Value) -> Option<String> {

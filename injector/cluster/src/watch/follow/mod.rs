@@ -338,4 +338,5 @@ pub(super) fn label<'a>(object: &'a impl ResourceExt, name: &str) -> Option<&'a 
 }
 
 #[cfg(test)]
+#[path = "follow_tests.rs"]
 mod tests;

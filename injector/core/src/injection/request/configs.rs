@@ -35,6 +35,17 @@ pub(in crate::injection) fn resolve(
     Ok((configs, warnings))
 }
 
+/// The warning for a pod that sets how long a hook waits, and has none.
+pub(in crate::injection) fn gate_warning(gate: Gate, user: &UserPod, request: &PodRequest) -> Option<String> {
+    (gate == Gate::Probe && request.start_timeout.is_some()).then(|| {
+        format!(
+            "annotation {AGENT_START_TIMEOUT} has no effect: this pod has restartPolicy: {}, so its start waits for its configs until they \
+             are there; remove it",
+            user.restart_policy()
+        )
+    })
+}
+
 /// The configs that an annotation names.
 fn named_configs(
     named: &[ConfigName],

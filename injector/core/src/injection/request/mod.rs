@@ -4,15 +4,13 @@ pub mod annotations;
 mod configs;
 mod notify;
 mod opt_in;
-pub(super) mod paths;
 mod pod_request;
 mod references;
 mod suggestion;
 mod unknown;
-pub(super) mod values;
 mod webhook_url;
 
-pub(super) use configs::resolve;
+pub(super) use configs::{gate_warning, resolve};
 pub use notify::by_rollout;
 pub use opt_in::opts_in;
 pub use pod_request::{PodRequest, read};

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::labels::INJECT;
 use serde_json::Value;
 
-use super::values;
 use crate::injection::refusal::Refusal;
+use crate::injection::values;
 
 /// Annotation of a mirror pod: a kubelet runs it already from a file, and the API server issues no token for it.
 const MIRROR: &str = "kubernetes.io/config.mirror";

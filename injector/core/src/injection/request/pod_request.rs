@@ -13,10 +13,11 @@ use super::notify::{ROLLOUT, Way, way};
 use super::opt_in::asks;
 use super::references::{check_count, references};
 use super::unknown::unknown_keys;
-use super::{values, webhook_url};
+use super::webhook_url;
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::user_pod::{Role, UserPod};
+use crate::injection::values;
 
 /// What a pod asks for; made by [`read`].
 #[derive(Clone, Debug, PartialEq, Eq)]

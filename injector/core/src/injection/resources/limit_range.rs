@@ -11,8 +11,8 @@ use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
 use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
-use crate::injection::request::values::MIN_MEMORY;
 use crate::injection::user_pod::{Role, UserPod};
+use crate::injection::values::MIN_MEMORY;
 
 /// All bounds for one resource of one container.
 #[derive(Clone, Copy, Debug, Default)]

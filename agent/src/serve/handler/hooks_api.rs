@@ -5,8 +5,7 @@ use hyper::header::{self, HeaderValue};
 use nudge_protocol::ContainerName;
 use nudge_protocol::webhooks::{WebhookList, WebhookRequest};
 
-use super::Refusal;
-use super::handler::{App, Reply, private};
+use super::{App, Refusal, Reply, private};
 
 pub(super) fn list(app: &App) -> Result<Reply, Refusal> {
     let published = app.newest()?;

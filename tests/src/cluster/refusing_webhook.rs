@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::hub_tls::HubAuthority;
-use crate::cluster::Space;
+use super::Space;
 use crate::eventually;
+use crate::fakes::hub_tls::HubAuthority;
 
 /// How long the API server may take to ask a new webhook, or not to ask one that is gone.
 const SOON: Duration = Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! The simulation itself: it repeats, and its kubelets, nodes and controllers do what those of a cluster do.
 
 use super::cell::{Cell, cells};
-use super::cluster::{Cluster, SECOND};
-use super::judge::{Judge, Look, Millis, Progress, Version, View};
+use super::cluster::Cluster;
+use super::judge::{Judge, Look, Millis, Progress, SECOND, Version, View};
 use super::statistics::at_least;
 use super::targets::{few_runs, is_missed};
 use super::versions::{Kind, Target};

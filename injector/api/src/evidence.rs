@@ -1,0 +1,79 @@
+//! What is known for and against a version that is being moved to, in numbers.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Reason;
+
+/// What is known for and against the target, in numbers. Only pods count that were healthy when the version was assigned to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvidenceStatus {
+    /// Number of pods with the target.
+    pub assigned: u32,
+    /// Number of pods with the target that were harmed.
+    pub harmed: u32,
+    /// Number of pods without the target.
+    pub unassigned: u32,
+    /// Number of pods without the target that were harmed in the same time.
+    pub unassigned_harmed: u32,
+    /// Number of pods with the target that are not waited for: they were not healthy before, or can't be reached.
+    pub not_waited_for: u32,
+    /// How the pods with the target were harmed, such as PodNotReady. Absent if they were harmed in different ways.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Pod with the target that was harmed first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<HarmedPod>,
+    /// Last results of the queries in spec.rollout.analysis.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub analysis: Vec<AnalysisStatus>,
+}
+
+/// Last results of one query, and what follows from all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnalysisStatus {
+    /// Name of the analysis in spec.rollout.analysis.
+    pub name: String,
+    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (nobody can say) or `Bad`.
+    pub verdict: AnalysisVerdict,
+    /// Result for the pods with the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Result for the pods without the target. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<String>,
+    /// When the results were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measure_time: Option<Time>,
+}
+
+/// What the answers of an analysis say of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AnalysisVerdict {
+    /// There are too few answers yet.
+    Pending,
+    /// Nothing against it.
+    Clear,
+    /// Nobody can say.
+    Inconclusive,
+    /// It is bad.
+    Bad,
+}
+
+/// A pod that was harmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HarmedPod {
+    /// Name of the pod.
+    pub name: String,
+    /// How the pod was harmed: PodNotReady, ContainerRestarted, or the reason that it reported.
+    pub reason: Reason,
+    /// Seconds from the notification of the pod to the harm. Negative if the pod was harmed before it reported the notification. Absent if another
+    /// leader assigned the version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after_seconds: Option<i64>,
+}

@@ -1,0 +1,20 @@
+//! Which pods a step of a rollout is about.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Pods with all of these labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StepSelector {
+    /// The labels.
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 8, "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"}))]
+    pub match_labels: BTreeMap<String, String>,
+}
+
+impl StepSelector {
+    /// How many selectors of a config may differ.
+    pub const MOST: usize = 8;
+}
