@@ -117,8 +117,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-    use std::net::SocketAddr;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     use bytes::Bytes;
     use http_body_util::{Empty, Full};

@@ -73,7 +73,7 @@ impl<I: PartialEq, V: Send + Sync + 'static> Supervisor<I, V> {
         self.by_key.retain(|key, _| keys.contains(key));
     }
 
-    /// Tells the task of an object what has changed. Returns false where none is about this identity.
+    /// Notifies the task of an object of a change. Returns false where none is about this identity.
     pub fn update(&self, key: &str, identity: &I, change: impl FnOnce(&mut V)) -> bool {
         let same = self.by_key.get(key).filter(|supervised| supervised.identity == *identity);
         same.is_some_and(|supervised| {

@@ -1,5 +1,7 @@
 //! The crates stand in layers: each may use those below it and no other.
 
+mod modules;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -159,7 +161,7 @@ fn tree(name: &str) -> Result<BTreeSet<String>> {
     Ok(lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
 }
 
-pub(super) fn cargo(arguments: &[&str]) -> Result<String> {
+fn cargo(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = command.args(arguments).arg("--offline").current_dir(root).output()?;

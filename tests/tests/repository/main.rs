@@ -2,6 +2,5 @@
 
 mod deploy;
 mod layers;
-mod modules;
 mod names;
 mod pages;

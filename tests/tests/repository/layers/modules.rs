@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::layers::cargo;
+use super::cargo;
 
 /// The segments of a path below the root of a crate.
 type Segments = Vec<String>;
