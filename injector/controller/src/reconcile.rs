@@ -415,4 +415,5 @@ impl Controller {
 }
 
 #[cfg(test)]
+#[path = "reconcile_tests.rs"]
 mod tests;

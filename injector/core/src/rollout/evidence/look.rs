@@ -123,20 +123,7 @@ impl Evidence {
             Fate::Unharmed => findings.at_risk.1 += 1,
             Fate::Harmed(kind, since) => {
                 history.role = Role::Harmed { judges: true };
-                let notified = history.assignment.and_then(Assignment::notified);
-                findings.harms.push(Harm {
-                    name: pod.name.clone(),
-                    uid: pod.uid.to_string(),
-                    node: pod.node.clone(),
-                    kind,
-                    at: since,
-                    after: notified.map(|notified| since - notified),
-                    assigned,
-                    share: 0.0,
-                    excused: false,
-                    notices_after: pod.notices_after,
-                    interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
-                });
+                findings.harms.push(history.harm(pod, assigned, kind, since));
             }
         }
     }
@@ -242,6 +229,24 @@ impl PodHistory {
             (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(Kind::Unready, since),
             _ if self.starts(look.now) => Fate::Unknown,
             _ => Fate::Unharmed,
+        }
+    }
+
+    /// The harm to the pod, before it is known how many others could have been harmed.
+    fn harm(&self, pod: &Subject, assigned: bool, kind: Kind, at: Millis) -> Harm {
+        let notified = self.assignment.and_then(Assignment::notified);
+        Harm {
+            name: pod.name.clone(),
+            uid: pod.uid.to_string(),
+            node: pod.node.clone(),
+            kind,
+            at,
+            after: notified.map(|notified| at - notified),
+            assigned,
+            share: 0.0,
+            excused: false,
+            notices_after: pod.notices_after,
+            interval: pod.slowest_probe.as_ref().map_or(0, SlowestProbe::interval),
         }
     }
 }
