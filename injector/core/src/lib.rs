@@ -19,6 +19,6 @@ pub mod remote;
 pub mod requester;
 pub mod restart;
 pub mod rollout;
-pub mod signed;
+mod signed;
 pub mod sources;
 pub mod versions;

@@ -1,7 +1,7 @@
 //! Who asked for a version, as admission saw it: an annotation for `spec.version`, one for `spec.rollout.override`, and one for another attempt with
 //! a version that failed. In the same way, who set the spec of a `ConfigSource`, and so decided what its versions are.
 //!
-//! The webhook writes them and removes what users wrote there, and the controller believes no other: each is a [note](crate::signed) about the
+//! The webhook writes them and removes what users wrote there, and the controller believes no other: each is a note (`crate::signed`) about the
 //! config and what was asked for, with when and by whom. So an old one says nothing about another version, and not that it was asked for today.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,7 +11,7 @@ use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 use ring::hmac;
 
-use crate::signed::{Clock, Purpose, whole_second};
+use crate::signed::{self, Clock, whole_second};
 
 /// Longest name of a user that is kept.
 const USER_BYTES: usize = 253;
@@ -64,23 +64,24 @@ impl Requester {
 
     /// The annotation that says that this user has asked for this.
     pub fn signed(&self, key: &hmac::Key, namespace: &str, name: &str, request: Request<'_>) -> String {
-        request.about(namespace, name, |purpose, about| purpose.sign(key, about, &self.user, self.at.0))
+        request.about(namespace, name, |purpose, about| signed::sign(key, purpose, about, &self.user, self.at.0))
     }
 }
 
 impl Request<'_> {
     /// Reads an annotation, where it is about this.
     fn requester(self, annotation: &str, key: &hmac::Key, namespace: &str, name: &str) -> Option<Requester> {
-        let note = self.about(namespace, name, |purpose, about| purpose.read(key, about, annotation, Clock::Any))?;
+        let note =
+            self.about(namespace, name, |purpose, about| signed::read(key, purpose, about, annotation, Clock::Any))?;
         Some(Requester::new(&note.value, note.time))
     }
 
-    fn about<T>(self, namespace: &str, name: &str, note: impl FnOnce(Purpose, &[&str]) -> T) -> T {
+    fn about<T>(self, namespace: &str, name: &str, note: impl FnOnce(&str, &[&str]) -> T) -> T {
         match self {
-            Self::Version(version) => note(Purpose::RequestedBy, &[namespace, name, version]),
-            Self::Retry(version) => note(Purpose::Retry, &[namespace, name, version]),
+            Self::Version(version) => note(labels::REQUESTED_BY, &[namespace, name, version]),
+            Self::Retry(version) => note(labels::RETRY, &[namespace, name, version]),
             Self::Override { version, reason, until } => {
-                note(Purpose::OverriddenBy, &[namespace, name, version, reason, &until.to_string()])
+                note(labels::OVERRIDDEN_BY, &[namespace, name, version, reason, &until.to_string()])
             }
         }
     }
@@ -125,12 +126,12 @@ impl<'a> From<&'a Override> for Request<'a> {
 /// The note that admission writes for this user, who sets the spec of a source. `None` where the name of the source, or the user, can't be said.
 pub fn note_setter(key: &hmac::Key, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
     let is_known = !source.is_empty() && !user.is_empty() && one_line(user, USER_BYTES) == user;
-    is_known.then(|| Purpose::SetBy.sign(key, &[namespace, source], user, now))
+    is_known.then(|| signed::sign(key, labels::SET_BY, &[namespace, source], user, now))
 }
 
 /// Who set the spec of the source that has this note.
 pub fn noted_setter(key: &hmac::Key, (namespace, source): (&str, &str), note: &str) -> Option<String> {
-    Purpose::SetBy.read(key, &[namespace, source], note, Clock::Any).map(|note| note.value)
+    signed::read(key, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
 }
 
 /// What a part that the source makes has in `nudge.dev/set-by`.

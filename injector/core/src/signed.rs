@@ -1,43 +1,21 @@
 //! Notes that Nudge writes into annotations and later believes: `TIME TAG VALUE`, where the tag is an HMAC over the time, the value, and what the
 //! note is about.
 //!
-//! Each purpose has a key of its own, so a note of one purpose is never one of another. Anybody may read a note. About another object, or with
+//! Each annotation has a key of its own, so a note for one is never a note for another. Anybody may read a note. About another object, or with
 //! another value or time, it is worth nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_protocol::labels;
 use ring::hmac;
 
 /// So many seconds the clock of admission may differ from that of the API server.
 pub(crate) const SKEW: u64 = 300;
 
-/// What a note is for, by the annotation that it stands in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// The creator of a part may activate its version.
-    MayActivate,
-    /// A user created a part.
-    MadeBy,
-    /// A user set `spec.version`.
-    RequestedBy,
-    /// A user set `spec.rollout.override`.
-    OverriddenBy,
-    /// A user asked for another attempt.
-    Retry,
-    /// A user set the spec of a source.
-    SetBy,
-    /// The user who decided about a version has these groups.
-    ApproverGroups,
-    /// The Secret of a source is gone, and this was its last version.
-    SourceGone,
-}
-
 /// What the time of a note must agree with.
 #[derive(Clone, Copy, Debug)]
-pub enum Clock<'a> {
+pub(crate) enum Clock<'a> {
     /// The creation of the object that has the note, as the API server stored it: nobody else sets it, and it never changes. What was signed long
     /// before says nothing about this object.
     Creation(Option<&'a Time>),
@@ -47,49 +25,11 @@ pub enum Clock<'a> {
 
 /// What a note says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub(crate) struct Note {
     /// When, in whole seconds.
     pub time: Timestamp,
     /// What it says; may be empty.
     pub value: String,
-}
-
-impl Purpose {
-    /// Returns the note that says `value` of what it is `about`, now.
-    #[must_use]
-    pub fn sign(self, key: &hmac::Key, about: &[&str], value: &str, now: Timestamp) -> String {
-        let time = whole_second(now).to_string();
-        let tag = STANDARD.encode(hmac::sign(&self.sub_key(key), &message(&time, value, about)));
-        if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
-    }
-
-    /// Reads an annotation; `None` where it is no note of this purpose, about this, of the right time.
-    #[must_use]
-    pub fn read(self, key: &hmac::Key, about: &[&str], annotation: &str, clock: Clock<'_>) -> Option<Note> {
-        let mut words = annotation.splitn(3, ' ');
-        let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());
-        let tag = STANDARD.decode(tag).ok()?;
-        hmac::verify(&self.sub_key(key), &message(time, value, about), &tag).ok()?;
-        let note = Note { time: time.parse().ok()?, value: value.to_owned() };
-        clock.agrees(note.time).then_some(note)
-    }
-
-    fn sub_key(self, key: &hmac::Key) -> hmac::Key {
-        sub_key(key, self.label().as_bytes())
-    }
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::MayActivate => labels::MAY_ACTIVATE,
-            Self::MadeBy => labels::MADE_BY,
-            Self::RequestedBy => labels::REQUESTED_BY,
-            Self::OverriddenBy => labels::OVERRIDDEN_BY,
-            Self::Retry => labels::RETRY,
-            Self::SetBy => labels::SET_BY,
-            Self::ApproverGroups => labels::APPROVER_GROUPS,
-            Self::SourceGone => labels::SOURCE_GONE,
-        }
-    }
 }
 
 impl Clock<'_> {
@@ -101,6 +41,23 @@ impl Clock<'_> {
             Self::Any => true,
         }
     }
+}
+
+/// Returns the note for the annotation `purpose` that says `value` of what it is `about`, now.
+pub(crate) fn sign(key: &hmac::Key, purpose: &str, about: &[&str], value: &str, now: Timestamp) -> String {
+    let time = whole_second(now).to_string();
+    let tag = STANDARD.encode(hmac::sign(&sub_key(key, purpose.as_bytes()), &message(&time, value, about)));
+    if value.is_empty() { format!("{time} {tag}") } else { format!("{time} {tag} {value}") }
+}
+
+/// Reads the text of the annotation `purpose`; `None` where it is no note for that, about this, of the right time.
+pub(crate) fn read(key: &hmac::Key, purpose: &str, about: &[&str], text: &str, clock: Clock<'_>) -> Option<Note> {
+    let mut words = text.splitn(3, ' ');
+    let (time, tag, value) = (words.next()?, words.next()?, words.next().unwrap_or_default());
+    let (key, tag) = (sub_key(key, purpose.as_bytes()), STANDARD.decode(tag).ok()?);
+    hmac::verify(&key, &message(time, value, about), &tag).ok()?;
+    let note = Note { time: time.parse().ok()?, value: value.to_owned() };
+    clock.agrees(note.time).then_some(note)
 }
 
 /// Returns the time as notes have it.
@@ -121,20 +78,21 @@ fn message(time: &str, value: &str, about: &[&str]) -> Vec<u8> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use nudge_protocol::labels;
     use proptest::prelude::*;
     use ring::hkdf;
 
     use super::*;
 
-    const ALL: [Purpose; 8] = [
-        Purpose::MayActivate,
-        Purpose::MadeBy,
-        Purpose::RequestedBy,
-        Purpose::OverriddenBy,
-        Purpose::Retry,
-        Purpose::SetBy,
-        Purpose::ApproverGroups,
-        Purpose::SourceGone,
+    const ALL: [&str; 8] = [
+        labels::MAY_ACTIVATE,
+        labels::MADE_BY,
+        labels::REQUESTED_BY,
+        labels::OVERRIDDEN_BY,
+        labels::RETRY,
+        labels::SET_BY,
+        labels::APPROVER_GROUPS,
+        labels::SOURCE_GONE,
     ];
 
     pub(crate) fn note_key(byte: u8) -> hmac::Key {
@@ -158,11 +116,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_note_is_as_old_as_the_object_that_was_created_with_it() {
-        let note = Purpose::ApproverGroups.sign(&note_key(1), &["team"], "[]", second(1_790_000_000));
+        let note = sign(&note_key(1), labels::APPROVER_GROUPS, &["team"], "[]", second(1_790_000_000));
         let read = |created: Option<i64>| {
             let created = created.map(|at| Time(second(at)));
             let clock = Clock::Creation(created.as_ref());
-            Purpose::ApproverGroups.read(&note_key(1), &["team"], &note, clock).is_some()
+            super::read(&note_key(1), labels::APPROVER_GROUPS, &["team"], &note, clock).is_some()
         };
         for (created, expected) in [(0, true), (300, true), (-300, true), (301, false), (-301, false)] {
             assert_eq!(read(Some(1_790_000_000 + created)), expected, "{created}");
@@ -172,10 +130,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_note_without_a_value_has_two_words() {
-        let note = Purpose::MayActivate.sign(&note_key(1), &[], "", Timestamp::new(1_790_000_000, 999).unwrap());
+        let note = sign(&note_key(1), labels::MAY_ACTIVATE, &[], "", Timestamp::new(1_790_000_000, 999).unwrap());
         assert!(note.starts_with("2026-09-21T14:13:20Z ") && note.split(' ').count() == 2, "{note}");
         let expected = Note { time: second(1_790_000_000), value: String::new() };
-        assert_eq!(Purpose::MayActivate.read(&note_key(1), &[], &note, Clock::Any), Some(expected));
+        assert_eq!(read(&note_key(1), labels::MAY_ACTIVATE, &[], &note, Clock::Any), Some(expected));
     }
 
     fn texts() -> impl Strategy<Value = Vec<String>> {
@@ -203,14 +161,14 @@ pub(crate) mod tests {
             let key = note_key(1);
             let [about, other_about] = [&about, &other_about].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
             for purpose in ALL {
-                let note = purpose.sign(&key, &about, &value, second(at));
-                let read = |purpose: Purpose, about: &[&str], note: &str| purpose.read(&key, about, note, Clock::Any);
+                let note = sign(&key, purpose, &about, &value, second(at));
+                let read = |purpose: &str, about: &[&str], note: &str| super::read(&key, purpose, about, note, Clock::Any);
                 prop_assert_eq!(read(purpose, &about, &note), Some(Note { time: second(at), value: value.clone() }));
                 for other in ALL {
                     prop_assert_eq!(read(other, &about, &note).is_some(), other == purpose);
                 }
                 prop_assert_eq!(read(purpose, &other_about, &note).is_some(), other_about == about);
-                prop_assert_eq!(purpose.read(&note_key(2), &about, &note, Clock::Any), None);
+                prop_assert_eq!(super::read(&note_key(2), purpose, &about, &note, Clock::Any), None);
                 let tag = note.split(' ').nth(1).unwrap();
                 let tampered = [
                     (format!("{} {tag} {value}", second(other_at)), other_at == at),
@@ -226,7 +184,7 @@ pub(crate) mod tests {
         fn nothing_that_a_user_writes_counts(tag in "\\PC{0,60}", value in "\\PC{0,20}", at in 0_i64..4_000_000_000) {
             for note in [tag.clone(), format!("{} {} {value}", second(at), STANDARD.encode(&tag))] {
                 for purpose in ALL {
-                    prop_assert_eq!(purpose.read(&note_key(1), &["team"], &note, Clock::Any), None);
+                    prop_assert_eq!(read(&note_key(1), purpose, &["team"], &note, Clock::Any), None);
                 }
             }
         }

@@ -11,7 +11,7 @@ use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use ring::hmac;
 
-use crate::signed::{Clock, Purpose};
+use crate::signed::{self, Clock};
 
 /// Longest annotation.
 pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
@@ -25,7 +25,7 @@ pub fn approver_groups(
     now: Timestamp,
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
-    let annotation = Purpose::ApproverGroups.sign(key, &subject(namespace, approval), &groups, now);
+    let annotation = signed::sign(key, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
     (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
@@ -35,7 +35,7 @@ pub fn groups_of(key: &hmac::Key, approval: &VersionApproval) -> Option<Vec<Stri
     let (namespace, annotation) =
         (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
     let clock = Clock::Creation(creation_timestamp.as_ref());
-    let note = Purpose::ApproverGroups.read(key, &subject(namespace, &approval.spec), annotation, clock)?;
+    let note = signed::read(key, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
     serde_json::from_str(&note.value).ok()
 }
 

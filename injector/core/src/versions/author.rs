@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 use ring::hmac;
 
 use super::mark::subject;
-use crate::signed::{Clock, Purpose};
+use crate::signed::{self, Clock};
 
 /// Longest name of a user. One that is longer, or can't be shown in one line, is not known.
 pub const AUTHOR_BYTES: usize = 512;
@@ -31,7 +31,7 @@ pub fn made_by<V: AsRef<[u8]>>(
         return None;
     }
     let subject = subject(kind, namespace, part, content)?;
-    Some(Purpose::MadeBy.sign(key, &with_setter(&subject, part), user, now))
+    Some(signed::sign(key, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
 /// Who created the part, if that is known.
@@ -44,7 +44,7 @@ pub fn author<V: AsRef<[u8]>>(
     let annotation = part.annotations.as_ref()?.get(labels::MADE_BY)?;
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    Purpose::MadeBy.read(key, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
+    signed::read(key, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
 
 /// All that the part is, and who set the spec of its source, which is another text where nobody is named.

@@ -8,18 +8,18 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 
 use super::seal::Seals;
-use crate::signed::{Clock, Purpose};
+use crate::signed::{self, Clock};
 
 impl Seals {
     /// The notice for this config.
     pub fn let_go(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
-        Purpose::SourceGone.sign(self.note_key(), &[&generation(config)], last, now)
+        signed::sign(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
     /// The last version, where the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
-        Purpose::SourceGone.read(self.note_key(), &[&generation(config)], notice, Clock::Any)?;
+        signed::read(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;
         notice.splitn(3, ' ').nth(2)
     }
 }

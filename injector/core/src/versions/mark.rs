@@ -13,7 +13,7 @@ use nudge_protocol::labels;
 use ring::hmac;
 
 use super::digest::part_digest;
-use crate::signed::{Clock, Purpose};
+use crate::signed::{self, Clock};
 
 /// The mark of a part that is created now. `None` where its name is not known yet: the API server is to make it up.
 pub fn mark<V: AsRef<[u8]>>(
@@ -24,7 +24,7 @@ pub fn mark<V: AsRef<[u8]>>(
     now: Timestamp,
 ) -> Option<String> {
     let subject = subject(kind, namespace, part, content)?;
-    Some(Purpose::MayActivate.sign(key, &subject.each_ref().map(String::as_str), "", now))
+    Some(signed::sign(key, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
 }
 
 /// Whether the part has its mark.
@@ -37,7 +37,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
-        Purpose::MayActivate.read(key, &subject.each_ref().map(String::as_str), written, Clock::Any).is_some()
+        signed::read(key, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any).is_some()
     })
 }
 
