@@ -2,5 +2,6 @@
 
 mod deploy;
 mod layers;
+mod messages;
 mod names;
 mod pages;

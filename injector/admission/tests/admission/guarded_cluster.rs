@@ -346,11 +346,11 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         (json!({"windows": []}), "that removes spec.rollout.windows"),
         (
             window(json!(["Mon", "Wed"]), "10:00", "11:00"),
-            "that has a window that is within none of before (Mon Wed 10:00-11:00 UTC)",
+            "that adds a window that no earlier window contains (Mon Wed 10:00-11:00 UTC)",
         ),
         (
             window(json!(["Mon"]), "09:00", "08:00"),
-            "that has a window that is within none of before (Mon 09:00-08:00 UTC)",
+            "that adds a window that no earlier window contains (Mon 09:00-08:00 UTC)",
         ),
         (json!({"hold": null}), "that removes spec.rollout.hold, which is protected"),
         (json!({"hold": {"protected": false}}), "that ends the protection of spec.rollout.hold"),

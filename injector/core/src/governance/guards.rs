@@ -64,7 +64,7 @@ fn windows(old: &[Window], new: &[Window]) -> Option<String> {
     let wider = new.iter().find(|new| !old.iter().any(|old| is_within(new, old)))?;
     let days: Vec<String> = wider.days.iter().map(|day| format!("{day:?}")).collect();
     let Window { from, to, time_zone, .. } = wider;
-    Some(format!("has a window that is within none of before ({} {from}-{to} {time_zone})", days.join(" ")))
+    Some(format!("adds a window that no earlier window contains ({} {from}-{to} {time_zone})", days.join(" ")))
 }
 
 /// Whether a window is open only while the other one is, of the same days and time zone. Times are compared as texts, as the policy does.

@@ -109,7 +109,7 @@ fn a_window_may_only_become_narrower() {
         assert_eq!(said(&before, &windows(&[office(), new.clone()])).len(), 1, "{new}");
     }
     let sunday = said(&before, &windows(&[window(&["Sun"], "10:00", "11:00")]));
-    assert_eq!(sunday, ["has a window that is within none of before (Sun 10:00-11:00 Europe/Berlin)"]);
+    assert_eq!(sunday, ["adds a window that no earlier window contains (Sun 10:00-11:00 Europe/Berlin)"]);
 }
 
 #[test]

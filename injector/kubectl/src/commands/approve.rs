@@ -123,7 +123,7 @@ async fn decide(
     }
     let anew = match (is_known, own.iter().any(is_of_today)) {
         (true, true) => ", in place of what may have run out",
-        (true, false) => ", with the groups of today in place of those of before",
+        (true, false) => ", with the groups of today in place of the earlier ones",
         (false, _) => "",
     };
     if dry == DryRun::None {
