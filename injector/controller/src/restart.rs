@@ -107,9 +107,9 @@ impl Controller {
         if last.is_none() {
             self.listings.changed(&key.namespace);
         }
-        let failures = match last {
+        let failing = match last {
             Some((at, restarting)) if at.elapsed() < restarting.wait => return restarting,
-            last => last.map_or(0, |(_, restarting)| restarting.failures),
+            last => last.and_then(|(_, restarting)| restarting.failing),
         };
         let now = Timestamp::now();
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
@@ -118,10 +118,9 @@ impl Controller {
             // What failed is said, and keeps no decision waiting: not even the one that it takes too long.
             Err(error) => {
                 let deadline = config.spec.rollout.progress_deadline_seconds;
-                let overdue = now.duration_since(since).as_secs() >= deadline.into();
                 let cause = Cause::of(&error, true);
                 tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
-                Restarting::failed(version, &cause, failures.saturating_add(1), overdue.then_some(deadline))
+                Restarting::failed(version, &cause, failing, deadline)
             }
         };
         self.memories.keep_restarting(key, &part, restarting.clone());

@@ -6,6 +6,7 @@ use nudge_api::Reason;
 use nudge_core::restart::{RETRY_SECONDS, Report, RestartReport};
 use nudge_core::rollout::Restarts as State;
 use nudge_protocol::backoff::Backoff;
+use tokio::time::Instant;
 
 use super::cause::Cause;
 
@@ -22,15 +23,15 @@ pub(super) struct Restarting {
     pub(super) state: State,
     /// For the condition; `None` where no workloads were listed.
     pub(super) found: Option<RestartReport>,
-    /// How many looks in a row failed.
-    pub(super) failures: u32,
+    /// How many looks in a row failed, and since when.
+    pub(super) failing: Option<(u32, Instant)>,
     /// After how long to look again.
     pub(super) wait: Duration,
 }
 
 impl Restarting {
     pub(super) fn not_looked(state: State) -> Self {
-        Self { state, found: None, failures: 0, wait: LOOK }
+        Self { state, found: None, failing: None, wait: LOOK }
     }
 
     /// Nobody looks now.
@@ -38,17 +39,21 @@ impl Restarting {
         Self::not_looked(State::Busy("workloads to restart have not been looked at".to_owned()))
     }
 
-    /// A look that failed at a call. It ends the rollout where it is `overdue`.
-    pub(super) fn failed(version: &str, cause: &Cause, failures: u32, overdue: Option<u32>) -> Self {
+    /// A look that failed at a call, after one that was `failing` or not. Once they have failed for `deadline` seconds, that ends the rollout.
+    pub(super) fn failed(version: &str, cause: &Cause, failing: Option<(u32, Instant)>, deadline: u32) -> Self {
+        let (failures, since) = failing.unwrap_or((0, Instant::now()));
+        let failures = failures.saturating_add(1);
         let message = format!("workloads can't be restarted, because {}", cause.text);
         let reason = if cause.refused { Reason::Refused } else { Reason::NotRestarted };
         let reports = vec![Report::new(reason, "", message.clone())];
         let found = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports };
-        let state = match overdue {
-            Some(seconds) => State::Failed(format!("no progress within {seconds} s: {message}")),
-            None => State::Busy(message),
+        let state = if since.elapsed() >= Duration::from_secs(deadline.into()) {
+            State::Failed(format!("no progress within {deadline} s: {message}"))
+        } else {
+            State::Busy(message)
         };
-        Self { state, found: Some(found), failures, wait: BACKOFF.jittered(failures, rand::random()) }
+        let wait = BACKOFF.jittered(failures, rand::random());
+        Self { state, found: Some(found), failing: Some((failures, since)), wait }
     }
 
     /// When to look again: workloads are not watched.

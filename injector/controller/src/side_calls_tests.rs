@@ -272,7 +272,11 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
             };
             // What can't be restarted is left out, and named; so is what a PodDisruptionBudget keeps for longer than the deadline.
             let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", Fault::Code(429));
-            scene.looks_until(&case, |status| said(status) && (goes_back(status) || left_out)).await;
+            scene.looks_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
+            if !left_out {
+                tokio::time::advance(Duration::from_mins(10)).await;
+                scene.looks_until(&case, |status| said(status) && goes_back(status)).await;
+            }
             seen.extend(scene.called(&RESTARTS));
         }
     }

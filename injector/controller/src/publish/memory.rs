@@ -84,8 +84,10 @@ impl PublishMemory {
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
         let is_retried = publication.is_retried(kind);
         let wait = if is_retried { BACKOFF.jittered(failures, random) } else { AGAIN };
+        // What was settled once keeps no rollout waiting: the condition alone says what fails since.
+        let is_settled = before.is_some_and(|before| before.failure.is_none());
         let failure = match publication {
-            Publication::Failed(why) => Some(why.clone()),
+            Publication::Failed(why) if !is_settled => Some(why.clone()),
             _ => None,
         };
         let failures = if is_retried { failures } else { 0 };
@@ -140,5 +142,23 @@ mod tests {
         let refused = |reason: Reason| Publication::Refused(reason.explained("m"));
         assert_eq!(wait("2", 2, &refused(Reason::NotAllowed)), 2);
         assert_eq!(wait("2", 2, &refused(Reason::NoSecretPart)), 300);
+    }
+
+    #[test]
+    fn what_was_settled_once_keeps_no_rollout_waiting() {
+        let now = Instant::now();
+        let subject =
+            |version: &str| Subject { version: version.to_owned(), generation: Some(1), publishes: true, meta: None };
+        let failed = Publication::Failed(Reason::NotPublished.explained("m"));
+        let mut memory = PublishMemory::default();
+        let mut failure = |version: &str, publication: &Publication| {
+            memory.leave(PartKind::Secret, subject(version));
+            memory.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
+            memory.attempt().unwrap().failure.map(|why| why.reason)
+        };
+        assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
+        assert_eq!(failure("1", &Publication::Published), None);
+        assert_eq!(failure("1", &failed), None, "it is looked at every few minutes");
+        assert_eq!(failure("2", &failed), Some(Reason::NotPublished));
     }
 }

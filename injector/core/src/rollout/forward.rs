@@ -418,17 +418,18 @@ fn bake(
 
 /// The target is published where the spec asks for it, and workloads that take it by a restart are restarted.
 fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    if let Some(why) = seen.not_published(&moved.target) {
-        let deadline = seen.spec.progress_deadline_seconds;
-        let (_, since) = *evidence.progress.get_or_insert((0, now.steady));
-        if now.until_within(after(moved.progressed_at.0, deadline), since + seconds(deadline)).is_none() {
-            let message = format!("no progress within {deadline} s: {}", why.message);
-            let why = Reason::ProgressDeadlineExceeded.explained(message);
-            return fail(moved, Stage::Restarting, evidence, seen, now, why);
-        }
+    let why = seen.not_published(&moved.target);
+    let since = why.map(|_| evidence.unpublished.unwrap_or(now.steady));
+    evidence.unpublished = since;
+    let deadline = seen.spec.progress_deadline_seconds;
+    let overdue = since.map(|since| since + seconds(deadline));
+    if let Some(why) = why.filter(|_| overdue.is_some_and(|overdue| now.steady >= overdue)) {
+        let message = format!("no progress within {deadline} s: {}", why.message);
+        let why = Reason::ProgressDeadlineExceeded.explained(message);
+        return fail(moved, Stage::Restarting, evidence, seen, now, why);
     }
     if let Some(effects) = seen.publishing(&moved.target) {
-        return (Rollout::Forward(moved, Stage::Restarting), effects);
+        return (Rollout::Forward(moved, Stage::Restarting), effects.by(overdue));
     }
     let effects = match seen.restart {
         Restarts::Done => return current(moved, evidence, now),

@@ -55,6 +55,8 @@ pub struct Evidence {
     pub(super) suspected_until: Option<Millis>,
     /// How many have, at most, and since when: the last progress.
     pub(super) progress: Option<(usize, Millis)>,
+    /// Since when the target can't be published.
+    pub(super) unpublished: Option<Millis>,
     /// Since when nothing is waited for but time.
     pub(super) quiet: Option<Millis>,
     /// The hub was away at the last look.
