@@ -393,7 +393,9 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
     ensure!(own.remove("update configmaps"));
     // Each object is allowed by its name alone, in the namespace.
     own.extend(
-        ["configmaps", "secrets"].iter().flat_map(|resource| ["list", "watch"].map(|verb| right(verb, "", resource))),
+        ["configmaps", "secrets"]
+            .iter()
+            .flat_map(|resource| ["get", "list", "watch"].map(|verb| right(verb, "", resource))),
     );
     agree(&cluster, given).await
 }

@@ -13,4 +13,5 @@ mod plain;
 mod refused;
 mod rollout_under_test;
 mod stages;
+mod unpublished;
 mod walking;
