@@ -30,6 +30,7 @@ mod played;
 mod policy_status;
 mod pruning;
 mod publish;
+mod publish_memory;
 mod reconcile;
 mod refused;
 mod rehearsals;

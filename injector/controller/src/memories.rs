@@ -13,7 +13,7 @@ use super::asked::Asked;
 use super::chores::Chores;
 use super::gate::Gate;
 use super::locked::locked;
-use super::publish::PublishMemory;
+use super::publish_memory::PublishMemory;
 use super::refused::Refused;
 use super::restarting::Restarting;
 

@@ -2,7 +2,6 @@
 //! is said in its condition and tried again later, and keeps neither the other one nor a decision waiting.
 
 mod calls;
-mod memory;
 #[cfg(test)]
 mod publish_tests;
 
@@ -22,9 +21,8 @@ use nudge_core::rollout::{PublishAttempt, to_publish};
 use nudge_core::versions::Seals;
 
 use self::calls::{Act, ObjectApi, fault};
-pub(super) use self::memory::PublishMemory;
-use self::memory::Subject;
 use super::controller::{Controller, FIELD_MANAGER};
+use super::publish_memory::{PublishMemory, Subject};
 
 /// The kinds of published objects.
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];

@@ -1,6 +1,7 @@
 //! What matters of a pod: taken from the object once, without keeping the rest.
 
 mod commands;
+mod hash;
 mod observed;
 mod probe;
 mod references;

@@ -7,14 +7,12 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind};
 use nudge_protocol::bounded_text::clipped;
-use nudge_protocol::hex::hex;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
-use ring::digest::{SHA256, digest};
-use serde::Serialize;
 
 use super::commands::{Commands, commands, restarts_in_place};
+use super::hash::hash;
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
 use super::report::{Report, ReportState};
@@ -328,12 +326,6 @@ fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer
             Some(PodContainer { name, id: if is_id { id.to_owned() } else { String::new() }, ended })
         })
         .collect()
-}
-
-/// Stands for plain data, which is serialised the same everywhere.
-pub(super) fn hash(data: &impl Serialize) -> String {
-    let text = serde_json::to_vec(data).unwrap_or_default();
-    hex(digest(&SHA256, &text).as_ref()[..8].as_ref())
 }
 
 #[cfg(test)]

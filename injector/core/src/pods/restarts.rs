@@ -8,7 +8,7 @@ use std::cmp::max;
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 
 use super::commands::{Commands, is_removed};
-use super::observed::hash;
+use super::hash::hash;
 
 /// Restarts of one container that gets the configuration and is started again whatever it ends with.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
         return Err(error.context(format!("of {all:?} {:?} are left: {config:?}", versions().await?)));
     }
     let notice = annotation().await?.context("nothing is said")?;
-    ensure!(notice.starts_with(&all[3]), "{notice}");
+    ensure!(notice.ends_with(&all[3]), "{notice}");
     let again: Value = json!({"metadata": {"name": "live"}, "stringData": data("5")});
     space.create_object::<Secret>(again).await?;
     let next = is_current(&space, "shop", all.last().map(String::as_str)).await?;
