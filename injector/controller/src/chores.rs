@@ -87,13 +87,13 @@ impl Chores {
         self.0.remove(&chore);
     }
 
-    /// After how long to look again: something is tried, or is to be said.
+    /// After how long to look again: something is tried, or is to be said. What could be tried now, and was not, waits for another look.
     pub(super) fn again(&self, now: Instant) -> Option<Duration> {
-        let times = self.0.values().map(|failure| {
-            let said = failure.since.checked_add(PATIENCE).filter(|said| !failure.cause.refused && *said > now);
-            said.map_or(failure.next, |said| said.min(failure.next))
+        let times = self.0.values().flat_map(|failure| {
+            let said = failure.since.checked_add(PATIENCE).filter(|_| !failure.cause.refused);
+            [said, Some(failure.next)].into_iter().flatten()
         });
-        times.min().map(|time| time.saturating_duration_since(now))
+        times.filter(|time| *time > now).min().map(|time| time.saturating_duration_since(now))
     }
 
     /// Writes the condition, or takes it away.
@@ -161,6 +161,7 @@ mod tests {
             let wait = chores.again(now).unwrap();
             assert!(!chores.is_due(Chore::Versions, now) && chores.is_due(Chore::Nodes, now));
             now += wait;
+            assert_eq!(chores.again(now), None, "nothing is looked at again and again where nothing is tried");
             assert!(chores.is_due(Chore::Versions, now));
             waits.push(wait.as_secs() / 60);
         }

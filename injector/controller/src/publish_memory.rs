@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nudge_api::{Explanation, PartKind};
 use nudge_core::keys::PublishedMeta;
 use nudge_core::publish::Publication;
-use nudge_core::rollout::PublishAttempt;
+use nudge_core::rollout::{Millis, PublishAttempt};
 use nudge_protocol::backoff::Backoff;
 
 /// When an object is looked at again that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
@@ -13,6 +13,8 @@ use nudge_protocol::backoff::Backoff;
 const AGAIN: Duration = Duration::from_mins(5);
 /// Waits after attempts in a row that failed or were refused.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: AGAIN };
+/// The same where a rollout waits for it.
+const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
 /// What an attempt was about; another subject is tried at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Subject {
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: Subject,
+    /// When it began.
+    at: Instant,
     /// How many in a row failed or were refused.
     failures: u32,
     /// Why a call failed, if one did.
@@ -64,8 +68,8 @@ impl PublishMemory {
     }
 
     /// Notes that the version needs no object of this kind.
-    pub(super) fn leave(&mut self, kind: PartKind, subject: Subject) {
-        *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
+    pub(super) fn leave(&mut self, kind: PartKind, subject: Subject, now: Instant) {
+        *self.slot(kind) = Some(ObjectAttempt { subject, at: now, failures: 0, failure: None, next: None });
     }
 
     /// Keeps an attempt. What failed or was refused is tried again soon, and less and less often. `random` is between 0 and 1.
@@ -83,23 +87,25 @@ impl PublishMemory {
         });
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
         let is_retried = publication.is_retried(kind);
-        let wait = if is_retried { BACKOFF.jittered(failures, random) } else { AGAIN };
         // What was settled once keeps no rollout waiting: the condition alone says what fails since.
         let is_settled = before.is_some_and(|before| before.failure.is_none());
         let failure = match publication {
             Publication::Failed(why) if !is_settled => Some(why.clone()),
             _ => None,
         };
+        let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
+        let wait = if is_retried { backoff.jittered(failures, random) } else { AGAIN };
         let failures = if is_retried { failures } else { 0 };
-        *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
+        *slot = Some(ObjectAttempt { subject, at: now, failures, failure, next: Some(now + wait) });
     }
 
-    /// The attempt as a whole, if both kinds were tried with the same version.
-    pub(super) fn attempt(&self) -> Option<PublishAttempt> {
+    /// The attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of rollouts.
+    pub(super) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
         let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
-        let version = &config_map.subject.version;
-        let failure = config_map.failure.as_ref().or(secret.failure.as_ref()).cloned();
-        (secret.subject.version == *version).then(|| PublishAttempt { version: version.clone(), failure })
+        let version = config_map.subject.version.clone();
+        let failed = [config_map, secret].into_iter().find(|attempt| attempt.failure.is_some());
+        let (at, failure) = failed.map_or((config_map.at, None), |attempt| (attempt.at, attempt.failure.clone()));
+        (secret.subject.version == version).then(|| PublishAttempt { version, at: steady(at), failure })
     }
 
     /// When to try again.
@@ -136,7 +142,7 @@ mod tests {
             (next - now).as_secs()
         };
         let waits: Vec<u64> = (0..11).map(|_| wait("1", 1, &failed)).collect();
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]);
         assert_eq!((wait("2", 1, &failed), wait("2", 2, &failed)), (1, 1));
         assert_eq!((wait("2", 2, &Publication::Published), wait("2", 2, &failed)), (300, 1));
         let refused = |reason: Reason| Publication::Refused(reason.explained("m"));
@@ -152,9 +158,9 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut memory = PublishMemory::default();
         let mut failure = |version: &str, publication: &Publication| {
-            memory.leave(PartKind::Secret, subject(version));
+            memory.leave(PartKind::Secret, subject(version), now);
             memory.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
-            memory.attempt().unwrap().failure.map(|why| why.reason)
+            memory.attempt(|_| 0).unwrap().failure.map(|why| why.reason)
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
         assert_eq!(failure("1", &Publication::Published), None);

@@ -223,6 +223,9 @@ impl Controller {
             // What the API server does not have is not asked for again at once.
             turns = if found { turns + 1 } else { READS };
         };
+        if decision.unread.is_empty() {
+            self.chore_succeeded(key, Chore::Objects);
+        }
         let more = self.read_again(key, &decision.unread, &tried).unwrap_or(Again::Never);
         let more = more.by(decision.again.map(wait));
         let more = more.by(self.begin_judging(key, &config, gate, &decision.unjudged, &facts));
@@ -372,7 +375,7 @@ impl Controller {
         if !self.chore_is_due(key, Chore::Objects) {
             return false;
         }
-        let (mut found, mut failed) = (false, false);
+        let (mut found, mut failure) = (false, None);
         for (kind, name) in objects {
             match self.read(&key.namespace, *kind, name).await {
                 Ok(Some(read)) => {
@@ -381,20 +384,23 @@ impl Controller {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    let what = format!("{kind} {name} can't be read, and no version of it is sealed");
-                    self.chore_failed(key, Chore::Objects, &what, &error, *kind == PartKind::ConfigMap);
-                    failed = true;
                     // Without an answer, each of the others would take as long.
-                    if error.code() == 0 {
+                    let silent = error.code() == 0;
+                    failure.get_or_insert((*kind, name, error));
+                    if silent {
                         break;
                     }
                 }
             }
         }
-        if !failed {
-            self.chore_succeeded(key, Chore::Objects);
+        match &failure {
+            Some((kind, name, error)) => {
+                let what = format!("{kind} {name} can't be read, and no version of it is sealed");
+                self.chore_failed(key, Chore::Objects, &what, error, *kind == PartKind::ConfigMap);
+            }
+            None => self.chore_succeeded(key, Chore::Objects),
         }
-        found && !failed
+        found && failure.is_none()
     }
 
     async fn read(&self, namespace: &str, kind: PartKind, name: &str) -> Result<Option<PartFacts>, CallError> {

@@ -97,9 +97,16 @@ impl Controller {
         // For workloads without an agent.
         let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
         let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
-        // Some workloads also read what is published: they are restarted once it was written, or can't be.
-        if !self.restarts_with(key, version, back) || (back && status.internal.workloads_restart_time.is_none()) {
+        if back && status.internal.workloads_restart_time.is_none() {
             return Restarting::not_looked(State::Done);
+        }
+        let now = Timestamp::now();
+        let since = rollout.progress_time.as_ref().map_or(now, whole_second);
+        let deadline = config.spec.rollout.progress_deadline_seconds;
+        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back waits up to its deadline.
+        let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
+        if !self.restarts_with(key, version, overdue) {
+            return if back { Restarting::later() } else { Restarting::not_looked(State::Done) };
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
         let last = self.memories.restarting(key, &part);
@@ -111,13 +118,10 @@ impl Controller {
             Some((at, restarting)) if at.elapsed() < restarting.wait => return restarting,
             last => last.and_then(|(_, restarting)| restarting.failing),
         };
-        let now = Timestamp::now();
-        let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let restarting = match self.restart_now(key, config, status, (version, holds), (&part, since, now)).await {
             Ok(restarting) => restarting,
             // What failed is said, and keeps no decision waiting: not even the one that it takes too long.
             Err(error) => {
-                let deadline = config.spec.rollout.progress_deadline_seconds;
                 let cause = Cause::of(&error, true);
                 tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
                 Restarting::failed(version, &cause, failing, deadline)

@@ -162,7 +162,9 @@ impl Shared {
             let gone = locked(&self.gone);
             gone.iter().map(|(_, key, _)| key.clone()).collect()
         };
-        for key in self.index.configs().into_iter().chain(self.index.subscribed()).chain(deleted) {
+        let approved = self.index.configs_with_approvals();
+        let known = self.index.configs().into_iter().chain(self.index.subscribed()).chain(approved);
+        for key in known.chain(deleted) {
             self.queue.add(key, Duration::ZERO);
         }
         self.work(leadership).await;

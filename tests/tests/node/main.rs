@@ -32,8 +32,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::scenarios::{
     attackers, away, certificates, checks, deleted, demo, edits, exposure, failures, fetched, forged, guarded,
-    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, removal, restarts, rollback,
-    rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
+    handlers, in_place, jobs, long_restarts, memory, published_secrets, quick_start, removal, resized, restarts,
+    rollback, rollout, secrets, starving, takeover, tour, users, weather, webhooks, workload_restarts,
 };
 use crate::suite::{Run, Shared, Suite};
 
@@ -58,6 +58,7 @@ const BESIDE: &[Scenario] = &[
     ("tour", |suite| Box::pin(tour::run(suite))),
     ("in_place", |suite| Box::pin(in_place::run(suite))),
     ("rollout", |suite| Box::pin(rollout::run(suite))),
+    ("resized", |suite| Box::pin(resized::run(suite))),
     ("workload_restarts", |suite| Box::pin(workload_restarts::run(suite))),
     ("restarts", |suite| Box::pin(restarts::run(suite))),
     ("handlers", |suite| Box::pin(handlers::run(suite))),

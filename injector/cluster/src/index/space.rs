@@ -129,10 +129,11 @@ impl Space {
         all.map(|(_, health)| health)
     }
 
-    /// The configs, and those that pods use.
+    /// The configs, those that pods use, and those that users have decided about.
     pub(super) fn config_keys(&self) -> impl Iterator<Item = &ConfigKey> {
-        let subscribed = self.pods_by_config.keys().filter(|key| !self.configs.contains_key(*key));
-        self.configs.keys().chain(subscribed)
+        let approved = self.approvals.values().map(|(key, _)| key);
+        let all: BTreeSet<&ConfigKey> = self.configs.keys().chain(self.pods_by_config.keys()).chain(approved).collect();
+        all.into_iter()
     }
 
     fn count(&self, kind: Kind) -> usize {

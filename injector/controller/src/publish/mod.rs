@@ -43,13 +43,14 @@ impl Controller {
 
     /// The last attempt, if the same version was brought to all that is published.
     pub(super) fn publish_attempt(&self, key: &ConfigKey) -> Option<PublishAttempt> {
-        self.memories.known(key, |memory| memory.publish.attempt()).flatten()
+        let steady = |at| self.steady_at(at).unwrap_or_default();
+        self.memories.known(key, |memory| memory.publish.attempt(steady)).flatten()
     }
 
-    /// Whether workloads may be restarted with the version: once it is published, or can't be. The way back does not wait for that.
-    pub(super) fn restarts_with(&self, key: &ConfigKey, version: &str, back: bool) -> bool {
+    /// Whether workloads may be restarted with the version: once it is published, or can't be. What is `overdue` waits for that no longer.
+    pub(super) fn restarts_with(&self, key: &ConfigKey, version: &str, overdue: bool) -> bool {
         let attempt = self.publish_attempt(key).filter(|attempt| attempt.version == version);
-        attempt.is_some_and(|attempt| back || attempt.failure.is_none())
+        attempt.is_some_and(|attempt| overdue || attempt.failure.is_none())
     }
 
     /// After how long to publish again.
@@ -69,7 +70,7 @@ impl Controller {
         let subject = Subject { version: version.to_owned(), generation: None, publishes: true, meta: None };
         self.memories.change(key, |memory| {
             for kind in KINDS {
-                memory.publish.leave(kind, subject.clone());
+                memory.publish.leave(kind, subject.clone(), Instant::now());
             }
         });
     }
@@ -105,7 +106,7 @@ impl Controller {
         };
         let now = Instant::now();
         if !publishes {
-            self.memories.change(key, |memory| memory.publish.leave(kind, subject));
+            self.memories.change(key, |memory| memory.publish.leave(kind, subject, now));
             return unpublished(kind, config);
         }
         if self.memories.known(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {

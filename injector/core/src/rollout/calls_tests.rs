@@ -3,6 +3,7 @@
 use nudge_api::{Reason, RolloutStage};
 
 use super::Subject;
+use super::memory_tests::baking;
 use super::tests::{TestRollout, failure, reason};
 use super::verdict_tests::at_step;
 
@@ -50,4 +51,15 @@ fn a_version_that_cant_be_published_waits_for_its_deadline_and_goes_back() {
     rollout.take();
     rollout.watch("2", 610);
     assert_eq!((rollout.status.rollout.stage, rollout.assigned("1")), (None, 1), "{:?}", rollout.status.rollout);
+}
+
+#[test]
+fn a_moment_without_nodes_ends_no_long_bake() {
+    let mut rollout = baking(4, 3600);
+    rollout.watch("2", 900);
+    rollout.nodes_unread = true;
+    rollout.pods[0].fall();
+    rollout.rest("2");
+    assert_eq!(failure(&rollout), None);
+    assert_eq!(rollout.status.rollout.stage, Some(RolloutStage::Baking));
 }

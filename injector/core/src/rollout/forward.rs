@@ -49,6 +49,7 @@ pub(super) fn advance(
             return roll_back(moved, stage, failure, evidence, now);
         }
         evidence.blind();
+        evidence.unpublished = None;
         if holds(&failure, seen) {
             let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
             return (Rollout::Forward(moved, stage), effects);
@@ -423,13 +424,15 @@ fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: No
     evidence.unpublished = since;
     let deadline = seen.spec.progress_deadline_seconds;
     let overdue = since.map(|since| since + seconds(deadline));
-    if let Some(why) = why.filter(|_| overdue.is_some_and(|overdue| now.steady >= overdue)) {
+    // What failed before the deadline may succeed now.
+    let tried = seen.published.map_or(0, |attempt| attempt.at);
+    if let Some(why) = why.filter(|_| overdue.is_some_and(|overdue| tried >= overdue)) {
         let message = format!("no progress within {deadline} s: {}", why.message);
         let why = Reason::ProgressDeadlineExceeded.explained(message);
         return fail(moved, Stage::Restarting, evidence, seen, now, why);
     }
     if let Some(effects) = seen.publishing(&moved.target) {
-        return (Rollout::Forward(moved, Stage::Restarting), effects.by(overdue));
+        return (Rollout::Forward(moved, Stage::Restarting), effects);
     }
     let effects = match seen.restart {
         Restarts::Done => return current(moved, evidence, now),

@@ -11,7 +11,7 @@ use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
 use super::{Evidence, Subject};
 
 /// All of these pods have the version and are watched, for long.
-fn baking(count: usize, bake_seconds: u32) -> TestRollout {
+pub(super) fn baking(count: usize, bake_seconds: u32) -> TestRollout {
     let mut rollout = TestRollout::new(&[("web", count)]);
     rollout.spec.bake_seconds = bake_seconds;
     while rollout.status.rollout.stage != Some(RolloutStage::Baking) {

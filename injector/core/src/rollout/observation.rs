@@ -34,6 +34,8 @@ pub enum Restarts {
 pub struct PublishAttempt {
     /// The version.
     pub version: String,
+    /// When it was made, by the steady clock.
+    pub at: Millis,
     /// Why a call failed, if one did. What Nudge does not write by a rule, or may not write, is no failure.
     pub failure: Option<Explanation>,
 }
@@ -41,7 +43,7 @@ pub struct PublishAttempt {
 impl PublishAttempt {
     /// An attempt without a failure.
     pub fn settled(version: &str) -> Self {
-        Self { version: version.to_owned(), failure: None }
+        Self { version: version.to_owned(), at: 0, failure: None }
     }
 }
 

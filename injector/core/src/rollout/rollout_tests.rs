@@ -122,7 +122,8 @@ impl TestRollout {
             let time = Time(Timestamp::from_millisecond(self.millis).unwrap());
             let now = Now { time: &time, steady: self.millis };
             let settled = to_publish(&self.status).map(PublishAttempt::settled);
-            let published = settled.map(|attempt| PublishAttempt { failure: self.unpublished.clone(), ..attempt });
+            let published =
+                settled.map(|attempt| PublishAttempt { failure: self.unpublished.clone(), at: self.millis, ..attempt });
             if self.nodes_unread {
                 self.evidence.blind_to_nodes();
             }

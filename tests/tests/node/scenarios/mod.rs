@@ -21,6 +21,7 @@ pub(crate) mod memory;
 pub(crate) mod published_secrets;
 pub(crate) mod quick_start;
 pub(crate) mod removal;
+pub(crate) mod resized;
 pub(crate) mod restarts;
 pub(crate) mod rollback;
 pub(crate) mod rollout;

@@ -1,12 +1,14 @@
 //! What users have decided: whom a change wakes.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use nudge_api::VersionApproval;
 use serde_json::{Value, json};
 
 use super::{config_key, enabled};
-use crate::index::IndexEvent;
+use crate::index::{Index, IndexEvent, Kind, Scope};
 
 fn approval(revision: &str, uid: &str, status: &Value) -> VersionApproval {
     let spec = json!({"configName": "shop", "version": "2", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
@@ -40,4 +42,25 @@ fn a_decision_wakes_its_config_and_its_status_nobody() {
     index.remove_approval("ns", "one");
     wakes(1, "it is gone");
     assert!(index.configs_with_approvals().is_empty());
+}
+
+#[test]
+fn a_namespace_that_becomes_complete_wakes_configs_that_are_not_there_too() {
+    let index = Index::default();
+    index.expect(&Kind::ALL);
+    index.set_enabled(["ns".to_owned()].into());
+    index.put_approval(approval("1", "u", &Value::Null));
+    let woken = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&woken);
+    index.listen(move |event| {
+        if matches!(event, IndexEvent::Config(key) if *key == config_key("shop")) {
+            *count.lock().unwrap() += 1;
+        }
+    });
+    for kind in Kind::ALL {
+        let seen = if kind == Kind::Approvals { [("ns".to_owned(), "one".to_owned())].into() } else { HashSet::new() };
+        index.listed(&Scope::Namespace("ns".to_owned()), kind, Instant::now(), &seen);
+    }
+    assert!(index.is_complete("ns"));
+    assert_ne!(*woken.lock().unwrap(), 0);
 }

@@ -113,9 +113,9 @@ impl Evidence {
 
     /// Nodes could not be read: nobody looked at what they may have caused. What is waited for goes on, up to its deadline.
     pub fn blind_to_nodes(&mut self) {
-        let progress = self.progress;
+        let (progress, quiet) = (self.progress, self.quiet);
         self.blind();
-        self.progress = progress;
+        (self.progress, self.quiet) = (progress, quiet);
     }
 
     /// Another step went out, or another stage began.
