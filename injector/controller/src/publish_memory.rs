@@ -33,12 +33,10 @@ pub(super) struct Subject {
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: Subject,
-    /// When it began.
-    at: Instant,
     /// How many in a row failed or were refused.
     failures: u32,
-    /// Why a call failed, if one did.
-    failure: Option<Explanation>,
+    /// Why a call failed and when, if one did.
+    failure: Option<(Explanation, Instant)>,
     /// When to try again; `None` for what is not published.
     next: Option<Instant>,
 }
@@ -68,8 +66,8 @@ impl PublishMemory {
     }
 
     /// Notes that the version needs no object of this kind.
-    pub(super) fn leave(&mut self, kind: PartKind, subject: Subject, now: Instant) {
-        *self.slot(kind) = Some(ObjectAttempt { subject, at: now, failures: 0, failure: None, next: None });
+    pub(super) fn leave(&mut self, kind: PartKind, subject: Subject) {
+        *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
     }
 
     /// Keeps an attempt. What failed or was refused is tried again soon, and less and less often. `random` is between 0 and 1.
@@ -90,22 +88,23 @@ impl PublishMemory {
         // What was settled once keeps no rollout waiting: the condition alone says what fails since.
         let is_settled = before.is_some_and(|before| before.failure.is_none());
         let failure = match publication {
-            Publication::Failed(why) if !is_settled => Some(why.clone()),
+            Publication::Failed(why) if !is_settled => Some((why.clone(), now)),
             _ => None,
         };
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
         let wait = if is_retried { backoff.jittered(failures, random) } else { AGAIN };
         let failures = if is_retried { failures } else { 0 };
-        *slot = Some(ObjectAttempt { subject, at: now, failures, failure, next: Some(now + wait) });
+        *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
     }
 
     /// The attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of rollouts.
     pub(super) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
         let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
         let version = config_map.subject.version.clone();
-        let failed = [config_map, secret].into_iter().find(|attempt| attempt.failure.is_some());
-        let (at, failure) = failed.map_or((config_map.at, None), |attempt| (attempt.at, attempt.failure.clone()));
-        (secret.subject.version == version).then(|| PublishAttempt { version, at: steady(at), failure })
+        // Without a failure, one attempt is like the other: another look decides nothing else.
+        let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
+        let (failure, at) = failure.map_or((None, 0), |(why, at)| (Some(why.clone()), steady(*at)));
+        (secret.subject.version == version).then(|| PublishAttempt { version, at, failure })
     }
 
     /// When to try again.
@@ -158,7 +157,7 @@ mod tests {
         let failed = Publication::Failed(Reason::NotPublished.explained("m"));
         let mut memory = PublishMemory::default();
         let mut failure = |version: &str, publication: &Publication| {
-            memory.leave(PartKind::Secret, subject(version), now);
+            memory.leave(PartKind::Secret, subject(version));
             memory.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
             memory.attempt(|_| 0).unwrap().failure.map(|why| why.reason)
         };

@@ -70,7 +70,7 @@ impl Controller {
         let subject = Subject { version: version.to_owned(), generation: None, publishes: true, meta: None };
         self.memories.change(key, |memory| {
             for kind in KINDS {
-                memory.publish.leave(kind, subject.clone(), Instant::now());
+                memory.publish.leave(kind, subject.clone());
             }
         });
     }
@@ -106,7 +106,7 @@ impl Controller {
         };
         let now = Instant::now();
         if !publishes {
-            self.memories.change(key, |memory| memory.publish.leave(kind, subject, now));
+            self.memories.change(key, |memory| memory.publish.leave(kind, subject));
             return unpublished(kind, config);
         }
         if self.memories.known(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {

@@ -34,7 +34,7 @@ pub enum Restarts {
 pub struct PublishAttempt {
     /// The version.
     pub version: String,
-    /// When it was made, by the steady clock.
+    /// When it failed, by the steady clock; 0 where it did not.
     pub at: Millis,
     /// Why a call failed, if one did. What Nudge does not write by a rule, or may not write, is no failure.
     pub failure: Option<Explanation>,

@@ -17,7 +17,7 @@ const PODS: usize = 3;
 /// The first server that resizes without being asked to (KEP-1287).
 const SERVER: u32 = 33;
 
-/// Says what it is told, and what it begins with.
+/// Says what it has, at its start and when it is notified.
 const APP: &str = r#"
     says() { echo "has $(cat /config/mode)"; }
     trap says USR1; trap 'exit 0' TERM; says
