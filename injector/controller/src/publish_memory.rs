@@ -104,7 +104,7 @@ impl PublishMemory {
         // Without a failure, one attempt is like the other: another look decides nothing else.
         let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
         let (failure, at) = failure.map_or((None, 0), |(why, at)| (Some(why.clone()), steady(*at)));
-        (secret.subject.version == version).then(|| PublishAttempt { version, at, failure })
+        (secret.subject.version == version).then_some(PublishAttempt { version, at, failure })
     }
 
     /// When to try again.

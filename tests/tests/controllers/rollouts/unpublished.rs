@@ -26,7 +26,7 @@ fn says_why(status: &VersionedConfigStatus, kind: ConditionType, reason: Reason)
 /// A config at version 1 with one pod, and a ConfigMap of its name, with room for no further annotation.
 async fn rollout() -> Result<Option<RolloutUnderTest>> {
     let Some((installation, replica)) = Installation::shared().await? else { return Ok(None) };
-    let rollout = RolloutUnderTest::new(&installation, replica.hub, 1, &["100%"]).await?;
+    let rollout = RolloutUnderTest::new(installation, replica.hub, 1, &["100%"]).await?;
     let metadata = json!({"name": "shop", "annotations": {"a": "x".repeat(ANNOTATIONS - 1)}});
     rollout.space.create_object::<ConfigMap>(json!({"metadata": metadata, "data": {"number": "0"}})).await?;
     rollout.set(json!({"objects": ["ConfigMap"]})).await?;
