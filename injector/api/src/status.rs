@@ -55,7 +55,7 @@ pub struct VersionedConfigStatus {
     #[schemars(length(max = 20))]
     pub releases: Vec<Release>,
     /// Conditions of the config: Ready, Reconciling and Stalled, as kstatus defines them; Published, Drifted, SecretPublished, Restarted, Conflict,
-    /// WeakEvidence, Suspect and Measurable; and StatusComplete while it is False.
+    /// WeakEvidence, Suspect and Measurable; Impaired while calls beside the rollout fail; and StatusComplete while it is False.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     #[schemars(length(max = 16))]

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_fails_is_said_after_a_while_and_one_that_is_refused_at_once() {
+    fn a_chore_that_fails_is_said_after_a_while_and_one_that_is_refused_at_once() {
         let (mut chores, mut status, began) = (Chores::default(), VersionedConfigStatus::default(), Instant::now());
         chores.failed(Chore::Nodes, "nodes can't be read", cause(false), began, 1.0);
         assert_eq!(said(&chores, &mut status, began), None);

@@ -10,15 +10,15 @@ use hyper::http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
 use nix::time::{ClockId, clock_gettime};
-use nudge_api::PartKind;
 use nudge_cluster::index::Index;
-use nudge_core::keys::{ConfigKey, PartMeta, PodUid};
+use nudge_core::keys::{ConfigKey, PodUid};
 use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_protocol::{ConfigName, VersionName};
 use ring::hmac;
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::played::part;
 use super::{Again, Controller, RolloutMetrics};
 
 const PODS: usize = 10_000;
@@ -113,22 +113,8 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
     index.put_config(serde_json::from_value(config).unwrap());
     pods.for_each(|pod| index.put_pod(pod));
     for number in 1..=VERSIONS {
-        index.put_part(
-            ConfigKey::parse("ns", "shop").unwrap(),
-            PartMeta {
-                kind: PartKind::ConfigMap,
-                name: format!("shop-{number}"),
-                uid: uid(number),
-                resource_version: "1".to_owned(),
-                version: number.to_string(),
-                part: None,
-                parts: None,
-                prune: false,
-                keep: None,
-                created: 0,
-                terminating: false,
-            },
-        );
+        let part = part(&number.to_string(), &format!("shop-{number}"), &uid(number));
+        index.put_part(ConfigKey::parse("ns", "shop").unwrap(), part);
     }
     let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
     let (client, silence) = (Client::new(service, "ns"), Duration::from_mins(1));

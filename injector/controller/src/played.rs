@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use hyper::http;
 use kube::Client;
 use kube::client::Body;
+use nudge_api::PartKind;
+use nudge_core::keys::PartMeta;
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -88,6 +90,23 @@ impl Played {
             }
         });
         Client::new(service, "ns")
+    }
+}
+
+/// A ConfigMap that is the whole of a version, as the watch shows it.
+pub(super) fn part(version: &str, name: &str, uid: &str) -> PartMeta {
+    PartMeta {
+        kind: PartKind::ConfigMap,
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        resource_version: "1".to_owned(),
+        version: version.to_owned(),
+        part: None,
+        parts: None,
+        prune: false,
+        keep: None,
+        created: 0,
+        terminating: false,
     }
 }
 

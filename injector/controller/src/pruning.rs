@@ -63,24 +63,17 @@ impl Controller {
             }
         };
         let mut failure = None;
-        for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
-            let mut undeleted = false;
+        'versions: for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
             for part in &objects {
                 if let Err(error) = self.delete_part(&key.namespace, part).await {
-                    undeleted = true;
-                    // Without an answer, each of the others would take as long.
                     let silent = error.code() == 0;
                     failure.get_or_insert((format!("{} {} can't be deleted", part.kind, part.name), part.kind, error));
+                    // Without an answer, each of the others would take as long.
                     if silent {
-                        break;
+                        break 'versions;
                     }
+                    continue 'versions;
                 }
-            }
-            if undeleted {
-                if failure.as_ref().is_some_and(|(.., error)| error.code() == 0) {
-                    break;
-                }
-                continue;
             }
             let message = format!("version {version} was deleted, because no more like it are kept");
             tracing::info!(version, "version pruned");

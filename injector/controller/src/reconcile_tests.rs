@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body;
 use nudge_api::RolloutStage;
 use nudge_cluster::index::Index;
-use nudge_core::keys::{PartMeta, PodUid};
+use nudge_core::keys::PodUid;
 use nudge_core::pods::{PodState, Report, ReportState};
 use nudge_core::restart::{Memory, Part};
 use nudge_protocol::{ConfigName, VersionName};
@@ -17,6 +17,7 @@ use tower::service_fn;
 
 use super::*;
 use crate::metrics::RolloutMetrics;
+use crate::played::part;
 
 #[tokio::test]
 async fn nothing_is_remembered_of_a_config_that_is_gone() {
@@ -133,23 +134,6 @@ fn returning() -> (VersionedConfig, PodState) {
 /// An object of version 2, or one that only has its labels, with a name that somebody chose.
 const PARTS: [(&str, &str); 3] = [("1", "shop-1"), ("2", "shop-2"), ("2", "planted")];
 
-/// A ConfigMap that is the whole of a version.
-fn part(version: &str, name: &str) -> PartMeta {
-    PartMeta {
-        kind: PartKind::ConfigMap,
-        name: name.to_owned(),
-        uid: name.replace("shop-", "u"),
-        resource_version: "1".to_owned(),
-        version: version.to_owned(),
-        part: None,
-        parts: None,
-        prune: false,
-        keep: None,
-        created: 0,
-        terminating: false,
-    }
-}
-
 async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     let (client, writes) = picky(refuses);
     let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
@@ -157,7 +141,7 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     let (config, pod) = returning();
     let key = ConfigKey::parse("ns", "shop").unwrap();
     for (version, name) in PARTS {
-        index.put_part(key.clone(), part(version, name));
+        index.put_part(key.clone(), part(version, name, &name.replace("shop-", "u")));
     }
     index.put_config(config);
     index.put_pod(pod);
@@ -219,7 +203,7 @@ async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_
     let (index, hmac_key) = (Arc::new(Index::default()), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
     index.set_enabled(["ns".to_owned()].into());
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    index.put_part(key.clone(), part("1", "shop-1"));
+    index.put_part(key.clone(), part("1", "shop-1", "u1"));
     let config = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "1"},
         "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1},

@@ -285,8 +285,6 @@ mod tests {
     use hyper::http::{Request, Response};
     use kube::Client;
     use kube::client::Body;
-    use nudge_api::PartKind;
-    use nudge_core::keys::PartMeta;
     use ring::hmac;
     use serde_json::{Value, json};
     use tokio::sync::{mpsc, watch};
@@ -294,6 +292,7 @@ mod tests {
 
     use super::*;
     use crate::RolloutMetrics;
+    use crate::played::part;
 
     /// One of many configs. Version 1 was current before 2.
     fn config(number: usize, requested: &str) -> Value {
@@ -362,22 +361,7 @@ mod tests {
         for (number, version) in (0..1000).flat_map(parts) {
             let key = ConfigKey::parse(format!("ns-{}", number % 100), &format!("c{number}")).unwrap();
             let name = format!("c{number}-{version}");
-            index.put_part(
-                key,
-                PartMeta {
-                    kind: PartKind::ConfigMap,
-                    name,
-                    uid: version.to_owned(),
-                    resource_version: "1".to_owned(),
-                    version: version.to_owned(),
-                    part: None,
-                    parts: None,
-                    prune: false,
-                    keep: None,
-                    created: 0,
-                    terminating: false,
-                },
-            );
+            index.put_part(key, part(version, &name, version));
         }
         let shared = shared(Client::new(service, "ns"), &index);
         let queue = Arc::clone(&shared.queue);

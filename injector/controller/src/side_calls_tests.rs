@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nudge_api::{ConditionType, PartKind, Reason, RolloutStage, VersionedConfigStatus, find_condition};
+use nudge_api::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_condition};
 use nudge_cluster::index::Index;
 use nudge_core::keys::{ConfigKey, PartMeta, PodUid};
 use nudge_core::pods::{PodState, Report, ReportState};
@@ -16,7 +16,7 @@ use nudge_protocol::{ConfigName, VersionName};
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::played::{Call, FAULTS, Fault, Played, VALUE, status};
+use crate::played::{Call, FAULTS, Fault, Played, VALUE, part, status};
 use crate::{Controller, RolloutMetrics};
 
 struct Scene {
@@ -93,20 +93,9 @@ fn scene(config: &Value, restarts: bool) -> Scene {
     let client = played.client(move |method, path, body| answer(method, path, body, restarts));
     index.set_enabled(["ns".to_owned()].into());
     for version in ["00", "0", "1", "2", "3"] {
-        let part = PartMeta {
-            kind: PartKind::ConfigMap,
-            name: format!("map-{version}"),
-            uid: format!("map-{version}"),
-            resource_version: "1".to_owned(),
-            version: version.to_owned(),
-            part: None,
-            parts: None,
-            prune: version.starts_with('0'),
-            keep: None,
-            created: 0,
-            terminating: false,
-        };
-        index.put_part(key.clone(), part);
+        let name = format!("map-{version}");
+        let prune = version.starts_with('0');
+        index.put_part(key.clone(), PartMeta { prune, ..part(version, &name, &name) });
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
     let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));

@@ -18,7 +18,6 @@ use nudge_core::keys::ConfigKey;
 use nudge_core::requester::repeated_setter;
 use nudge_core::sources::{self, Act, Decision, Observed, Upstream, debounce, decide, missing, unreadable};
 use nudge_core::versions::Seals;
-use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::{ConfigName, NameError, VersionName};
 use tokio::sync::watch::Receiver;
@@ -29,12 +28,10 @@ use crate::content::{Newest, read};
 use crate::feed::feed;
 use crate::follow::{Seen, follow};
 use crate::shared::Sources;
-use crate::upstream::Object;
+use crate::upstream::{BACKOFF, Object};
 use crate::validity::Validity;
 use crate::writes::{WriteError, Writes};
 
-/// Waits after failures in a row.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 /// The shortest time between two writes of a status.
 const WRITING: Duration = Duration::from_millis(500);
 /// Most acts at one look.

@@ -21,8 +21,8 @@ use tokio::time::sleep;
 use crate::follow::{Seen, follow};
 use crate::shared::Sources;
 
-/// Waits after failures in a row.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
+/// Waits after failures in a row of calls of the API server.
+pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
 /// The content of a source. Its debug form has no value.
 pub(crate) struct Object {

@@ -10,7 +10,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::played::{FAULTS, Fault, Played, VALUE, status};
+use crate::played::{self, FAULTS, Fault, Played, VALUE, status};
 use crate::{Again, RolloutMetrics};
 
 struct Scene {
@@ -61,20 +61,8 @@ fn scene(config: &Value) -> Scene {
         (PartKind::ConfigMap, "map-1", "1", Some("1")),
         (PartKind::Secret, "secret-1", "1", Some("2")),
     ] {
-        let part = PartMeta {
-            kind,
-            name: name.to_owned(),
-            uid: name.to_owned(),
-            resource_version: "1".to_owned(),
-            version: version.to_owned(),
-            part: number.map(str::to_owned),
-            parts: number.map(|_| "2".to_owned()),
-            prune: false,
-            keep: None,
-            created: 0,
-            terminating: false,
-        };
-        index.put_part(key.clone(), part);
+        let (part, parts) = (number.map(str::to_owned), number.map(|_| "2".to_owned()));
+        index.put_part(key.clone(), PartMeta { kind, part, parts, ..played::part(version, name, name) });
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
     let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));

@@ -180,6 +180,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
         ConditionType::Drifted,
         ConditionType::SecretPublished,
         ConditionType::Restarted,
+        ConditionType::Impaired,
         ConditionType::Conflict,
         ConditionType::WeakEvidence,
         ConditionType::Suspect,
