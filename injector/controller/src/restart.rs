@@ -15,7 +15,7 @@ use nudge_api::{
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
 use nudge_core::owners::workload as workload_of;
-use nudge_core::pods::container_restarts;
+use nudge_core::pods::crashes;
 use nudge_core::restart::{
     Behind, DIGEST, Holds, Kind, Look, Memory, Next, Part, PodRestarts, RESTARTED, Report, RestartReport, Restarted,
     UNDECIDED, Workload, add_unnotified, behind, content_digest, judge, next, rolls,
@@ -288,8 +288,7 @@ impl Controller {
         for pod in self.listings.pods(&self.client, &key.namespace).await?.iter() {
             let of = open.get_mut(&workload_of(&pod.metadata));
             if let Some(workload) = of.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
-                let restarts = container_restarts(pod, &workload.containers);
-                workload.restarts.get_or_insert_default().add(restarts);
+                workload.restarts.get_or_insert_default().add(crashes(pod, &workload.containers));
             }
         }
         Ok(())

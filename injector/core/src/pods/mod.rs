@@ -8,7 +8,7 @@ mod references;
 mod report;
 mod restarts;
 
-pub use observed::{ObjectVersion, PodState, by_restart, condition, container_restarts, pod_state};
+pub use observed::{ObjectVersion, PodState, by_restart, condition, crashes, pod_state};
 pub use probe::{SlowestProbe, notices_after, slowest_probe, start_seconds};
 pub use references::references;
 pub use report::{Report, ReportState};

@@ -298,10 +298,14 @@ fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clon
     status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
 }
 
-/// How often these containers of a pod were started again.
-pub fn container_restarts(pod: &Pod, names: &BTreeSet<String>) -> i32 {
-    let all = pod.status.iter().flat_map(statuses).filter(|status| names.contains(&status.name));
-    all.map(|status| status.restart_count).sum()
+/// Counts the crashes of these containers of a pod. A restart that meets a restart rule of its container is none.
+pub fn crashes(pod: &Pod, names: &BTreeSet<String>) -> i32 {
+    let spec = pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+    let status_of = |name: &str| pod.status.iter().flat_map(statuses).find(|status| status.name == name);
+    let history = |container: &Container| {
+        Some(RestartHistory::new(container, status_of(&container.name)?, &Commands::No).crashes)
+    };
+    spec.filter(|container| names.contains(&container.name)).filter_map(history).sum()
 }
 
 fn containers(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Vec<PodContainer> {
@@ -465,7 +469,14 @@ mod tests {
             json!([ended("nudge-agent", "c"), ended("proxy", "d"), ended("migrate", "e")]);
         other["status"]["containerStatuses"][0] = ended("app", "a");
         let names = ["app".to_owned(), "proxy".to_owned()].into();
-        assert_eq!(container_restarts(&pod(other.clone()), &names), 6, "neither the agent nor what ends");
+        assert_eq!(crashes(&pod(other.clone()), &names), 6, "neither the agent nor what ends");
+        let mut by_rule = other.clone();
+        by_rule["spec"]["containers"][0]["restartPolicyRules"] =
+            json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+        by_rule["status"]["containerStatuses"][0]["lastState"]["terminated"] = json!({"exitCode": 42});
+        assert_eq!(crashes(&pod(by_rule.clone()), &names), 3, "a rule orders the restarts of app");
+        by_rule["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] = json!(1);
+        assert_eq!(crashes(&pod(by_rule), &names), 6);
         let state = pod_state(&pod(other)).unwrap();
         let seen: Vec<_> = state.containers.iter().map(|one| (one.name.as_str(), one.id.get(..1), one.ended)).collect();
         assert_eq!(seen, [("app", Some("a"), true), ("log", None, false), ("proxy", Some("d"), false)]);
