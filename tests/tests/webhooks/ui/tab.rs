@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::ui::browser::Browser;
 
-/// How long the page may take, on a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(1);
+/// How long the page may take. Longer than the 65 seconds after which it notices that the connection of a watch died silently.
+const LONG: Duration = Duration::from_mins(2);
 
 /// A tab.
 pub(crate) struct Tab {
