@@ -14,6 +14,8 @@ pub const PARTS: &str = "nudge.dev/parts";
 pub const MAY_ACTIVATE: &str = "nudge.dev/may-activate";
 /// Annotation of a version's part, a note that the webhook signs: when and by whom it was created.
 pub const MADE_BY: &str = "nudge.dev/made-by";
+/// Annotation of a version's part, a note that the webhook signs: the identity of the config for which it was created.
+pub const MADE_FOR: &str = "nudge.dev/made-for";
 /// Annotation of a `VersionApproval`, a note that the webhook signs: when it was created, and the groups of the approver.
 pub const APPROVER_GROUPS: &str = "nudge.dev/approver-groups";
 /// Label of version objects that the history limit may delete: `"true"`, set by `kubectl nudge`, or how many versions like its own are

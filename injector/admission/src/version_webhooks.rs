@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use futures::future::{BoxFuture, join, try_join};
+use futures::future::{BoxFuture, join};
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
-use nudge_core::versions::{made_by, mark};
+use nudge_core::identity::Identity;
+use nudge_core::versions::{made_by, made_for, mark};
 use nudge_protocol::labels;
 use ring::hmac;
 
@@ -21,7 +22,7 @@ use super::verdict::Verdict;
 use super::webhook::{Webhook, WebhookError};
 use super::{attention, audit, versions};
 
-/// Makes versions immutable, marks those that may become current by themselves, and notes who created each part.
+/// Makes versions immutable, marks those that may become current by themselves, and notes who created each part, and for which config.
 #[derive(Clone, Debug)]
 pub(super) struct MutateVersions<L> {
     lookups: Arc<L>,
@@ -40,7 +41,7 @@ impl<L: Lookups> MutateVersions<L> {
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(changed(immutable.into_iter().chain(versions::keep_marks(&old, &new)), Vec::new()))
+                Ok(changed(immutable.into_iter().chain(versions::keep_notes(&old, &new)), Vec::new()))
             }
             Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
         }
@@ -59,7 +60,7 @@ impl<L: Lookups> MutateVersions<L> {
             }
         };
         let (of, now) = ((object.kind, namespace), Timestamp::now());
-        let (lacks, unseen) = join(self.lacks(request, namespace, config, object.kind), unseen).await;
+        let ((lacks, identity), unseen) = join(self.lacks(request, namespace, config, object.kind), unseen).await;
         let (mark, because) = match lacks {
             Ok(None) => match mark(&self.key, of, &object.metadata, &object.content.0, now) {
                 Some(mark) => (Some(mark), None),
@@ -88,39 +89,35 @@ impl<L: Lookups> MutateVersions<L> {
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
         let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, now));
-        let author = versions::set_author(&object, mark.as_ref(), author);
-        let marks = versions::set_mark(&object, mark).into_iter().chain(author);
-        Ok(changed(immutable.into_iter().chain(marks), warnings.collect()))
+        let made_for = identity.and_then(|identity| made_for(&self.key, of, &object.metadata, (identity, now)));
+        let notes = [(labels::MAY_ACTIVATE, mark), (labels::MADE_BY, author), (labels::MADE_FOR, made_for)];
+        let notes = versions::set_notes(&object, notes);
+        Ok(changed(immutable.into_iter().chain(notes), warnings.collect()))
     }
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// The right that the creator of a part lacks to have it published by itself. Whether a Secret is published is looked up live, and only
-    /// for Secrets: a version is marked if all of its parts are.
+    /// Returns the right that the creator of a part lacks to have it published by itself, and the identity of the config, which is looked up
+    /// live. Only for a Secret it matters whether the config publishes Secrets: a version is marked if all of its parts are.
     async fn lacks<'a>(
         &self,
         request: &Request,
         namespace: &str,
         config: &'a str,
         kind: PartKind,
-    ) -> Result<Option<Right<'a>>, LookupError> {
-        let map = async {
-            let right = Right::UpdateConfigMap(config);
-            Ok((!self.lookups.may(request, namespace, right).await?).then_some(right))
-        };
-        let secret = async {
-            if kind != PartKind::Secret {
-                return Ok(None);
+    ) -> (Result<Option<Right<'a>>, LookupError>, Option<Identity>) {
+        let (map, secret) = (Right::UpdateConfigMap(config), Right::UpdateSecret(config));
+        let may = self.lookups.may(request, namespace, map);
+        let (may, stored) = join(may, self.lookups.config(namespace, config)).await;
+        let identity = stored.as_ref().ok().and_then(Option::as_ref).map(Identity::of);
+        let lacks = async {
+            if !may? {
+                return Ok(Some(map));
             }
-            let stored = self.lookups.config(namespace, config).await?;
-            if !stored.is_some_and(|stored| stored.spec.publishes(PartKind::Secret)) {
-                return Ok(None);
-            }
-            let right = Right::UpdateSecret(config);
-            Ok((!self.lookups.may(request, namespace, right).await?).then_some(right))
+            let publishes = kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
+            Ok((publishes && !self.lookups.may(request, namespace, secret).await?).then_some(secret))
         };
-        let (map, secret) = try_join(map, secret).await?;
-        Ok(map.or(secret))
+        (lacks.await, identity)
     }
 }
 
@@ -388,12 +385,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_creation_looks_up_only_the_requesters_right() {
+    async fn a_creation_looks_up_the_requesters_right_and_the_config() {
         let creation = request("ConfigMap", "CREATE", None, Some(&object()));
         assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
         let (marker, lookups) = marker(current());
         marker.review(&creation).await.unwrap();
-        assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update ConfigMap shop in team"]);
+        assert_eq!(*lookups.asked.lock().unwrap(), ["may eve update ConfigMap shop in team", "config team/shop"]);
     }
 
     /// The answer is the same whether the object exists or not.

@@ -1,6 +1,6 @@
 //! Runs the controllers while this replica leads: events of the index queue configs, a few of which are reconciled at a time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -57,6 +57,9 @@ impl ControllerMetrics {
 
 /// How long the versions of a deleted config stay: one that is deleted to be created again exists again by then.
 const GRACE: Duration = Duration::from_secs(5);
+/// After which time a new leader deletes the parts of configs that were deleted before, and how often it tries, with ever longer pauses.
+const ORPHANED: Duration = Duration::from_mins(5);
+const ORPHAN_TRIES: u32 = 8;
 /// When a config is reconciled again that is not done.
 const SOON: Duration = Duration::from_millis(50);
 /// When a config is reconciled again that somebody else wrote first, if the watch does not bring that before.
@@ -167,7 +170,34 @@ impl Shared {
         for key in known.chain(deleted) {
             self.queue.add(key, Duration::ZERO);
         }
-        self.work(leadership).await;
+        let orphans = async {
+            self.remove_orphans(self.index.configs_of_orphans()).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.work(leadership) => {}
+            () = orphans => {}
+        }
+    }
+
+    /// Deletes what is left of configs that were deleted while no leader saw it, unless they come back soon.
+    async fn remove_orphans(&self, mut keys: BTreeSet<ConfigKey>) {
+        let mut pause = ORPHANED;
+        for _ in 0..ORPHAN_TRIES {
+            if keys.is_empty() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            for key in std::mem::take(&mut keys) {
+                let removal = self.controller.remove_orphans(&key);
+                if let Err(error) = removal.instrument(nudge_cluster::spans::reconcile(&key)).await {
+                    tracing::warn!(config = %key, error = chain(&error), "versions of a deleted config not deleted; retrying");
+                    keys.insert(key);
+                }
+            }
+            pause *= 2;
+        }
+        tracing::warn!(?keys, "versions of deleted configs stay; delete them by hand");
     }
 
     /// Reconciles what the queue brings until this replica no longer leads.
@@ -281,6 +311,9 @@ fn deleted(gone: &Deleted, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig
 }
 
 #[cfg(test)]
+mod orphans_tests;
+
+#[cfg(test)]
 mod tests {
     use hyper::http::{Request, Response};
     use kube::Client;
@@ -330,7 +363,7 @@ mod tests {
         }
     }
 
-    fn shared(client: Client, index: &Arc<Index>) -> Shared {
+    pub(super) fn shared(client: Client, index: &Arc<Index>) -> Shared {
         let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
         let (silence, metrics) = (Duration::from_mins(1), RolloutMetrics::default());
         let controller = Arc::new(Controller::new(client, Arc::clone(index), key, "a", silence, metrics));

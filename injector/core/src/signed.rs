@@ -84,9 +84,10 @@ pub(crate) mod tests {
 
     use super::*;
 
-    const ALL: [&str; 8] = [
+    const ALL: [&str; 9] = [
         labels::MAY_ACTIVATE,
         labels::MADE_BY,
+        labels::MADE_FOR,
         labels::REQUESTED_BY,
         labels::OVERRIDDEN_BY,
         labels::RETRY,

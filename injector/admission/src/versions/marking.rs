@@ -1,21 +1,26 @@
-//! The mark of a part whose creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`), and who that was (see
-//! `nudge_core::versions::author`). Both are set on creation, removed where a user wrote them, and kept by an update that lacks them.
+//! The notes on a part: its mark, if its creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`), who that was,
+//! and for which config. They are set on creation, removed where a user wrote them, and kept by an update that lacks them.
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
-use nudge_protocol::labels::{self, MADE_BY, MAY_ACTIVATE};
+use nudge_protocol::labels::{self, MADE_BY, MADE_FOR, MAY_ACTIVATE};
 use serde_json::{Value, json};
 
 use crate::object::VersionObject;
 
-/// The operations after which the part has exactly this mark, or none.
-pub fn set_mark(part: &VersionObject, mark: Option<String>) -> Vec<PatchOperation> {
-    set(part, MAY_ACTIVATE, mark, part.metadata.annotations.is_none())
-}
-
-/// The operations after [`set_mark`] with this mark, after which the part says exactly this about its creator, or nothing.
-pub fn set_author(part: &VersionObject, mark: Option<&String>, author: Option<String>) -> Vec<PatchOperation> {
-    set(part, MADE_BY, author, part.metadata.annotations.is_none() && mark.is_none())
+/// Returns the operations after which the part has exactly these notes: each annotation with its text, or none.
+pub fn set_notes<'a>(
+    part: &VersionObject,
+    notes: impl IntoIterator<Item = (&'a str, Option<String>)>,
+) -> Vec<PatchOperation> {
+    let mut none = part.metadata.annotations.is_none();
+    let mut operations = Vec::new();
+    for (label, note) in notes {
+        let first = none && note.is_some();
+        operations.extend(set(part, label, note, first));
+        none &= !first;
+    }
+    operations
 }
 
 fn set(part: &VersionObject, label: &str, note: Option<String>, none: bool) -> Vec<PatchOperation> {
@@ -32,17 +37,11 @@ fn set(part: &VersionObject, label: &str, note: Option<String>, none: bool) -> V
     }
 }
 
-/// The operations that restore both of a part whose update lacks them, such as one by `kubectl replace`.
-pub fn keep_marks(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
-    let mut none = new.metadata.annotations.is_none();
-    let mut operations = Vec::new();
-    for label in [MAY_ACTIVATE, MADE_BY] {
-        let forgotten = old.is_labelled() && new.is_labelled() && new.annotation(label).is_none();
-        if let Some(note) = old.annotation(label).filter(|_| forgotten) {
-            operations.extend(set(new, label, Some(note.to_owned()), std::mem::take(&mut none)));
-        }
-    }
-    operations
+/// Returns the operations that restore the notes of a part whose update lacks them, such as one by `kubectl replace`.
+pub fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
+    let forgotten = |label| old.annotation(label).filter(|_| new.annotation(label).is_none()).map(str::to_owned);
+    let kept = [MAY_ACTIVATE, MADE_BY, MADE_FOR].into_iter().filter(|_| old.is_labelled() && new.is_labelled());
+    set_notes(new, kept.filter_map(|label| Some((label, Some(forgotten(label)?)))))
 }
 
 /// The warning for a user who creates a part without a mark.
@@ -70,7 +69,7 @@ mod tests {
         if annotations.is_null() {
             value = json!({"metadata": {}});
         }
-        json_patch::patch(&mut value, &Patch(set_mark(&object, mark.map(str::to_owned)))).unwrap();
+        json_patch::patch(&mut value, &Patch(set_notes(&object, [(MAY_ACTIVATE, mark.map(str::to_owned))]))).unwrap();
         value["metadata"]["annotations"].take()
     }
 
@@ -91,16 +90,20 @@ mod tests {
         set_annotation(&mut marked, MAY_ACTIVATE, "m");
         let mut other = bare.clone();
         set_annotation(&mut other, MAY_ACTIVATE, "n");
-        assert_eq!(keep_marks(&marked, &bare).len(), 1);
-        assert!(keep_marks(&bare, &marked).is_empty() && keep_marks(&marked, &other).is_empty());
-        assert!(keep_marks(&marked, &marked).is_empty());
+        assert_eq!(keep_notes(&marked, &bare).len(), 1);
+        assert!(keep_notes(&bare, &marked).is_empty() && keep_notes(&marked, &other).is_empty());
+        assert!(keep_notes(&marked, &marked).is_empty());
         set_annotation(&mut marked, MADE_BY, "1 x alice");
-        assert_eq!(keep_marks(&marked, &bare).len(), 2);
-        assert_eq!(keep_marks(&marked, &other).len(), 1);
+        set_annotation(&mut marked, MADE_FOR, "1 x 00");
+        assert_eq!(keep_notes(&marked, &bare).len(), 3);
+        assert_eq!(keep_notes(&marked, &other).len(), 2);
         let mut none = bare.clone();
         none.metadata.annotations = None;
         let mut restored = json!({"metadata": {}});
-        json_patch::patch(&mut restored, &Patch(keep_marks(&marked, &none))).unwrap();
-        assert_eq!(restored["metadata"]["annotations"], json!({MAY_ACTIVATE: "m", MADE_BY: "1 x alice"}));
+        json_patch::patch(&mut restored, &Patch(keep_notes(&marked, &none))).unwrap();
+        assert_eq!(
+            restored["metadata"]["annotations"],
+            json!({MAY_ACTIVATE: "m", MADE_BY: "1 x alice", MADE_FOR: "1 x 00"})
+        );
     }
 }

@@ -9,6 +9,6 @@ mod update;
 
 pub use delete::decide as delete;
 pub use immutable::make_immutable;
-pub use marking::{keep_marks, not_by_itself, set_author, set_mark};
+pub use marking::{keep_notes, not_by_itself, set_notes};
 pub use shape::check as shape;
 pub use update::decide as update;

@@ -26,6 +26,11 @@ pub(super) enum Put {
 }
 
 impl Parts {
+    /// Returns the configs that the objects name, also those that are not there.
+    pub(super) fn configs(&self) -> impl Iterator<Item = &ConfigKey> {
+        self.by_config.keys()
+    }
+
     /// The objects of a config.
     pub(super) fn of(&self, config: &ConfigKey) -> Vec<Arc<PartMeta>> {
         self.by_config.get(config).into_iter().flat_map(|parts| parts.values().cloned()).collect()

@@ -325,6 +325,16 @@ impl Index {
 
     // ---- Parts
 
+    /// Returns the configs that are not there, but have parts.
+    pub fn configs_of_orphans(&self) -> BTreeSet<ConfigKey> {
+        let inner = self.lock();
+        let orphans = |space: &Space| {
+            let named = space.parts.configs().filter(|key| !space.configs.contains_key(key));
+            named.cloned().collect::<Vec<_>>()
+        };
+        inner.spaces.values().flat_map(orphans).collect()
+    }
+
     /// The objects with labels of this config.
     pub fn parts(&self, key: &ConfigKey) -> Vec<Arc<PartMeta>> {
         self.seen_parts(key).0

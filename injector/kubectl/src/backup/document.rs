@@ -23,13 +23,14 @@ pub(crate) const CONTENT_KEY: &str = "ContentKey";
 pub(crate) const HELD_BY: &str = "heldBy";
 
 /// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a copy of the content.
-const DROPPED: [&str; 10] = [
+const DROPPED: [&str; 11] = [
     labels::REQUESTED_BY,
     labels::OVERRIDDEN_BY,
     labels::RETRY,
     labels::SOURCE_GONE,
     labels::MAY_ACTIVATE,
     labels::MADE_BY,
+    labels::MADE_FOR,
     labels::SET_BY,
     labels::IMPORTING,
     labels::SYNC,

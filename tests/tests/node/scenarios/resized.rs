@@ -38,7 +38,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     app["resources"] = json!({"requests": {"cpu": "10m"}, "limits": {"cpu": "200m"}});
     app["resizePolicy"] = json!([{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]);
     app["readinessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
-    let template = opted_in("resized", &app, &[("configs", "resized"), ("mount-path", "/config")]);
+    let annotations = [("configs", "resized"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
+    let template = opted_in("resized", &app, &annotations);
     home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
     let before = ready(&home, "resized", PODS).await?;
     home.is_current("resized", "1").await?;

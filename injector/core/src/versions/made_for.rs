@@ -1,0 +1,101 @@
+//! For which config a part was created, as admission saw it: a [note](crate::signed) about the part's place, with the identity of the config
+//! that was there then.
+//!
+//! A leader that finds the part without a config knows by it that the config is gone, and was not to come only later. Because of it the controller
+//! deletes the part, so the note must be as old as the part: one that was restored from a backup has none that counts.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::PartKind;
+use nudge_protocol::labels;
+use ring::hmac;
+
+use crate::identity::Identity;
+use crate::signed::{self, Clock};
+
+/// Returns the note that the part is created now for the config with this identity. `None` where the part has no name yet.
+pub fn made_for(
+    key: &hmac::Key,
+    (kind, namespace): (PartKind, &str),
+    part: &ObjectMeta,
+    (identity, now): (Identity, Timestamp),
+) -> Option<String> {
+    let place = place(kind, namespace, part)?;
+    let about = place.each_ref().map(String::as_str);
+    Some(signed::sign(key, labels::MADE_FOR, &about, &identity.to_string(), now))
+}
+
+/// Returns when the part was created for a config; `None` if nobody knows of one.
+pub fn made_for_a_config(key: &hmac::Key, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
+    let note = part.annotations.as_ref()?.get(labels::MADE_FOR)?;
+    let place = place(kind, part.namespace.as_deref()?, part)?;
+    let about = place.each_ref().map(String::as_str);
+    let clock = Clock::Creation(part.creation_timestamp.as_ref());
+    signed::read(key, labels::MADE_FOR, &about, note, clock).map(|note| note.time)
+}
+
+fn place(kind: PartKind, namespace: &str, part: &ObjectMeta) -> Option<[String; 5]> {
+    let name = part.name.clone().filter(|name| !name.is_empty())?;
+    let labels = part.labels.as_ref()?;
+    let (config, version) = (labels.get(labels::CONFIG)?, labels.get(labels::VERSION)?);
+    Some([namespace.to_owned(), kind.to_string(), name, config.clone(), version.clone()])
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+    use crate::signed::SKEW;
+    use crate::signed::tests::note_key;
+
+    const CREATED: i64 = 1_790_000_000;
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn part() -> ObjectMeta {
+        let labels = [(labels::CONFIG, "shop"), (labels::VERSION, "2")].map(|(key, value)| (key.into(), value.into()));
+        ObjectMeta {
+            name: Some("shop-2".to_owned()),
+            namespace: Some("team".to_owned()),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn a_note_holds_for_the_part_that_was_created_with_it_and_no_other() {
+        let key = note_key(1);
+        let of = (PartKind::Secret, "team");
+        let note = made_for(&key, of, &part(), (Identity::of_uid("u"), second(CREATED))).unwrap();
+        let read = |change: fn(&mut ObjectMeta), created: i64, key: &hmac::Key, kind: PartKind| {
+            let mut part = part();
+            part.annotations = Some([(labels::MADE_FOR.to_owned(), note.clone())].into());
+            part.creation_timestamp = Some(Time(second(created)));
+            change(&mut part);
+            made_for_a_config(key, kind, &part)
+        };
+        assert_eq!(read(|_| {}, CREATED + 1, &key, PartKind::Secret), Some(second(CREATED)));
+        assert_eq!(read(|_| {}, CREATED + SKEW.cast_signed() + 1, &key, PartKind::Secret), None, "restored later");
+        assert_eq!(read(|_| {}, CREATED, &note_key(2), PartKind::Secret), None);
+        assert_eq!(read(|_| {}, CREATED, &key, PartKind::ConfigMap), None);
+        let changes: [fn(&mut ObjectMeta); 6] = [
+            |part| part.name = Some("shop-3".to_owned()),
+            |part| part.namespace = Some("evil".to_owned()),
+            |part| drop(part.labels.as_mut().unwrap().insert(labels::CONFIG.to_owned(), "news".to_owned())),
+            |part| drop(part.labels.as_mut().unwrap().insert(labels::VERSION.to_owned(), "3".to_owned())),
+            |part| part.labels = None,
+            |part| part.creation_timestamp = None,
+        ];
+        assert!(changes.into_iter().all(|change| read(change, CREATED, &key, PartKind::Secret).is_none()));
+    }
+
+    #[test]
+    fn a_part_without_a_name_gets_no_note() {
+        let nameless = ObjectMeta { name: None, generate_name: Some("shop-".to_owned()), ..part() };
+        let asked = (Identity::of_uid("u"), second(CREATED));
+        assert_eq!(made_for(&note_key(1), (PartKind::ConfigMap, "team"), &nameless, asked), None);
+    }
+}
