@@ -54,10 +54,10 @@ pub enum AssemblyError {
     #[error("TLS can't be set up")]
     Tls(#[from] rustls::Error),
     /// A webhook.
-    #[error("the webhook can't be taken: {0}")]
+    #[error("the webhook can't be used: {0}")]
     Hook(#[from] WebhookError),
     /// A check.
-    #[error("the check of container {container} can't be taken: {source}")]
+    #[error("the check of container {container} can't be used: {source}")]
     Check {
         /// Its container.
         container: ContainerName,

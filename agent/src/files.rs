@@ -88,7 +88,7 @@ fn keys(dictionary: &Dictionary) -> Vec<&Entry> {
     dictionary.entries().iter().filter(|entry| entry.key() != reserved::BINARY).collect()
 }
 
-/// Whether the visible files are those of the dictionary already.
+/// Returns whether the visible files are those of the dictionary already.
 pub fn is_in_place(folder: &Path, dictionary: &Dictionary) -> bool {
     let keys = keys(dictionary);
     let holds = |entry: &Entry| {
@@ -188,7 +188,7 @@ fn link_keys(folder: &Path, keys: &[&Entry]) -> Result<(), ProjectError> {
     Ok(())
 }
 
-/// Whether `path` is a link into `..data`.
+/// Returns whether `path` is a link into `..data`.
 fn is_ours(path: &Path) -> bool {
     fs::read_link(path).is_ok_and(|target| target.starts_with(DATA))
 }

@@ -27,7 +27,7 @@ pub struct Room {
 pub enum NoRoom {
     /// By their size.
     #[error(
-        "its files take {needed} KiB, and {free} KiB are free beside those of now; put several settings into one key, or make values smaller"
+        "its files need {needed} KiB, and {free} KiB are free beside the current files; put several settings into one key, or make values smaller"
     )]
     Size {
         /// What they take, in KiB of whole blocks.
@@ -37,7 +37,7 @@ pub enum NoRoom {
     },
     /// By their number.
     #[error(
-        "it has {needed} files with their links, and {free} can be made beside those of now; put several settings into one key"
+        "it has {needed} files with their links, and {free} can be made beside the current ones; put several settings into one key"
     )]
     Number {
         /// How many have to be made.

@@ -284,7 +284,7 @@ impl Row {
     }
 }
 
-/// Whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says. One that
+/// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says. One that
 /// takes a version by a restart has it after that: what fetched it before is the process that ends.
 fn acknowledged(notify: Notify, ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);

@@ -36,7 +36,9 @@ pub enum BlockError {
         entry: usize,
     },
     /// Over a bound.
-    #[error("the content has {keys} keys and {bytes} bytes; {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed")]
+    #[error(
+        "the content has {keys} keys and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed"
+    )]
     TooLarge {
         /// Its keys.
         keys: usize,
@@ -44,7 +46,7 @@ pub enum BlockError {
         bytes: usize,
     },
     /// One value is over its bound.
-    #[error("the value of {key} is {bytes} bytes, and {MAX_VALUE_BYTES} are allowed")]
+    #[error("the value of {key} is {bytes} bytes, and at most {MAX_VALUE_BYTES} are allowed")]
     ValueTooLarge {
         /// Its key.
         key: Key,

@@ -143,7 +143,7 @@ fn check_config(name: &str) -> Result<(), &'static str> {
 
 fn check_version(name: &str) -> Result<(), &'static str> {
     if name == CURRENT {
-        return Err("'current' stands for whatever version is current; choose another name");
+        return Err("'current' stands for the version that is current; choose another name");
     }
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let bytes = name.as_bytes();
@@ -157,7 +157,7 @@ fn check_version(name: &str) -> Result<(), &'static str> {
 
 fn check_key(name: &str) -> Result<(), &'static str> {
     if name.starts_with(crate::reserved::PREFIX) {
-        return Err("keys that begin with 'nudge.' are Nudge's own; rename it");
+        return Err("keys that begin with 'nudge.' are reserved for Nudge; rename the key");
     }
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if (1..=253).contains(&name.len()) && name != "." && !name.starts_with("..") && name.bytes().all(allowed) {
@@ -171,7 +171,7 @@ fn check_container(name: &str) -> Result<(), &'static str> {
     if is_dns_label(name) { Ok(()) } else { Err(CONTAINER_RULE) }
 }
 
-/// Whether the text can be the name of a namespace: a DNS label (RFC 1123).
+/// Returns whether the text can be the name of a namespace: a DNS label (RFC 1123).
 pub fn is_dns_label(label: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = label.as_bytes();
@@ -181,7 +181,7 @@ pub fn is_dns_label(label: &str) -> bool {
         && bytes.last().is_some_and(|&byte| plain(byte))
 }
 
-/// Whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer than those of DNS.
+/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer than those of DNS.
 pub fn is_object_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = |label: &str| [label.bytes().next(), label.bytes().last()].iter().all(|end| end.is_some_and(plain));
@@ -189,7 +189,7 @@ pub fn is_object_name(name: &str) -> bool {
         && name.split('.').all(|label| ends(label) && label.bytes().all(|byte| plain(byte) || byte == b'-'))
 }
 
-/// Whether the text can be the value of a label. The empty text can.
+/// Returns whether the text can be the value of a label. The empty text can.
 pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || value == CURRENT || check_version(value).is_ok()
 }

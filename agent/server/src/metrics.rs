@@ -11,7 +11,7 @@ pub struct ConnectionMetrics {
     pub open: Gauge,
     /// Connections that got a slot.
     pub accepted: Counter,
-    /// Connections closed because of their number.
+    /// Connections closed because there were too many.
     pub refused: Counter,
     /// Connections that ended with an error.
     pub failed: Counter,
@@ -22,7 +22,11 @@ impl ConnectionMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("connections", "Open connections", self.open.clone());
         registry.register("connections_accepted", "Connections that got a slot", self.accepted.clone());
-        registry.register("connections_refused", "Connections closed because of their number", self.refused.clone());
+        registry.register(
+            "connections_refused",
+            "Connections closed because there were too many",
+            self.refused.clone(),
+        );
         registry.register("connections_failed", "Connections that ended with a TLS or HTTP fault", self.failed.clone());
     }
 }

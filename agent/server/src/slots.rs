@@ -297,7 +297,7 @@ impl Slots {
         Some(Slot(Arc::new(Lease { id, peer, cut, slots: self.clone() })))
     }
 
-    /// Whether connections may wait for a slot.
+    /// Returns whether connections may wait for a slot.
     pub(crate) fn can_wait(&self) -> bool {
         !self.0.bounds.wait.is_zero()
     }
@@ -325,7 +325,7 @@ impl Slots {
         self.table().entries.values().filter(|entry| entry.state.0 == Phase::Busy).count()
     }
 
-    /// Whether `slot` is one of these.
+    /// Returns whether `slot` is one of these.
     pub fn include(&self, slot: &Slot) -> bool {
         Arc::ptr_eq(&self.0, &slot.0.slots.0)
     }

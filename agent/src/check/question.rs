@@ -47,7 +47,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Whether one of its versions has this name.
+    /// Returns whether one of its versions has this name.
     pub fn is_named(&self, version: &str) -> bool {
         self.contents.iter().any(|content| content.version().as_str() == version)
     }
@@ -95,7 +95,7 @@ impl Checks {
         }))
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.checks.is_empty()
     }
@@ -156,7 +156,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Whether the question is about these contents in place of this dictionary.
+    /// Returns whether the question is about these contents in place of this dictionary.
     pub fn is_about(&self, contents: &[Arc<VersionContent>], served: &Arc<Dictionary>) -> bool {
         let Asked { candidate, served: compared, .. } = &*self.asked;
         let same = |(one, other): (&Arc<VersionContent>, &Arc<VersionContent>)| Arc::ptr_eq(one, other);
@@ -264,11 +264,11 @@ impl Asked {
                 if !without.contains(container) {
                     without.push(container.clone());
                     let (host, status) = (target.host(), status.as_u16());
-                    tracing::warn!(%container, host, status, "no check there; versions are taken without it");
+                    tracing::warn!(%container, host, status, "container has no check; it is not asked about versions");
                 }
                 Ok(None)
             }
-            Answer::Again => Err(format!("it answered {status}, which neither takes nor refuses a version")),
+            Answer::Again => Err(format!("the check answered {status}, which neither accepts nor refuses a version")),
         }
     }
 
@@ -287,7 +287,7 @@ impl Asked {
         let why = failures.values().next().and_then(Option::as_ref).map_or_else(String::new, |why| format!(": {why}"));
         let seconds = patience.as_secs();
         let message =
-            format!("container {container} has not answered its check within {seconds} s, and is asked again{why}");
+            format!("container {container} has not answered its check within {seconds} s; the agent asks again{why}");
         Fault { reason: ProblemReason::CheckFailed, message }
     }
 }

@@ -20,15 +20,13 @@ const SCALAR_BYTES: usize = 6;
 /// What is shown of a text; `None` is one that was not read whole.
 pub fn shown(text: Option<&[u8]>, dictionaries: &[&Dictionary]) -> String {
     let Some(raw) = text else {
-        return format!(
-            "(its text is left out, because it has more than {MAX_READ_BYTES} bytes, or did not come whole)"
-        );
+        return format!("(its text is left out: it has more than {MAX_READ_BYTES} bytes, or is incomplete)");
     };
     let text = String::from_utf8_lossy(raw);
     let line = one_line(&text, text.len());
     let texts = [raw, text.as_bytes(), line.as_bytes()];
     if texts.iter().any(|text| dictionaries.iter().any(|dictionary| holds(text, dictionary))) {
-        return "(its text is left out, because it holds a value of the configuration)".to_owned();
+        return "(its text is left out: it has a value of the configuration in it)".to_owned();
     }
     match one_line(line.trim(), MAX_SHOWN_BYTES) {
         empty if empty.is_empty() => "(it gives no reason)".to_owned(),
@@ -52,7 +50,7 @@ fn holds(text: &[u8], dictionary: &Dictionary) -> bool {
     })
 }
 
-/// Whether the value stands in the text; a short one as a word.
+/// Returns whether the value stands in the text; a short one as a word.
 fn has(text: &[u8], value: &[u8]) -> bool {
     let is_letter = |at: Option<&u8>| at.is_some_and(|byte| byte.is_ascii_alphanumeric() || !byte.is_ascii());
     let is_word = |at: usize| {
@@ -103,7 +101,7 @@ mod tests {
     use super::*;
     use crate::content::{EtagKey, Value, VersionContent};
 
-    const LEFT_OUT: &str = "(its text is left out, because it holds a value of the configuration)";
+    const LEFT_OUT: &str = "(its text is left out: it has a value of the configuration in it)";
 
     fn dictionary(values: &[&[u8]]) -> Dictionary {
         let key = |at: usize| Key::new(&format!("key{at}")).unwrap();

@@ -18,7 +18,7 @@ pub(super) fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "nudge-agent: {line}");
 }
 
-/// Prints to standard output. It is no error if the reader has ended, as `head` does.
+/// Prints to standard output. A reader that has ended, as `head` does, is not an error.
 pub(super) fn print(bytes: &[u8]) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -151,7 +151,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     if let Some(twice) =
         args.configs.iter().enumerate().find_map(|(at, name)| args.configs[..at].contains(name).then_some(name))
     {
-        let reason = format!("config {twice} is named twice; name each once, in the order of merging");
+        let reason = format!("config {twice} is named twice; name each config once, in the order of merging");
         return Err(Failure { code: EXIT_AGENT, reasons: vec![reason] });
     }
     let mut end_signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];

@@ -46,20 +46,20 @@ impl EtagKey {
 pub enum TooLarge {
     /// Too many bytes.
     #[error(
-        "the dictionary is {bytes} bytes as JSON, and {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
+        "the dictionary is {bytes} bytes as JSON, and at most {MAX_DICTIONARY_BYTES} are allowed; make values smaller or use fewer configs"
     )]
     Bytes {
         /// Its size.
         bytes: usize,
     },
     /// Too many keys.
-    #[error("the dictionary has {keys} keys, and {MAX_KEYS} are allowed; put several settings into one key")]
+    #[error("the dictionary has {keys} keys, and at most {MAX_KEYS} are allowed; put several settings into one key")]
     Keys {
         /// Their number.
         keys: usize,
     },
     /// Too many configs.
-    #[error("there are {configs} configs, and {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
+    #[error("there are {configs} configs, and at most {MAX_CONFIGS} are allowed in one dictionary; use fewer configs")]
     Configs {
         /// Their number.
         configs: usize,
@@ -98,12 +98,12 @@ impl Entry {
         &self.key
     }
 
-    /// Whether Nudge itself has set this key.
+    /// Returns whether Nudge itself has set this key.
     pub fn is_reserved(&self) -> bool {
         self.key.starts_with(reserved::PREFIX)
     }
 
-    /// Whether the JSON holds the value's base64.
+    /// Returns whether the JSON holds the value's base64.
     pub fn is_binary(&self) -> bool {
         self.binary
     }

@@ -60,7 +60,7 @@ impl Token {
         Zeroizing::new(STANDARD.decode(self.0.as_bytes()).unwrap_or_default())
     }
 
-    /// Whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time it takes reveals nothing
+    /// Returns whether the value of the header `Authorization` is this token: `Bearer <token>` or the bare token. The time it takes reveals nothing
     /// about the token.
     pub fn authorizes(&self, authorization: &[u8]) -> bool {
         let given = match authorization.split_at_checked(7) {

@@ -52,7 +52,7 @@ pub(super) fn select(table: &mut dyn ProcessTable, roots: &[i32], signal: i32) -
     selection
 }
 
-/// Whether the process is an init that passes its signals on. It catches all of them, also those of job control, which runtimes that catch
+/// Returns whether the process is an init that passes its signals on. It catches all of them, also those of job control, which runtimes that catch
 /// much (Go, Java, Ruby) leave alone. A program may ask for all of them for itself: it is an init if a living process is below it. That an
 /// init blocks them can't be seen: while it waits by sigwait(3), the kernel shows them as not blocked.
 fn passes_on(table: &mut dyn ProcessTable, pid: i32, status: &ProcessStatus) -> bool {

@@ -144,7 +144,7 @@ impl Webhooks {
         self.webhooks().iter().map(|webhook| webhook.view(etag)).collect()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.webhooks().is_empty()
     }

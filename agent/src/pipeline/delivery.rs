@@ -89,7 +89,7 @@ impl Delivery {
         room(self.outlets.mount_path.as_ref()?)
     }
 
-    /// Whether the files of this dictionary are there already, from an agent before.
+    /// Returns whether the files of this dictionary are there already, from an agent before.
     pub fn has_files(&self, dictionary: &Dictionary) -> bool {
         self.outlets.mount_path.as_ref().is_some_and(|folder| is_in_place(folder, dictionary))
     }

@@ -268,7 +268,7 @@ impl HubPipeline {
     }
 }
 
-/// Whether more differs between what the agent holds before and after a reply than revisions, which grow with what concerns other pods.
+/// Returns whether more differs between what the agent holds before and after a reply than revisions, which grow with what concerns other pods.
 fn is_own(before: &PollRequest, after: &PollRequest) -> bool {
     let without = |request: &PollRequest| {
         let mut request = request.clone();

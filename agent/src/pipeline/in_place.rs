@@ -198,7 +198,7 @@ impl InPlace {
             (true, true) => (
                 Outcome::Failed,
                 format!(
-                    "it was not restarted when this was commanded (exit code 88 of the agent, {} times); see the kubelet's log",
+                    "the kubelet did not restart the containers, though the agent asked for it (exit code 88, {} times); see the kubelet's log",
                     self.times()
                 ),
             ),
@@ -222,7 +222,7 @@ fn cant_apply(fault: &Inexpressible) -> Fault {
 /// The fault of this agent's state, which is not the version's.
 fn lost(times: u32) -> Fault {
     let message = format!(
-        "all containers were to be restarted {times} times, and this agent came back without the version; see its log, and delete the pod"
+        "the agent asked {times} times for a restart of all containers, and came back without the version; see its log, and delete the pod"
     );
     Fault { reason: ProblemReason::Other, message }
 }

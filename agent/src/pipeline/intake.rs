@@ -85,7 +85,7 @@ impl Intake {
         }
     }
 
-    /// Whether something is served.
+    /// Returns whether something is served.
     pub(super) fn serves(&self) -> bool {
         self.served
     }

@@ -99,7 +99,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Whether they have this config though they have not acknowledged the dictionary with `etag`: in another one it is as it was. Pure.
+    /// Returns whether they have this config though they have not acknowledged the dictionary with `etag`: in another one it is as it was. Pure.
     fn has(&self, config: &ConfigView, etag: &str) -> bool {
         self.etag != etag && self.configs.contains(config)
     }
@@ -292,14 +292,14 @@ impl Reporter {
     }
 }
 
-/// Whether both say the same of the pod. Revisions grow with what concerns other pods.
+/// Returns whether both say the same of the pod. Revisions grow with what concerns other pods.
 fn is_same(one: &ReportRequest, other: &ReportRequest) -> bool {
     let without = |config: &ReportedConfig| ReportedConfig { revision: 0, ..config.clone() };
     let configs = |report: &ReportRequest| report.configs.iter().map(without).collect::<Vec<_>>();
     (one.acknowledged, &one.containers) == (other.acknowledged, &other.containers) && configs(one) == configs(other)
 }
 
-/// Whether it says only that the outcome is on its way.
+/// Returns whether it says only that the outcome is on its way.
 fn is_pending(report: &ReportRequest) -> bool {
     let waits = |container: &ReportedContainer| {
         let outcome = container.outcome;

@@ -25,12 +25,12 @@ pub struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Whether the process has a handler for the signal.
+    /// Returns whether the process has a handler for the signal.
     pub fn catches(&self, signal: i32) -> bool {
         bit(self.caught, signal)
     }
 
-    /// Whether the signal is ignored.
+    /// Returns whether the signal is ignored.
     pub fn ignores(&self, signal: i32) -> bool {
         bit(self.ignored, signal)
     }
@@ -87,7 +87,7 @@ pub fn parse_children(content: &[u8]) -> Vec<i32> {
 /// What the groups of monitors have in their names.
 const MONITOR: &[u8] = b"-conmon-";
 
-/// Whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
+/// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
 /// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Groups of a
 /// container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
@@ -102,7 +102,7 @@ pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     })
 }
 
-/// Whether a path element holds `id` with no hex digit before or after it.
+/// Returns whether a path element holds `id` with no hex digit before or after it.
 fn names_id(element: &[u8], id: &[u8]) -> bool {
     let hex = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     element.windows(id.len()).enumerate().any(|(at, window)| {

@@ -78,7 +78,7 @@ pub fn send(process: Process, signal: NotifySignal) -> Result<Sent, SendError> {
     )
 }
 
-/// Whether there are no pidfds here: the kernel has none (before Linux 5.3), or a seccomp profile refuses them. All else concerns the process
+/// Returns whether there are no pidfds here: the kernel has none (before Linux 5.3), or a seccomp profile refuses them. All else concerns the process
 /// alone, and kill(2) could reach another one.
 fn lacks_pidfds(error: Errno) -> bool {
     matches!(error, Errno::NOSYS | Errno::PERM)

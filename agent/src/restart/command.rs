@@ -52,13 +52,13 @@ pub enum Next {
     GiveUp,
 }
 
-/// Whether the containers have been restarted since it was commanded.
+/// Returns whether the containers have been restarted since it was commanded.
 pub fn is_done(command: &Command, ids: &Ids) -> bool {
     ids.iter().all(|(name, id)| !id.is_empty() && command.before.get(name) != Some(id))
 }
 
-/// Whether one of the containers is still that of before. One that has not started again yet is not: an init container may fail, which another
-/// restart does not mend.
+/// Returns whether one of the containers is still that of before. One that has not started again yet is not: an init container may fail, which
+/// another restart does not mend.
 pub fn is_undone(command: &Command, ids: &Ids) -> bool {
     ids.iter().any(|(name, id)| !id.is_empty() && command.before.get(name) == Some(id))
 }

@@ -38,7 +38,7 @@ pub enum Inexpressible {
     },
     /// The variables of one container are too large.
     #[error(
-        "the variables of container {container} have {bytes} bytes, and {MAX_VARIABLES_BYTES} are allowed; make values smaller"
+        "the variables of container {container} have {bytes} bytes, and at most {MAX_VARIABLES_BYTES} are allowed; make values smaller"
     )]
     TooLarge {
         /// The container.

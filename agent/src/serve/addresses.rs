@@ -14,7 +14,7 @@ impl OwnAddresses {
         let interfaces = match nix::ifaddrs::getifaddrs() {
             Ok(interfaces) => interfaces,
             Err(error) => {
-                tracing::warn!(%error, "listing the addresses of this host failed; only called addresses count as the pod's");
+                tracing::warn!(%error, "listing the addresses of this host failed; only addresses that clients have used count as the pod's");
                 return Self::default();
             }
         };

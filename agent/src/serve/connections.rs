@@ -66,7 +66,7 @@ impl Connections {
         self.pod.count() + self.foreign.count()
     }
 
-    /// Whether a request is being answered that does not just wait for a change.
+    /// Returns whether a request is being answered that does not just wait for a change.
     pub fn are_busy(&self) -> bool {
         let waiting = self.most_waiting - self.waiting.available_permits();
         self.pod.busy() + self.foreign.busy() > waiting

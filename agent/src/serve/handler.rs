@@ -178,7 +178,7 @@ impl App {
         if let (Some(wait), true) = (wait, headers.contains_key(header::IF_NONE_MATCH)) {
             if wait > self.limits.wait {
                 let limit = self.limits.wait.as_secs();
-                return Err(Refusal::BadRequest(format!("'wait' is at most {limit}s")));
+                return Err(Refusal::BadRequest(format!("'wait' must be at most {limit}s")));
             }
             let matches = |published: &Published| known(&etag(&published.dictionary, format));
             if matches(&published) {
@@ -250,7 +250,7 @@ fn whole(
     Ok(content(content_type, &etag, body, generation))
 }
 
-/// Whether the client has what this `ETag` stands for.
+/// Returns whether the client has what this `ETag` stands for.
 fn knows(headers: &HeaderMap, etag: &str) -> bool {
     headers.get_all(header::IF_NONE_MATCH).iter().any(|known| matches_etag(known, etag))
 }
@@ -284,7 +284,7 @@ pub(super) fn private(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong (RFC 9110, section 13.1.2).
+/// Returns whether `If-None-Match` names `etag`: a list, `*`, weak or strong (RFC 9110, section 13.1.2).
 fn matches_etag(known: &HeaderValue, etag: &str) -> bool {
     let Ok(known) = known.to_str() else { return false };
     known.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)

@@ -53,7 +53,7 @@ pub enum Refusal {
         limit: usize,
     },
     /// The body did not come in time.
-    #[error("the body was not there within {} seconds", limit.as_secs())]
+    #[error("the body did not arrive within {} seconds", limit.as_secs())]
     BodyTooSlow {
         /// The bound.
         limit: Duration,

@@ -53,7 +53,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Whether anyone may ask, without a token and from outside the pod.
+    /// Returns whether anyone may ask, without a token and from outside the pod.
     pub fn is_public(&self) -> bool {
         matches!(self, Self::Healthz | Self::Readyz | Self::Metrics)
     }

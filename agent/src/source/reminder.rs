@@ -12,7 +12,7 @@ const WAITS: Backoff = Backoff { first: Duration::from_mins(1), longest: Duratio
 pub struct Reminder(Option<(Instant, u32)>);
 
 impl Reminder {
-    /// Whether a reminder is due. The caller logs the fault itself when it begins.
+    /// Returns whether a reminder is due. The caller logs the fault itself when it begins.
     pub fn is_due(&mut self, faulty: bool, now: Instant) -> bool {
         match self.0 {
             _ if !faulty => self.0 = None,

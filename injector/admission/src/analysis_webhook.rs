@@ -55,7 +55,7 @@ impl ValidateAnalyses {
             "a foreign {part} of an analysis was refused"
         );
         Ok(Verdict::Deny(Denial::forbidden(format!(
-            "RolloutAnalysis {}: versions are judged by it, so nobody may write it but Nudge itself ({writer})",
+            "RolloutAnalysis {}: only Nudge itself ({writer}) may write it, because versions are judged by it",
             request.name
         ))))
     }

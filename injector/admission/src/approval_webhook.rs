@@ -137,14 +137,14 @@ impl<L: Lookups> ValidateApprovals<L> {
         let user = request.user_info.username.as_deref().unwrap_or_default();
         if user != approver {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: spec.approver is {approver:?}, and you are {:?}; leave it out, and it is filled in",
+                "{title}: spec.approver is {approver:?}, and you are {:?}; leave it out, and Nudge fills it in",
                 request.user()
             ))));
         }
         let has_note = new.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(APPROVER_GROUPS));
         if !has_note {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: the groups of user {:?} are too many to be kept, so the approval could not be counted",
+                "{title}: user {:?} has too many groups for Nudge to keep, so the approval could not count; decide as a user with fewer groups",
                 request.user()
             ))));
         }
@@ -184,14 +184,14 @@ impl<L: Lookups> ValidateApprovals<L> {
         let title = title(&approval(old)?, request);
         if old.data.get("spec") != new.data.get("spec") {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide anew"
+                "{title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
             ))));
         }
         let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
         let before = owners(old);
         if owners(new).iter().any(|owner| !before.contains(owner)) {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
-                "{title}: it can't be given an owner, because it would be deleted together with it"
+                "{title}: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
             ))));
         }
         Ok(Verdict::allow())
@@ -337,7 +337,7 @@ mod tests {
             reviewed(may(), "CREATE", None, Some(&approval(Some("eve"))))
                 .await
                 .unwrap()
-                .contains("too many to be kept")
+                .contains("too many groups for Nudge to keep")
         );
         for odd in [json!(null), json!(1), json!({"decision": "Perhaps"})] {
             let mut object = forged.clone();
@@ -356,7 +356,7 @@ mod tests {
         };
         let full = |config: &str| FakeLookups { approvals: (0..16).map(|at| made(at, config)).collect(), ..may() };
         let denied = reviewed(full("shop"), "CREATE", None, Some(&stored)).await.unwrap();
-        let begins = "VersionApproval one: you have made 16 VersionApprovals of config shop,";
+        let begins = "VersionApproval one: you have 16 VersionApprovals of config shop,";
         assert!(denied.starts_with(begins) && denied.contains("kubectl delete versionapproval one-00"), "{denied}");
         assert_eq!(reviewed(full("game"), "CREATE", None, Some(&stored)).await, None, "of another config");
         let mut tried = request("VersionApproval", "CREATE", None, Some(&stored));
@@ -378,7 +378,7 @@ mod tests {
         let mut owned = stored.clone();
         owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "gone"}]);
         assert!(
-            reviewed(may(), "UPDATE", Some(&stored), Some(&owned)).await.unwrap().contains("can't be given an owner")
+            reviewed(may(), "UPDATE", Some(&stored), Some(&owned)).await.unwrap().contains("must not have an owner")
         );
         assert_eq!(reviewed(may(), "UPDATE", Some(&owned), Some(&stored)).await, None);
         let mut noted = stored.clone();

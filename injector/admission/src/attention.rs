@@ -13,17 +13,17 @@ pub(super) async fn warning(
     let attended = lookups.attends(request, namespace, what).await;
     (!attended.unwrap_or(true)).then(|| match what {
         Attended::Sources => format!(
-            "nobody looks at the ConfigSources of namespace {namespace}, because ClusterRole nudge-sources is not bound there; \
-             kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources \
+            "Nudge does not look at the ConfigSources of namespace {namespace}, because ClusterRole nudge-sources is not bound there; \
+             run kubectl create rolebinding nudge-sources -n {namespace} --clusterrole=nudge-sources \
              --serviceaccount=nudge-system:nudge-sources"
         ),
         Attended::Secrets => format!(
-            "Nudge may not read the Secrets of namespace {namespace}, so no version with it is sealed; \
-             kubectl nudge enable {namespace} --secrets"
+            "Nudge may not read the Secrets of namespace {namespace}, so it can't seal versions with Secrets; \
+             run kubectl nudge enable {namespace} --secrets"
         ),
         Attended::Analyses => {
-            "nobody asks the queries of spec.rollout.analysis, because the component analysis is not installed; versions are held \
-             where they count; an admin of the cluster adds deploy/components/analysis"
+            "nothing asks the queries of spec.rollout.analysis, because the component analysis is not installed, so rollouts are \
+             held; an admin of the cluster must install deploy/components/analysis"
                 .to_owned()
         }
     })

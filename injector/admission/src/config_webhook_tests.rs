@@ -67,7 +67,7 @@ async fn a_change_needs_the_right_to_update_the_config_map() {
     let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
-        "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what ConfigMap shop holds; this needs the right \
+        "VersionedConfig shop: user \"eve\" may not change its spec, because that decides what ConfigMap shop holds; this needs the right \
          to update ConfigMap shop in namespace team"
     );
     assert_eq!(asked, ["may eve update ConfigMap shop in team"]);
@@ -177,7 +177,7 @@ async fn a_change_of_a_config_that_publishes_a_secret_needs_the_right_to_update_
         let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
         assert_eq!(
             denial.message,
-            "VersionedConfig shop: user \"eve\" may not change its spec, because it decides what Secret shop holds; this needs the \
+            "VersionedConfig shop: user \"eve\" may not change its spec, because that decides what Secret shop holds; this needs the \
              right to update Secret shop in namespace team"
         );
         assert_eq!(asked, ["may eve update ConfigMap shop in team", "may eve update Secret shop in team"]);
@@ -256,7 +256,9 @@ async fn what_weakens_guards_needs_the_right_to_override_them() {
         );
     }
     let (denied, _) = refused(None, &guarded("1", at_once.clone())).await;
-    assert!(denied.unwrap().contains("may not set spec.rollout.override, because that version waits for no step,"));
+    assert!(
+        denied.unwrap().contains("may not set spec.rollout.override, because that version then waits for no step,")
+    );
     let mut both = two();
     both["override"] = at_once["override"].clone();
     let left = guarded("2", both.clone());
@@ -283,7 +285,7 @@ async fn a_config_with_guards_is_deleted_by_who_may_override_them() {
     let Verdict::Deny(denial) = reviewed(lookups(), &deletion).await.0 else { panic!("it passed") };
     assert_eq!(
         denial.message,
-        "VersionedConfig shop: user \"eve\" may not delete it, because its guards are gone then (approval); this needs the right to \
+        "VersionedConfig shop: user \"eve\" may not delete it, because that removes its guards (approval); this needs the right to \
          override VersionedConfig shop in namespace team"
     );
     let may = FakeLookups { may_override: true, ..lookups() };
@@ -311,7 +313,7 @@ async fn what_deletes_versions_needs_the_right_to_delete_their_kinds() {
     let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
-        "VersionedConfig shop: user \"eve\" may not lower its historyLimit, because its versions are deleted by that; this needs the \
+        "VersionedConfig shop: user \"eve\" may not lower its historyLimit, because that deletes its versions; this needs the \
          right to delete ConfigMaps in namespace team"
     );
     assert_eq!(asked, ["may eve update ConfigMap shop in team", "may eve delete ConfigMaps in team"]);
@@ -349,7 +351,7 @@ async fn a_config_goes_only_with_what_the_user_may_delete() {
     let Verdict::Deny(denial) = verdict else { panic!("{verdict:?}") };
     assert_eq!(
         denial.message,
-        "VersionedConfig shop: user \"eve\" may not delete it, because its versions are deleted by that; this needs the right to delete \
+        "VersionedConfig shop: user \"eve\" may not delete it, because that deletes its versions; this needs the right to delete \
          Secrets in namespace team"
     );
     assert_eq!(

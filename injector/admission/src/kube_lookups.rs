@@ -159,7 +159,7 @@ impl KubeLookups {
         Self { accounts: Some(accounts), ..self }
     }
 
-    /// Whether the user of a review may do what it asks about.
+    /// Returns whether the user of a review may do what it asks about.
     async fn reviewed(
         &self,
         request: &Request,

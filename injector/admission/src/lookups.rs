@@ -33,7 +33,7 @@ pub enum LookupError {
     },
     /// The client has made Nudge ask too often. The request is denied.
     #[error(
-        "can't {what}: the reviews of {address} have made Nudge ask the API server more than {per_second} times a second"
+        "can't {what}: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
     )]
     TooMany {
         /// What was to be tried.
@@ -78,7 +78,7 @@ pub trait Lookups: Send + Sync + 'static {
     /// How many pods use a config; `None` where not all pods of the namespace are known.
     fn subscribers(&self, namespace: &str, config: &str) -> Option<usize>;
 
-    /// Whether versions of the namespace may have Secrets as parts.
+    /// Returns whether versions of the namespace may have Secrets as parts.
     fn may_have_secrets(&self, namespace: &str) -> bool;
 
     /// The config as the index has it, for what is no more than a courtesy.

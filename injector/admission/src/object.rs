@@ -88,12 +88,12 @@ impl VersionObject {
         self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Whether it has the label of a version's part.
+    /// Returns whether it has the label of a version's part.
     pub fn is_labelled(&self) -> bool {
         self.label(labels::CONFIG).is_some()
     }
 
-    /// Whether it is terminating.
+    /// Returns whether it is terminating.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
@@ -130,7 +130,7 @@ fn content(kind: PartKind, data: &Value) -> Result<Content, ReviewError> {
     }
     for (key, value) in encoded.into_iter().flatten() {
         let value = value.as_str().and_then(|value| STANDARD.decode(value).ok());
-        content.insert(key.clone(), value.ok_or(ReviewError::Request("a value that must be base64 is not"))?);
+        content.insert(key.clone(), value.ok_or(ReviewError::Request("a value that must be base64 can't be decoded"))?);
     }
     Ok(Content(content))
 }

@@ -73,7 +73,7 @@ impl Outline {
         Tenant::new(peer, &self.namespace, &self.user)
     }
 
-    /// Whether the request deletes something, but not what is emptied with its namespace.
+    /// Returns whether the request deletes something, but not what is emptied with its namespace.
     pub fn deletes(&self) -> bool {
         self.deletes && !self.empties
     }
@@ -93,7 +93,7 @@ impl Outline {
         self.may_be_denied(deletions).then(|| self.denied(&status))
     }
 
-    /// Whether the request may be denied unseen.
+    /// Returns whether the request may be denied unseen.
     fn may_be_denied(&self, deletions: bool) -> bool {
         !self.empties && (deletions || !self.deletes)
     }

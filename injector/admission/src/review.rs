@@ -172,20 +172,20 @@ fn check(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
     let rule = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
     let is_name = |name: &str| name.is_empty() || is_object_name(name);
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    rule(namespace.is_empty() || is_dns_label(namespace), "its namespace is not the name of a namespace")?;
-    rule(is_name(&request.name), "its name is not the name of an object")?;
+    rule(namespace.is_empty() || is_dns_label(namespace), "its namespace is not a valid name")?;
+    rule(is_name(&request.name), "its name is not a valid name")?;
     rule(request.uid.len() <= TEXT_BYTES, "its uid is too long")?;
     rule(user_bytes(&request.user_info) <= USER_BYTES, "its userInfo is too long")?;
     rule(request.kind.kind.len() <= TEXT_BYTES, "its kind is too long")?;
     for object in request.object.iter().chain(&request.old_object) {
         let ObjectMeta { name, generate_name, labels, .. } = &object.metadata;
-        rule(name.as_deref().is_none_or(is_name), "the name of its object is not the name of an object")?;
+        rule(name.as_deref().is_none_or(is_name), "the name of its object is not a valid name")?;
         let short = generate_name.as_ref().is_none_or(|prefix| prefix.len() <= TEXT_BYTES);
         rule(short, "the generateName of its object is too long")?;
         let values = [labels::CONFIG, labels::VERSION].map(|label| labels.as_ref()?.get(label));
         rule(
             values.iter().flatten().all(|value| is_label_value(value)),
-            "a label of its object is not the value of one",
+            "a label of its object has a value that no label can have",
         )?;
     }
     Ok(())

@@ -85,7 +85,7 @@ impl<L: Lookups> ValidateSources<L> {
         audit::refused(request, config, what, right);
         let what_of = described(from);
         Ok(Verdict::Deny(Denial::forbidden(format!(
-            "ConfigSource {name}: user {:?} may not {what}, because it makes versions of {what_of} and decides what Nudge publishes \
+            "ConfigSource {name}: user {:?} may not {what}, because the source makes versions of {what_of} and decides what Nudge publishes \
              as {config}; this needs the right to {right} in namespace {namespace}",
             request.user()
         ))))
@@ -282,8 +282,8 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "ConfigSource shop: nobody looks at the ConfigSources of namespace team, because ClusterRole nudge-sources is not bound \
-                 there; kubectl create rolebinding nudge-sources -n team --clusterrole=nudge-sources --serviceaccount=nudge-system:nudge-sources"
+                "ConfigSource shop: Nudge does not look at the ConfigSources of namespace team, because ClusterRole nudge-sources is not bound \
+                 there; run kubectl create rolebinding nudge-sources -n team --clusterrole=nudge-sources --serviceaccount=nudge-system:nudge-sources"
             ]
         );
     }
@@ -347,11 +347,11 @@ mod tests {
         let mut publishing = lookups();
         publishing.config.as_mut().unwrap().spec.objects.push(PartKind::Secret);
         let denied = reviewed(publishing, &own).await.0.unwrap();
-        assert!(denied.contains("Secret live is what Nudge may publish"), "{denied}");
+        assert!(denied.contains("Secret live is what Nudge publishes"), "{denied}");
         assert_eq!(reviewed(all(), &of("live")).await.0, None);
-        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge may publish"));
+        assert!(reviewed(all(), &of("shop")).await.0.unwrap().contains("is what Nudge publishes"));
         let denied = reviewed(FakeLookups { config: config(), ..all() }, &of("live")).await.0.unwrap();
-        assert!(denied.contains("ConfigMap live is what Nudge may publish"), "{denied}");
+        assert!(denied.contains("ConfigMap live is what Nudge publishes"), "{denied}");
         let neither = request("ConfigSource", "CREATE", None, Some(&source(&json!({}))));
         assert!(reviewed(all(), &neither).await.0.unwrap().contains("exactly one"));
     }

@@ -44,7 +44,7 @@ pub(super) fn rights(secrets: bool) -> impl Iterator<Item = Right<'static>> {
 /// The denial for a user who may not read what the rules are about.
 pub(super) fn may_not_get(user: &str, namespace: &str, name: &str, right: Right<'_>) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules show what values are; this needs \
+        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules can show what values are; this needs \
          the right to {right} in namespace {namespace}"
     ))
 }
@@ -83,7 +83,7 @@ impl Judge {
         Ok(match compiled {
             Ok(Ok(())) => Ok(warnings),
             Ok(Err(error)) => Err(refused(error.to_string())),
-            Err(_) => Err(refused("it could not be checked; try again".to_owned())),
+            Err(_) => Err(refused("Nudge could not check it; try again".to_owned())),
         })
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let refused = message(changed(may(&[ConfigMap], true), rules.clone()).await);
         assert_eq!(
             refused,
-            "VersionedConfig shop: user \"eve\" may not change its spec.validation, because rules show what values are; this needs \
+            "VersionedConfig shop: user \"eve\" may not change its spec.validation, because rules can show what values are; this needs \
              the right to get Secrets in namespace team"
         );
         assert!(message(changed(may(&[], false), rules.clone()).await).contains("the right to get ConfigMaps"));

@@ -41,7 +41,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the request is denied.
+    /// Returns whether the request is denied.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Deny(_))
     }

@@ -291,7 +291,7 @@ mod tests {
             warnings,
             [
                 "version 1.0.1 of config shop will not become current by itself, because you may not update ConfigMap shop; a \
-              user who may has to make it current once it is complete, for instance with kubectl nudge use shop 1.0.1"
+              user who may activate it must make it current once it is complete, such as with kubectl nudge use shop 1.0.1"
             ]
         );
     }

@@ -27,7 +27,7 @@ pub trait Webhook: Send + Sync + 'static {
     /// The path, such as `/validate/versions`; also its name in metrics and logs.
     fn path(&self) -> &'static str;
 
-    /// Whether a deletion is refused where it could not be decided about. An error would let it pass, because the failure policy of
+    /// Returns whether a deletion is refused where it could not be decided about. An error would let it pass, because the failure policy of
     /// deletions is `Ignore`.
     fn refuses_undecided_deletions(&self) -> bool {
         false

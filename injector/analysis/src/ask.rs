@@ -26,7 +26,9 @@ pub(crate) enum AskError {
     #[error("the query can't be sent")]
     Unsendable,
     /// Somewhere else.
-    #[error("the server redirects the query (status {0}), which is not followed")]
+    #[error(
+        "the server redirects the query (status {0}), and redirects are not followed; name the address that serves"
+    )]
     Redirects(u16),
     /// Who asks may not.
     #[error("the server refuses the credentials (status {0})")]

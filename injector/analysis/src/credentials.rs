@@ -16,7 +16,9 @@ pub(crate) enum CredentialsError {
     #[error(transparent)]
     Secret(#[from] CredentialSecretError),
     /// What it holds makes no header.
-    #[error("Secret {0} needs the key token, or username and password, and no other characters than a header can have")]
+    #[error(
+        "Secret {0} must have the key token, or username and password, with only characters that a header can have"
+    )]
     Unusable(String),
     /// The certificate.
     #[error("key ca.crt of Secret {0} holds no certificate")]

@@ -119,7 +119,7 @@ impl Task {
         Ok(next.unwrap_or_else(again))
     }
 
-    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec is another one than is judged or tried by.
+    /// What is to be asked; `None` where the config is not in the middle of this move, or its spec differs from the one that is judged or tried by.
     async fn asked(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
@@ -145,7 +145,7 @@ fn again() -> Instant {
     now.checked_add(AGAIN).unwrap_or(now)
 }
 
-/// Whether this is what the controller wants to know of the config.
+/// Returns whether this is what the controller wants to know of the config.
 fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     if is_rehearsal(&question.round) {
         return rehearsal(&config.spec.rollout.analysis).round == question.round;
@@ -153,7 +153,7 @@ fn is_asked(config: &VersionedConfig, question: &RolloutAnalysisSpec) -> bool {
     question.target_version.as_deref().is_some_and(|target| moves(config, question.generation, target))
 }
 
-/// Whether the config is being moved to this version by a spec of this generation.
+/// Returns whether the config is being moved to this version by a spec of this generation.
 fn moves(config: &VersionedConfig, generation: i64, target: &str) -> bool {
     config.metadata.generation == Some(generation)
         && config.status.as_ref().is_some_and(|status| {

@@ -43,7 +43,7 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
-    /// The type as it stands in the object.
+    /// The name of the type, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -94,7 +94,7 @@ pub fn condition(
     }
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn find_condition(conditions: &[Condition], kind: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }

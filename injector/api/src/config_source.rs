@@ -122,7 +122,7 @@ pub enum Activate {
     Manual,
 }
 
-/// What became of the content of the source.
+/// State of the content of the source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigSourceStatus {
@@ -157,7 +157,7 @@ pub struct ConfigSourceStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Content that has to wait before it becomes a version, or before its version is asked for.
+/// Content that must wait before it becomes a version, or before its version is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WaitingContent {

@@ -73,27 +73,27 @@ fn by_convention(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// The CRD of `VersionedConfig` as it stands in `deploy/`.
+/// The CRD of `VersionedConfig`, as `deploy/` has it.
 pub fn crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd", &crd())
 }
 
-/// The CRD of `ConfigSource` as it stands in `deploy/`.
+/// The CRD of `ConfigSource`, as `deploy/` has it.
 pub fn source_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd ConfigSource", &source_crd())
 }
 
-/// The CRD of `RolloutPolicy` as it stands in `deploy/`.
+/// The CRD of `RolloutPolicy`, as `deploy/` has it.
 pub fn policy_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd RolloutPolicy", &policy_crd())
 }
 
-/// The CRD of `VersionApproval` as it stands in `deploy/`.
+/// The CRD of `VersionApproval`, as `deploy/` has it.
 pub fn approval_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd VersionApproval", &approval_crd())
 }
 
-/// The CRD of `RolloutAnalysis` as it stands in `deploy/`.
+/// The CRD of `RolloutAnalysis`, as `deploy/` has it.
 pub fn analysis_crd_yaml() -> Result<String, serde_saphyr::ser::Error> {
     yaml("nudge-injector crd RolloutAnalysis", &analysis_crd())
 }

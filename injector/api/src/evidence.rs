@@ -38,7 +38,7 @@ pub struct EvidenceStatus {
 pub struct AnalysisStatus {
     /// Name of the analysis in spec.rollout.analysis.
     pub name: String,
-    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (nobody can say) or `Bad`.
+    /// What follows from the results: `Pending` (there are too few), `Clear`, `Inconclusive` (they show neither) or `Bad`.
     pub verdict: AnalysisVerdict,
     /// Result for the pods with the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]

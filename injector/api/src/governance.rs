@@ -55,7 +55,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// How many a config can have.
+    /// The maximum number in a config.
     pub const MOST: usize = 16;
 }
 
@@ -131,9 +131,9 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// How many a config can have.
+    /// The maximum number in a config.
     pub const MOST: usize = 8;
-    /// The most that `failures` can be.
+    /// The maximum of `failures`.
     pub const MOST_FAILURES: u32 = 10;
 }
 

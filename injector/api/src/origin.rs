@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Text;
 
-/// The largest annotation.
+/// The maximum size of the annotation.
 const MAX_BYTES: usize = 1024;
 
-/// Where the content of a version came from, as those say who made it.
+/// The origin of a version's content, as stated by those who made the version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
@@ -27,7 +27,7 @@ pub struct Origin {
     /// When the revision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
-    /// Who has signed it.
+    /// The signer of the revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<Text<256>>,
 }
@@ -78,7 +78,7 @@ impl Origin {
             .then_some(origin)
     }
 
-    /// In one line: kind, URL, path and a revision in short.
+    /// Returns the origin in one line: kind, URL, path and a shortened revision.
     pub fn line(&self) -> String {
         let Self { kind, url, revision, path, .. } = self;
         let hash = revision.strip_prefix("sha256:").unwrap_or(revision);

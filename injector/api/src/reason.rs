@@ -25,11 +25,11 @@ pub enum Component {
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReasonFacts {
-    /// Who sets it.
+    /// The part of Nudge that sets the reason.
     pub component: Component,
-    /// Nothing goes on until somebody acts.
+    /// Whether somebody must act before anything goes on.
     pub needs_action: bool,
-    /// What it means, in one line.
+    /// The meaning of the reason, in one line.
     pub meaning: &'static str,
 }
 
@@ -42,15 +42,15 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$reason),+];
 
-            /// The reason as it stands in objects.
+            /// The name of the reason, as objects have it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$reason => stringify!($reason),)+ }
             }
 
-            /// Its row of the table.
+            /// The row of the reason in the table.
             pub fn facts(self) -> ReasonFacts {
                 match self {
                     $(Self::$reason => ReasonFacts {
@@ -97,7 +97,7 @@ reasons! {
     Sealed Controller false "A version is complete."
     Pruned Controller false "The history limit has deleted a version."
     Baseline Controller false "An existing ConfigMap became the first version of a config."
-    StatusRefused Controller true "The API server refuses the status, or parts of it."
+    StatusRefused Controller true "The API server refuses the status, or a part of it."
     Importing Controller true "The config is being restored from an export; nothing acts on it until that is done."
     // The rollout.
     Current Controller false "The version is proven, and pods run it."
@@ -110,9 +110,9 @@ reasons! {
     RollingBack Controller false "Pods leave a version that failed."
     Paused Controller true "A workload is paused, so its pods are not replaced."
     AwaitingApproval Controller true "Too few users have approved the version."
-    OutsideWindow Controller false "Versions may go on at other times."
+    OutsideWindow Controller false "Versions may go on at other times only."
     OnHold Controller true "Versions may not go on until a hold ends."
-    InvalidSpec Controller true "The object breaks a rule that its schema can't say; nothing new begins by it."
+    InvalidSpec Controller true "The object breaks a rule that its schema can't express; nothing new begins until it is corrected."
     HubAway Controller true "The hub is away, so nobody knows which versions pods run."
     PoliciesUnknown Controller true "The RolloutPolicies of the cluster can't be read, so no version goes on."
     Released Controller false "A release ended; the message says how, and who asked for it."
@@ -122,7 +122,7 @@ reasons! {
     ProgressDeadlineExceeded Controller true "Pods did not come to run the version within the progress deadline."
     RestartFailed Controller true "A workload did not become ready after its restart."
     NewPodsFailing Controller true "New pods with the version do not become Ready."
-    Inconclusive Controller true "Pods were harmed, and it is not sure that the version is to blame."
+    Inconclusive Controller true "Pods were harmed, and the version may not be the cause."
     AnalysisFailed Controller true "A query of spec.rollout.analysis says that the version is bad."
     AnalysisInconclusive Controller true "A query of spec.rollout.analysis has no answer that says whether the version is good."
     Measurable Controller false "Each query of spec.rollout.analysis has an answer."
@@ -148,7 +148,7 @@ reasons! {
     TypeNotAllowed Controller true "Secrets of the version's type are not published, or it has several types."
     // Workloads that take a version by a restart.
     Restarted Controller false "Workloads that take a version by a restart have it."
-    NotRestarted Controller true "Processes that take a version by a restart alone run another one."
+    NotRestarted Controller true "Processes that take a version only by a restart run another one."
     Refused Controller true "The API server refuses the change of an object."
     Owned Controller true "Another object owns the workload and writes its template."
     Undone Controller true "Somebody has undone the restart of the workload."
@@ -163,7 +163,7 @@ reasons! {
     // Pods.
     AgentMissing Controller true "A pod opts in and has no agent."
     AgentMissingEvicted Controller false "A pod was evicted because it opts in and had no agent."
-    InjectionWarning Controller true "The annotations of a pod have no effect as they stand."
+    InjectionWarning Controller true "Annotations of a pod have no effect."
     // Policies.
     Valid Controller false "All of the policy can be used."
     UnknownTimeZone Controller true "A window has a time zone that this release does not know, so it is never open."
@@ -178,18 +178,18 @@ reasons! {
     NoRight Controller true "The user may not approve or deny versions of the config any more."
     RanOut Controller true "The user has approved the version too long ago."
     IsAuthor Controller true "The user has created a part of the version, set the spec of its source, or asked for it."
-    AuthorUnknown Controller true "Who created the version, or asked for it, is not known."
+    AuthorUnknown Controller true "Nudge does not know who created the version, or who asked for it."
     NotCounted Controller true "Approvals of the version can't be counted."
     // Sources.
     Fetched Source false "The content of the source was read."
     SourceGone Source true "The object of the source does not exist; the last version stays."
     FetchFailed Source true "The server of the source did not give its content; the last version stays."
     SourceRefused Source true "The object of the source can't become a version."
-    OverLimit Source true "The namespace, or all of them, have more sources or more content in them than are looked after."
-    InternalError Source false "Nudge itself failed while it looked after the source, which is tried again."
-    Settling Source false "The data of the object changes; it has to stay as it is for a while."
+    OverLimit Source true "There are more sources, or more content in them, than Nudge handles in a namespace or in all."
+    InternalError Source false "Nudge itself failed at the source, and tries again."
+    Settling Source false "The data of the object changes; it must stay unchanged for a while."
     TooSoon Source false "The last version is younger than spec.minPeriodSeconds."
-    Made Source false "The version is made; somebody has to make it current."
+    Made Source false "The version is made; somebody must make it current."
     Activated Source false "The config asks for the version of the newest content."
     HeldBy Source true "Somebody else sets spec.version of the config."
     ConfigTaken Source true "An older source makes the versions of the config."
@@ -206,7 +206,7 @@ impl Reason {
         Self::ALL.iter().copied().find(|reason| reason.as_str() == name).unwrap_or(Self::Unknown)
     }
 
-    /// With a message.
+    /// Returns the reason with a message.
     pub fn explained(self, message: impl Into<String>) -> Explanation {
         Explanation { reason: self, message: message.into() }
     }

@@ -52,14 +52,14 @@ pub struct Release {
 }
 
 impl Release {
-    /// How many are in the status.
+    /// The maximum number in the status.
     pub const MOST: usize = 20;
     /// How many approvals one has: as many as can be required.
     pub const MOST_APPROVALS: usize = 8;
     /// How many steps one has: those of the spec, the last one to all pods, and an override.
     pub const MOST_STEPS: usize = 34;
 
-    /// A release that begins.
+    /// Returns a release that begins.
     pub fn new(version: impl Into<String>, from_version: Option<String>, start_time: Time) -> Self {
         Self {
             version: version.into(),
@@ -78,7 +78,7 @@ impl Release {
         }
     }
 
-    /// Whether both are about the same release.
+    /// Returns whether both values are about the same release.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.version, &self.from_version, &self.start_time)
             == (&other.version, &other.from_version, &other.start_time)
@@ -132,12 +132,12 @@ pub enum ReleaseOutcome {
     Left,
     /// The version was the previous one, and pods returned to it because it was requested.
     Returned,
-    /// The version failed and the move stands still (onFailure: Hold). It has ended once somebody has acted.
+    /// The version failed and the rollout is stopped (onFailure: Hold). The release ends when somebody acts.
     Held,
 }
 
 impl ReleaseOutcome {
-    /// The outcome as it stands in objects.
+    /// The name of the outcome, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Current => "Current",

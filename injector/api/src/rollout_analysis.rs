@@ -5,7 +5,7 @@ use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked while the config of this name is being moved, and once before.
+/// Question that Nudge asks while the config of this name is being moved, and once before.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "internal.nudge.dev",
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "RolloutAnalysis",
     plural = "rolloutanalyses",
     namespaced,
-    doc = "RolloutAnalysis is what Nudge measures while the config of this name is being moved, and once before. Only Nudge may write it.",
+    doc = "RolloutAnalysis holds what Nudge measures while the config of this name is being moved, and once before. Only Nudge may write it.",
     status = "RolloutAnalysisStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -28,7 +28,7 @@ pub struct RolloutAnalysisSpec {
     pub target_version: Option<String>,
     /// The metadata.generation of the config whose queries are asked.
     pub generation: i64,
-    /// Text that changes where the answers begin anew: after each step, and whenever pods must prove the version again.
+    /// Text that changes when the answers begin again: after each step, and whenever pods must prove the version again.
     #[schemars(length(max = 128))]
     pub round: String,
     /// Names of pods that run the version, at most 100: of more, a sample.

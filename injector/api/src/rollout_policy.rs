@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::governance::{Approval, PolicyHold, Window};
 
-/// Namespaces that the policy is about, and what the versions of their configs wait for. The rules of the configs count as well: of both, the
-/// stricter.
+/// Namespaces that the policy is about, and what the versions of their configs wait for. The rules of the configs count as well: where both have
+/// a rule, the stricter one counts.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "nudge.dev",
@@ -108,7 +108,7 @@ pub enum LabelOperator {
 }
 
 impl NamespaceSelector {
-    /// Whether it selects a namespace with these labels.
+    /// Returns whether it selects a namespace with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| requirement.is_met(labels))

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConditionType, EvidenceStatus, Reason, Release, StepSelector, find_condition};
 
-/// Where the config stands: its versions, its pods and its rollout. Only Nudge writes it.
+/// State of the config: its versions, its pods and its rollout. Only Nudge writes the status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VersionedConfigStatus {
@@ -90,7 +90,7 @@ pub struct InternalStatus {
     /// When workloads were restarted with the target, while pods are on the way back. Absent if none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workloads_restart_time: Option<Time>,
-    /// Whether other configs may move the pods that they share with this one, because its own move stands still until somebody acts or another config
+    /// Whether other configs may move the pods that they share with this one, because its own rollout is stopped until somebody acts or another config
     /// was moved.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub yields: bool,
@@ -128,7 +128,7 @@ impl VersionedConfigStatus {
         }
     }
 
-    /// Whether the version is current, a target, or what a rollout would return to.
+    /// Returns whether the version is current, a target, or what a rollout would return to.
     pub fn holds(&self, version: &str) -> bool {
         [&self.current_version, &self.target_version, &self.previous_version]
             .into_iter()
@@ -136,7 +136,7 @@ impl VersionedConfigStatus {
             .any(|held| held == version)
     }
 
-    /// Whether a rollout holds the version, or a published object has its content.
+    /// Returns whether a rollout holds the version, or a published object has its content.
     pub fn is_in_use(&self, version: &str) -> bool {
         let published = [&self.published_version, &self.published_secret_version];
         self.holds(version) || published.into_iter().flatten().any(|published| published == version)
@@ -234,7 +234,7 @@ pub struct InvalidVersion {
 }
 
 impl InvalidVersion {
-    /// How many are in the status.
+    /// The maximum number in the status.
     pub const MOST: usize = 2;
 }
 
@@ -451,7 +451,7 @@ pub struct SelectorThreshold {
     pub threshold: u64,
 }
 
-/// Whether the number says nothing.
+/// Returns whether the number is zero.
 pub(crate) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
     *number == N::default()
 }

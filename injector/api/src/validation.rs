@@ -42,13 +42,13 @@ pub struct ValidationRule {
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum ValueFormat {
-    /// One JSON value. A name may stand once in an object.
+    /// One JSON value. No object has a name twice.
     Json,
-    /// One YAML document. A key may stand once in a mapping.
+    /// One YAML document. No mapping has a key twice.
     Yaml,
     /// A TOML document.
     Toml,
-    /// Properties as Java reads them. A key may stand once.
+    /// Properties as Java reads them. No key occurs twice.
     Properties,
     /// Text in UTF-8 without control characters.
     Text,
@@ -79,7 +79,7 @@ pub enum ValueFormat {
 }
 
 impl ValueFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 17] = [
         Self::Json,
         Self::Yaml,

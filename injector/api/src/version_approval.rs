@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     shortname = "vappr",
     category = "nudge",
-    doc = "VersionApproval is what one user has decided about one version of a config. Create it with kubectl nudge approve or deny.",
+    doc = "VersionApproval holds what one user has decided about one version of a config. Create it with kubectl nudge approve or deny.",
     status = "VersionApprovalStatus",
     crates(kube_core = "::kube_core"),
     derive = "PartialEq",
@@ -78,7 +78,7 @@ pub enum ApprovalDecision {
 }
 
 impl ApprovalDecision {
-    /// The decision as it stands in objects.
+    /// The name of the decision, as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approve => "Approve",

@@ -82,13 +82,13 @@ pub struct VersionedConfigSpec {
 }
 
 impl VersionedConfigSpec {
-    /// Whether pods of this service account may get the config. A pod that names none has the account `default`.
+    /// Returns whether pods of this service account may get the config. A pod that names none has the account `default`.
     pub fn admits(&self, service_account: &str) -> bool {
         let name = if service_account.is_empty() { "default" } else { service_account };
         self.allowed_service_accounts.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == name))
     }
 
-    /// Whether an object of this kind and the config's name is kept at the current version.
+    /// Returns whether an object of this kind and the config's name is kept at the current version.
     pub fn publishes(&self, kind: PartKind) -> bool {
         self.objects.contains(&kind)
     }
@@ -134,12 +134,12 @@ impl Override {
     /// By how much the clocks of those who admit it and of those who read it may differ.
     pub const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
 
-    /// Whether the end is farther ahead than it may be.
+    /// Returns whether the end is farther ahead than it may be.
     pub fn ends_too_late(&self, now: Timestamp) -> bool {
         self.until_time.0.duration_since(now) > Self::LONGEST
     }
 
-    /// Whether it assigns this version at this time. One that ends too late was stored while no webhook looked, and assigns nothing.
+    /// Returns whether it assigns this version at this time. One that ends too late was stored while no webhook looked, and assigns nothing.
     pub fn assigns(&self, version: &str, now: Timestamp) -> bool {
         self.version == version && now < self.until_time.0 && !self.ends_too_late(Self::when_read(now))
     }
@@ -166,7 +166,7 @@ pub struct RolloutSpec {
     /// How many seconds all pods run the new version before it is published and becomes current, from 0 to 604800. Defaults to 60.
     #[schemars(range(min = 0, max = 604_800))]
     pub bake_seconds: u32,
-    /// How many seconds the containers of a pod have to acknowledge a new version, from 1 to 86400. Defaults to 30. After that the pod counts as
+    /// Within how many seconds the containers of a pod must acknowledge a new version, from 1 to 86400. Defaults to 30. After that the pod counts as
     /// silent.
     #[schemars(range(min = 1, max = 86400))]
     pub ack_timeout_seconds: u32,

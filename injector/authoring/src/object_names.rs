@@ -40,7 +40,7 @@ fn unhashed(config: &str, version: &str, number: usize, count: usize) -> String 
     if count > 1 { format!("{config}-{version}-{number}") } else { format!("{config}-{version}") }
 }
 
-/// Whether a deleted version other than this one may have had an object of this name.
+/// Returns whether a deleted version other than this one may have had an object of this name.
 pub fn was_used(name: &str, config: &ConfigName, version: &VersionName, configs: &[VersionedConfig]) -> bool {
     configs.iter().any(|other| {
         let other_name = other.metadata.name.as_deref().unwrap_or_default();

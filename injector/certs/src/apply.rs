@@ -50,7 +50,7 @@ pub fn apply(
     Ok(stored)
 }
 
-/// Most names in one certificate.
+/// The maximum of names in one certificate.
 const MAX_NAMES: usize = 64;
 
 /// These names, and those of the valid certificate that lacks some of them.

@@ -79,7 +79,7 @@ impl Pair {
         std::iter::once(&self.certificate).chain(&self.chain).map(Certificate::pem).collect()
     }
 
-    /// Whether both are the same certificate, sent with the same others.
+    /// Returns whether both are the same certificate, sent with the same others.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.certificate == other.certificate && self.chain == other.chain
     }

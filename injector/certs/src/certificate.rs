@@ -96,7 +96,7 @@ impl Certificate {
         &self.names
     }
 
-    /// Whether it is a CA certificate.
+    /// Returns whether it is a CA certificate.
     pub fn is_authority(&self) -> bool {
         self.is_authority
     }
@@ -106,22 +106,22 @@ impl Certificate {
         self.common_name.as_deref()
     }
 
-    /// Whether both are for the same subject.
+    /// Returns whether both are for the same subject.
     pub fn is_for_subject_of(&self, other: &Self) -> bool {
         self.subject == other.subject
     }
 
-    /// Whether it names `authority` as its issuer. The name alone proves nothing.
+    /// Returns whether it names `authority` as its issuer. The name alone proves nothing.
     pub fn names_as_issuer(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
     }
 
-    /// Whether it is valid at that moment.
+    /// Returns whether it is valid at that moment.
     pub fn is_valid_at(&self, now: OffsetDateTime) -> bool {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Whether `authority` has signed it as a serving certificate.
+    /// Returns whether `authority` has signed it as a serving certificate.
     pub fn is_signed_by(&self, authority: &Self) -> bool {
         let mut roots = RootCertStore::empty();
         let parsed = ParsedCertificate::try_from(&self.der);

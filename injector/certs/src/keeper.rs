@@ -116,8 +116,8 @@ fn log(step: Step, done: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {
             tracing::error!(
                 cause = cause.as_str(),
                 %until,
-                "CA created anew without the one before; restart every pod that has an agent until then: running agents do not \
-                 trust it"
+                "new CA created without the one before; running agents do not trust it: restart every pod with an agent until \
+                 then"
             );
         }
         Step::Rotate(cause) => {

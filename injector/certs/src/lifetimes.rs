@@ -52,7 +52,7 @@ impl Lifetimes {
         }
         if self.certificate + self.grace * 2 > self.authority / 3 {
             return refuse(
-                "a third of an authority's life must be longer than a serving certificate's life and twice the time of grace",
+                "a third of an authority's life must be longer than a serving certificate's life and twice the grace time",
             );
         }
         Ok(self)

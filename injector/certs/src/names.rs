@@ -39,7 +39,7 @@ impl ServingNames {
         Self(self.0.union(&others.0).cloned().collect())
     }
 
-    /// Whether every name of `others` is among these.
+    /// Returns whether every name of `others` is among these.
     pub fn cover(&self, others: &Self) -> bool {
         others.0.is_subset(&self.0)
     }

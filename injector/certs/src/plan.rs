@@ -92,14 +92,14 @@ pub fn plan(stored: &Stored, names: &ServingNames, now: OffsetDateTime, lifetime
     if stored.published == stored.authorities() { Step::Keep } else { Step::Publish }
 }
 
-/// Whether the authority that signs has signed the serving certificate, or one that did before. `None`: neither has.
+/// Returns whether the authority that signs has signed the serving certificate, or one that did before. `None`: neither has.
 fn is_current(serving: &Certificate, stored: &Stored) -> Option<bool> {
     let by = |authority: &Certificate| serving.names_as_issuer(authority) && serving.is_signed_by(authority);
     let current = stored.signer.as_ref().is_some_and(|signer| by(signer.certificate()));
     (current || stored.old.iter().any(by)).then_some(current)
 }
 
-/// Whether no more than `rest` of its life is left.
+/// Returns whether no more than `rest` of its life is left.
 fn is_due(certificate: &Certificate, now: OffsetDateTime, rest: Duration) -> bool {
     now >= certificate.not_after() - rest
 }

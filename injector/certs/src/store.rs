@@ -40,7 +40,7 @@ pub enum StoreError {
     },
     /// It belongs to somebody else.
     #[error(
-        "Secret {name} is of type kubernetes.io/tls, so it is not Nudge's, which leaves it alone; to use its certificate, mount it \
+        "Secret {name} has type kubernetes.io/tls, so Nudge did not make it and leaves it alone; to use its certificate, mount it \
          and set NUDGE_CERTIFICATE_DIR"
     )]
     Foreign {

@@ -134,7 +134,7 @@ impl Stored {
         pem(&self.authorities())
     }
 
-    /// Whether neither Secret holds anything.
+    /// Returns whether neither Secret holds anything.
     pub fn is_empty(&self) -> bool {
         self.signer.is_none() && self.serving.is_none() && self.published.is_empty() && self.faults.is_empty()
     }

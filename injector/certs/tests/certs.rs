@@ -120,7 +120,7 @@ async fn secrets_that_are_missing_or_of_somebody_else_are_named() -> Result<()> 
     assert_eq!(
         error.downcast::<CertificatesError>()?.to_string(),
         format!(
-            "Secret {}/{SERVING} is of type kubernetes.io/tls, so it is not Nudge's, which leaves it alone; to use its \
+            "Secret {}/{SERVING} has type kubernetes.io/tls, so Nudge did not make it and leaves it alone; to use its \
              certificate, mount it and set NUDGE_CERTIFICATE_DIR",
             space.name
         )

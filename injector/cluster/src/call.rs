@@ -46,7 +46,7 @@ impl CallError {
         }
     }
 
-    /// Whether the object has changed since it was read.
+    /// Returns whether the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if is_conflict(source))
     }
@@ -62,7 +62,7 @@ pub fn refusal(error: &kube::Error) -> Option<&str> {
     (matches!(status.code, 400 | 403 | 413 | 422) || too_large || denied).then_some(status.message.as_str())
 }
 
-/// Whether the object has changed since it was read, or is there already.
+/// Returns whether the object has changed since it was read, or is there already.
 pub fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409) && refusal(error).is_none()
 }

@@ -13,7 +13,7 @@ use crate::call::{CallError, call};
 pub enum CredentialSecretError {
     /// It may not be read.
     #[error(
-        "Secret {name} may not be read; allow it: kubectl create role nudge-secret-{name} --verb=get --resource=secrets \
+        "Nudge may not read Secret {name}; allow it: kubectl create role nudge-secret-{name} --verb=get --resource=secrets \
          --resource-name={name}; kubectl create rolebinding nudge-secret-{name} --role=nudge-secret-{name} --serviceaccount={account}"
     )]
     Forbidden {
@@ -69,7 +69,7 @@ impl CredentialSecret {
         Self { name: name.to_owned(), hosts, values: contents_of(None, secret.data) }
     }
 
-    /// Whether its values may be sent there.
+    /// Returns whether its values may be sent there.
     pub fn allows(&self, address: &Address) -> bool {
         address.is_in(&self.hosts)
     }

@@ -64,7 +64,7 @@ impl Reply {
     }
 }
 
-/// Whether a webhook of Nudge has refused.
+/// Returns whether a webhook of Nudge has refused.
 fn is_answer(message: &str) -> bool {
     let refused = message.strip_prefix("admission webhook \"").and_then(|rest| rest.split_once('"'));
     refused.is_some_and(|(name, rest)| name.ends_with(".nudge.dev") && rest.starts_with(" denied the request"))
@@ -130,7 +130,7 @@ pub async fn ask(client: Client, namespace: &str, about: About) -> Reply {
     let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(about));
     match tokio::time::timeout(DEADLINE, api.create(&dry, &question)).await {
         Ok(created) => Reply::of(created),
-        Err(_) => Reply::Failed(format!("the API server gave no answer within {DEADLINE:?}")),
+        Err(_) => Reply::Failed(format!("the API server did not answer within {DEADLINE:?}")),
     }
 }
 

@@ -37,7 +37,7 @@ const OF_SERVER: &str = "kubernetes.io/service-name=kubernetes";
 /// They can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "it is not known which addresses are the API server's, kube-system's and those of nodes; apply the component again, with its ClusterRole, \
+    "Nudge does not know the addresses of the API server, of kube-system and of nodes; apply the component again, with its ClusterRole, \
      and its Roles in kube-system and default"
 )]
 pub struct Unguarded(#[source] GuardError);

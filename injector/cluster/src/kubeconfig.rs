@@ -17,10 +17,10 @@ pub fn unusable(error: &KubeconfigError) -> String {
         // The rest shows the place in the file, and with it secrets.
         KubeconfigError::Parse(error) => {
             let text = error.to_string();
-            format!("it is no kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+            format!("it is not a kubeconfig: {}", text.lines().next().unwrap_or_default().trim_start_matches("error: "))
         }
         KubeconfigError::CurrentContextNotSet => {
-            "it says no current context; choose one with --context or kubectl config use-context".to_owned()
+            "it names no current context; choose one with --context or kubectl config use-context".to_owned()
         }
         KubeconfigError::LoadContext(name) => format!("there is no context {name}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("there is no cluster {name}, which the context names"),
@@ -34,7 +34,7 @@ pub fn no_client(error: &kube::Error) -> String {
     match error {
         // The library shows what it has printed, and what it was given.
         kube::Error::Auth(AuthError::AuthExecRun { out, .. }) => {
-            format!("{program} has failed ({}); kubectl with the same kubeconfig shows what it says", out.status)
+            format!("{program} has failed ({}); kubectl with the same kubeconfig shows its output", out.status)
         }
         kube::Error::Auth(AuthError::AuthExecParse(_)) => format!("{program} prints none"),
         other => message(other),
@@ -52,7 +52,7 @@ mod tests {
         let error = Kubeconfig::from_yaml("users:\n- token: hunter2\n  name: [\n").unwrap_err();
         assert!(error.to_string().contains("hunter2"), "the library keeps it to itself: {error}");
         let said = unusable(&error);
-        assert!(said.starts_with("it is no kubeconfig: line ") && !said.contains("hunter2"), "{said}");
+        assert!(said.starts_with("it is not a kubeconfig: line ") && !said.contains("hunter2"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
 
@@ -61,7 +61,7 @@ mod tests {
         for (script, what) in [
             (
                 "echo hunter2; exit 3",
-                "the program that the kubeconfig names for credentials has failed (exit status: 3); kubectl with the same kubeconfig shows what it says",
+                "the program that the kubeconfig names for credentials has failed (exit status: 3); kubectl with the same kubeconfig shows its output",
             ),
             ("echo '[hunter2'", "the program that the kubeconfig names for credentials prints none"),
         ] {

@@ -139,7 +139,7 @@ impl Queue {
         self.lock().due.len()
     }
 
-    /// Whether no key is due or waits.
+    /// Returns whether no key is due or waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

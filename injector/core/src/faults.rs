@@ -11,7 +11,7 @@ use nudge_protocol::bounded_text::one_line;
 const MAX_NAME_BYTES: usize = 63;
 /// Longest prefix of the key of a label.
 const MAX_PREFIX_BYTES: usize = 253;
-/// Most bytes of a foreign text in a message.
+/// The maximum of bytes of a foreign text in a message.
 const SHOWN_BYTES: usize = 80;
 
 /// A fault of this field.
@@ -24,7 +24,7 @@ pub(crate) fn no_label_key(key: &str) -> Option<String> {
     (!is_label_key(key)).then(|| format!("{:?}", one_line(key, SHOWN_BYTES)))
 }
 
-/// Whether labels can have this key: a name, or the name of a domain, a slash and a name.
+/// Returns whether labels can have this key: a name, or the name of a domain, a slash and a name.
 fn is_label_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_label_name(key),

@@ -15,7 +15,7 @@ use crate::line::Lines;
 /// After which time without a renewal, or without a written condition, the hub is away.
 const AWAY: Duration = Duration::from_secs(30);
 /// What is to be looked at.
-const HUB: &str = "look at the Deployment nudge-hub, and at its log";
+const HUB: &str = "check the Deployment nudge-hub and its log";
 /// Longest duration of a Lease that counts.
 const LONGEST: Duration = Duration::from_mins(5);
 
@@ -46,7 +46,7 @@ impl HubAway {
                 )
             }
         };
-        Reason::HubAway.explained(format!("{cause}. The rollout goes on where it is when that has ended: {what}"))
+        Reason::HubAway.explained(format!("{cause}. The rollout goes on when that has ended: {what}"))
     }
 }
 

@@ -32,7 +32,7 @@ impl Enabled {
         }
     }
 
-    /// Whether the namespace with these labels is enabled.
+    /// Returns whether the namespace with these labels is enabled.
     pub fn holds(&self, namespace: &str, all: Option<&BTreeMap<String, String>>) -> bool {
         let label = all.and_then(|all| all.get(labels::ENABLED)).map(String::as_str);
         let selected = match self {
@@ -42,7 +42,7 @@ impl Enabled {
         selected && self.takes(namespace)
     }
 
-    /// Whether a namespace that the selector matches is enabled. By its name and not the label kubernetes.io/metadata.name, which servers
+    /// Returns whether a namespace that the selector matches is enabled. By its name and not the label kubernetes.io/metadata.name, which servers
     /// before 1.21 do not set.
     pub fn takes(&self, namespace: &str) -> bool {
         match self {

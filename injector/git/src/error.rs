@@ -16,13 +16,13 @@ pub enum GitError {
     #[error("an SSH URL needs an SSH key and known_hosts; or use the https:// URL")]
     NeedsKey,
     /// A key and HTTPS.
-    #[error("an SSH key is of no use for an https:// URL; use the SSH URL of the repository, or a token")]
+    #[error("an SSH key has no effect on an https:// URL; use the SSH URL of the repository, or a token")]
     KeyForHttps,
     /// The token has characters that no header can have, or is empty.
     #[error("the token, or its user name, is empty or holds characters that can't be sent; look for a line break")]
     Token,
     /// The key can't be read by ssh.
-    #[error("the SSH key is no private key in OpenSSH's format without a passphrase")]
+    #[error("the SSH key must be a private key in OpenSSH's format, without a passphrase")]
     Key,
     /// The CA.
     #[error("ca holds no certificate")]
@@ -32,11 +32,11 @@ pub enum GitError {
     Program(&'static str),
     /// The server has it not, or denies that.
     #[error(
-        "{0} has no such repository, or shows it to others only: compare the URL, and what the credential may read"
+        "{0} has no such repository, or the credential may not read it: check the URL and the rights of the credential"
     )]
     NotFound(String),
     /// Not with this credential.
-    #[error("{0} refuses the credential, or asks for one: see whether it has expired or lost its rights")]
+    #[error("{0} refuses the credential, or asks for one: check whether it has expired or lost its rights")]
     Credential(String),
     /// The ref.
     #[error("the repository has no {0}")]
@@ -59,7 +59,7 @@ pub enum GitError {
     },
     /// Another host key.
     #[error(
-        "{0} has another key than known_hosts says: somebody may stand between, or the server has a new key; ask who runs it"
+        "{0} has another key than known_hosts says: somebody may intercept the connection, or the server has a new key; ask its admin"
     )]
     HostKeyWrong(String),
     /// Nothing is sent there, or nobody is there.
@@ -70,7 +70,7 @@ pub enum GitError {
     Unreachable(String),
     /// The connection was there, and ended.
     #[error(
-        "{0} closed the connection before its answer was whole; if this stays, see its log, and that of a proxy before it"
+        "{0} closed the connection before its answer was complete; if this stays, see its log, and that of a proxy in front of it"
     )]
     Interrupted(String),
     /// It is reached, and gives no answer.
@@ -78,11 +78,11 @@ pub enum GitError {
     Unavailable(String),
     /// TLS.
     #[error(
-        "{0} has a certificate that is not valid, or of an authority that is not trusted: give that one's certificate in ca of the source, or by --git-ca-file"
+        "the certificate of {0} is not valid, or its authority is not trusted: set the authority's certificate in ca of the source, or with --git-ca-file"
     )]
     Tls(String),
     /// It took too long.
-    #[error("not done within {0} s; the server is too slow, or the repository too large")]
+    #[error("the fetch was not done within {0} s; the server is too slow, or the repository too large")]
     TooSlow(u64),
     /// On disk.
     #[error(
@@ -110,7 +110,7 @@ pub enum GitError {
     #[error("{0} is a submodule, and those are not fetched; leave it out, or make a source of its own repository")]
     Submodule(String),
     /// A name.
-    #[error("a file below path has a name that is no UTF-8, or has control characters, . or ..; rename it")]
+    #[error("a name below path is not UTF-8, has control characters, or is . or ..; rename the file")]
     FileName,
     /// A pointer, but LFS is off.
     #[error("{0} is kept by Git LFS; set lfs: true")]
@@ -122,11 +122,11 @@ pub enum GitError {
     LfsExtended(String),
     /// The object is not there.
     #[error(
-        "the LFS server has no object for {0}, or does not show it: push it by `git lfs push`, or see what the credential may read"
+        "the LFS server has no object for {0}, or the credential may not read it: push it with `git lfs push`, or check the rights of the credential"
     )]
     LfsMissing(String),
     /// Not what the pointer says.
-    #[error("the LFS server gave another content for {0} than its pointer says")]
+    #[error("the LFS server gave other content for {0} than its pointer says")]
     LfsContent(String),
     /// LFS is elsewhere.
     #[error(
@@ -139,7 +139,7 @@ pub enum GitError {
     )]
     LfsSsh,
     /// More than the pointer says. It is not seen from outside.
-    #[error("the LFS server gives more than the pointer says")]
+    #[error("the LFS server gives more bytes than the pointer says")]
     LfsLong,
     /// LFS does not answer as it should.
     #[error("the LFS server answers with {0}")]
@@ -157,7 +157,7 @@ pub enum GitError {
     #[error("the folder for mirrors of repositories can't be used")]
     Disk(#[source] std::io::Error),
     /// The App.
-    #[error("the GitHub App's private key is no RSA key in PEM")]
+    #[error("the GitHub App's private key must be an RSA key in PEM")]
     AppKey,
     /// The API of the App.
     #[error("GitHub App: {0}")]
@@ -172,12 +172,12 @@ pub enum GitError {
     #[error("the server gives no single objects")]
     NotPartial,
     /// Something else.
-    #[error("git failed ({0}) for a reason that it gives in no known form; try `git {0}` by hand")]
+    #[error("git failed ({0}) for a reason that Nudge does not know; run `git {0}` by hand to see it")]
     Git(&'static str),
 }
 
 impl GitError {
-    /// Whether another mirror may be better.
+    /// Returns whether another mirror may be better.
     pub(crate) fn is_of_mirror(&self) -> bool {
         matches!(self, Self::Broken | Self::Git(_))
     }
@@ -192,5 +192,5 @@ fn hint(lines: &[String]) -> String {
     if lines.is_empty() {
         return " Add it, from a source that you trust".to_owned();
     }
-    format!(" If who runs the server confirms it, add this line: {}", lines.join("; or "))
+    format!(" If the server's admin confirms it, add this line: {}", lines.join("; or "))
 }

@@ -231,7 +231,7 @@ impl Server<'_> {
             HttpError::TooSlow(time) => GitError::TooSlow(time.as_secs()),
             HttpError::TooLong(_) => GitError::LfsLong,
             HttpError::Http(_) | HttpError::Body | HttpError::Host(_) => {
-                GitError::Lfs("what is no whole answer".to_owned())
+                GitError::Lfs("an incomplete answer".to_owned())
             }
         })
     }
@@ -252,8 +252,8 @@ async fn configured(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str) ->
 
 /// Where each object is, by its id, in an answer of the batch API.
 pub(crate) fn downloads(answer: &[u8]) -> Result<BTreeMap<String, Action>, GitError> {
-    let batch: Batch =
-        serde_json::from_slice(answer).map_err(|_| GitError::Lfs("what is no list of objects".to_owned()))?;
+    let batch: Batch = serde_json::from_slice(answer)
+        .map_err(|_| GitError::Lfs("something other than a list of objects".to_owned()))?;
     Ok(batch.objects.into_iter().filter_map(|it| Some((it.oid, it.actions?.download?))).collect())
 }
 
@@ -282,7 +282,7 @@ pub(crate) fn on_host(url: &str, origin: &Address, any_port: bool) -> Result<Add
     }
 }
 
-/// Whether this is an answer of an LFS server, whatever it says.
+/// Returns whether this is an answer of an LFS server, whatever it says.
 fn is_of_lfs(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes()))
 }

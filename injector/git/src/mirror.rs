@@ -107,7 +107,7 @@ impl<'a> Mirror<'a> {
         Ok(Found { commit, tag, name: Some(name) })
     }
 
-    /// Whether a commit was fetched whole: the ref is written last.
+    /// Returns whether a commit was fetched whole: the ref is written last.
     async fn has(&self, kept: &str, commit: &str) -> Result<bool, GitError> {
         let what = format!("{kept}^{{commit}}");
         let arguments = ["rev-parse", "--verify", "--quiet", &what];
@@ -233,7 +233,7 @@ const FETCH: [&str; 6] = [
     "--no-show-forced-updates",
 ];
 
-/// Whether the folder is missing, or a mirror of this form that nobody has left in the middle of a step.
+/// Returns whether the folder is missing, or a mirror of this form that nobody has left in the middle of a step.
 fn is_good(folder: &Path) -> bool {
     if folder.symlink_metadata().is_err() {
         return true;

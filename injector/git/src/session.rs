@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether ssh can read the key without a passphrase.
+    /// Returns whether ssh can read the key without a passphrase.
     async fn is_key(&self) -> bool {
         let Ok(program) = self.programs.other("ssh-keygen") else { return true };
         let environment = settings::local(&self.programs.path, self.private.path());

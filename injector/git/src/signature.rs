@@ -23,7 +23,7 @@ pub(crate) async fn signer(session: &Session<'_>, mirror: &Mirror<'_>, found: &F
     signed(good, &said).ok_or_else(|| GitError::NotSigned(found.commit.clone()))
 }
 
-/// Whether the tag has this name and points at this commit.
+/// Returns whether the tag has this name and points at this commit.
 pub(crate) fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
     let text = String::from_utf8_lossy(tag);
     let head: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();

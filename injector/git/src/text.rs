@@ -56,7 +56,7 @@ pub fn fault(said: &[u8]) -> String {
     format!("{:?}", stderr::fault(said))
 }
 
-/// Whether a tag has this name and points at this commit.
+/// Returns whether a tag has this name and points at this commit.
 pub fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
     signature::is_of(tag, name, commit)
 }

@@ -41,8 +41,8 @@ impl Attended {
     }
 }
 
-/// Whether Nudge may look at these. `None` where the user may not know: it takes the right to create LocalSubjectAccessReviews, which admins of
-/// the namespace have.
+/// Returns whether Nudge may look at these. `None` where the user may not know: it takes the right to create LocalSubjectAccessReviews, which admins
+/// of the namespace have.
 pub(crate) async fn attends(session: &Session, what: Attended) -> Option<bool> {
     let (account, group, resource) = what.parts();
     let attributes = ResourceAttributes {

@@ -7,7 +7,7 @@ pub(crate) const MAX_CHARACTERS: usize = 256;
 pub(crate) fn parse(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("say why".to_owned()),
-        text if text.chars().count() > MAX_CHARACTERS => Err(format!("use {MAX_CHARACTERS} characters at most")),
+        text if text.chars().count() > MAX_CHARACTERS => Err(format!("use at most {MAX_CHARACTERS} characters")),
         text => Ok(text.to_owned()),
     }
 }

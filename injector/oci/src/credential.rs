@@ -45,7 +45,7 @@ impl Credential {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     /// Not a docker config.
-    #[error("it is no docker config: a JSON object with the object auths")]
+    #[error("it is not a docker config, which is a JSON object with the object auths")]
     Json,
     /// The entry is not complete.
     #[error("its entry for {0} has neither auth nor username and password")]
@@ -123,7 +123,7 @@ fn shown(name: &str) -> String {
     nudge_protocol::bounded_text::one_line(plain(name), 253)
 }
 
-/// Whether an entry stands for the registry, or for a part of it that has the repository. One with `https://` is for TLS alone.
+/// Returns whether an entry stands for the registry, or for a part of it that has the repository. One with `https://` is for TLS alone.
 fn is_for(name: &str, reference: &Reference) -> bool {
     if name.starts_with("https://") && !reference.address().tls {
         return false;

@@ -24,11 +24,11 @@ pub enum OciError {
         source: HttpError,
     },
     /// All of it took too long.
-    #[error("the artifact was not there within {0} s; the registry is slow, or the artifact too large")]
+    #[error("the artifact did not arrive within {0} s; the registry is slow, or the artifact too large")]
     TooSlow(u64),
     /// Nobody was asked as.
     #[error(
-        "there is no repository {repository}, or it is not public; check its name, or give a credential of somebody who may {act} it"
+        "there is no repository {repository}, or it is not public; check its name, or give a credential with the right to {act} it"
     )]
     NoAccess {
         /// The repository.
@@ -54,7 +54,7 @@ pub enum OciError {
     },
     /// Tokens are made elsewhere.
     #[error(
-        "{registry} has its tokens made by {host}, and the credential is not sent there; if the host is trusted, list it among the hosts \
+        "{registry} gets its tokens from {host}, and Nudge does not send the credential there; if you trust the host, add it to the hosts \
          that the credential is for"
     )]
     RealmElsewhere {
@@ -64,7 +64,7 @@ pub enum OciError {
         host: String,
     },
     /// Tokens without TLS.
-    #[error("{registry} has its tokens made by {host} without TLS; nothing is sent there")]
+    #[error("{registry} gets its tokens from {host} without TLS, and Nudge sends nothing there")]
     RealmWithoutTls {
         /// The registry.
         registry: String,
@@ -72,13 +72,13 @@ pub enum OciError {
         host: String,
     },
     /// The realm is no address.
-    #[error("{registry} has its tokens made by an address that can't be used")]
+    #[error("{registry} gets its tokens from an address that can't be used")]
     Realm {
         /// The registry.
         registry: String,
     },
     /// Another authentication.
-    #[error("{host} asks for another authentication than Basic and Bearer, which Nudge does not have")]
+    #[error("{host} asks for an authentication that Nudge does not support, which is neither Basic nor Bearer")]
     Challenge {
         /// The registry.
         host: String,
@@ -133,7 +133,7 @@ pub enum OciError {
     },
     /// Another content than named.
     #[error(
-        "what {host} sent as {digest} has another digest; nothing of it is used. Check what stands between, such as a proxy"
+        "the content that {host} sent as {digest} has another digest, and is not used; check what is in between, such as a proxy"
     )]
     Digest {
         /// Who.
@@ -160,7 +160,7 @@ pub enum OciError {
         limit: usize,
     },
     /// A redirect that is not followed.
-    #[error("{host} redirects {what}, which is not followed: {why}")]
+    #[error("{host} redirects {what}, and Nudge does not follow: {why}")]
     Redirect {
         /// Who.
         host: String,

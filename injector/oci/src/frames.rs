@@ -10,7 +10,7 @@ use crate::archive::ArchiveError;
 /// The most bytes of a window, which stay in memory: what `zstd --long=25` needs, and any level without `--ultra`.
 pub(crate) const WINDOW: u64 = 32 * 1024 * 1024;
 
-/// Whether a blob that begins so consists of frames.
+/// Returns whether a blob that begins so consists of frames.
 pub(crate) fn is_frame(head: &[u8]) -> bool {
     matches!(head, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
 }

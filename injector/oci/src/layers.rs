@@ -122,7 +122,7 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// Whether a layer that is a file of this path is wanted, and as what.
+/// Returns whether a layer that is a file of this path is wanted, and as what.
 pub(crate) fn wanted_file<'a>(path: &'a str, root: &str, wanted: &dyn Fn(&str) -> bool) -> Option<&'a str> {
     below(path, root).filter(|_| is_below(path, root)).filter(|path| wanted(path))
 }

@@ -81,7 +81,7 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Whether it is an image, and no other artifact.
+    /// Returns whether it is an image, and no other artifact.
     pub(crate) fn is_image(&self) -> bool {
         IMAGE_CONFIGS.contains(&self.config.media_type.as_str())
     }
@@ -89,7 +89,7 @@ impl Manifest {
 
 /// Reads a document. The error is the rule that it breaks.
 pub(crate) fn read(text: &[u8]) -> Result<Document, &'static str> {
-    let raw: Raw = serde_json::from_slice(text).map_err(|_| "it is no JSON of that kind")?;
+    let raw: Raw = serde_json::from_slice(text).map_err(|_| "it is not JSON of that kind")?;
     if raw.schema_version != 2 {
         return Err("its schemaVersion is not 2");
     }

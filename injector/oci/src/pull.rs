@@ -267,7 +267,7 @@ impl Session<'_> {
                 });
             }
             let list: List = serde_json::from_slice(answer.body())
-                .map_err(|_| self.malformed("list of tags", "it is no JSON of that kind"))?;
+                .map_err(|_| self.malformed("list of tags", "it is not JSON of that kind"))?;
             tags.extend(list.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
             if tags.len() > MAX_TAGS {
                 return Err(OciError::TooMany { what: "tags", limit: MAX_TAGS });

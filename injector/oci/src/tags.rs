@@ -16,7 +16,7 @@ pub(crate) fn highest<'a>(tags: impl IntoIterator<Item = &'a str>, range: &Versi
 /// because the highest tag may be on it.
 pub(crate) fn next_page<'a>(link: &'a str, registry: &str) -> Result<Option<&'a str>, &'static str> {
     let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|it| it.split_once('>')) else {
-        return Err("its header Link is none");
+        return Err("its header Link can't be read");
     };
     let is_next = |it: &str| ["rel=\"next\"", "rel=next"].iter().any(|next| it.trim().eq_ignore_ascii_case(next));
     if !parameters.split(';').any(is_next) {

@@ -48,7 +48,7 @@ pub enum ConnectError {
         why: &'static str,
     },
     /// The host can't have a certificate.
-    #[error("{0} is no name that a certificate can have")]
+    #[error("a certificate can't have the name {0}")]
     Name(String),
 }
 

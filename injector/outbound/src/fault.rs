@@ -5,7 +5,7 @@ use rustls::{AlertDescription as Alert, CertificateError as Certificate, Error};
 /// Where the certificate of an authority is given.
 macro_rules! trusted {
     ($why:literal) => {
-        concat!($why, ": give that one's certificate in ca of the source, in ca.crt of the Secret of an analysis, or by --git-ca-file")
+        concat!($why, ": set the authority's certificate in ca of the source, in ca.crt of the Secret of an analysis, or with --git-ca-file")
     };
 }
 
@@ -14,17 +14,17 @@ pub(crate) fn fault(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(error) => of_certificate(error),
         Error::InvalidMessage(_) => {
-            "what answers does not speak TLS: see the port, and whether the address should begin with http://"
+            "the server does not speak TLS: check the port, and whether the address must begin with http://"
         }
         Error::PeerIncompatible(_) | Error::AlertReceived(Alert::ProtocolVersion | Alert::HandshakeFailure) => {
             "the server has no version or cipher of TLS in common with Nudge: let it offer TLS 1.2 or 1.3"
         }
-        Error::AlertReceived(Alert::UnrecognisedName) => "the server does not know this host: see its name",
+        Error::AlertReceived(Alert::UnrecognisedName) => "the server does not know this host: check its name",
         Error::AlertReceived(Alert::CertificateRequired | Alert::BadCertificate) => {
             "the server wants a certificate of its clients, and Nudge has none"
         }
         Error::NoCertificatesPresented => "the server shows no certificate",
-        _ => "the server does not speak TLS as it should",
+        _ => "the server breaks the rules of TLS",
     }
 }
 
@@ -32,23 +32,23 @@ fn of_certificate(error: &Certificate) -> &'static str {
     match error {
         Certificate::Expired | Certificate::ExpiredContext { .. } => "its certificate has expired: renew it",
         Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: see the clocks of the server and of the node"
+            "its certificate is not valid yet: check the clocks of the server and of the node"
         }
         Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
             "its certificate is not for this host: name the server as its certificate does (subjectAltName)"
         }
-        Certificate::UnknownIssuer => trusted!("its certificate is of an authority that is not trusted"),
+        Certificate::UnknownIssuer => trusted!("the authority of its certificate is not trusted"),
         Certificate::BadSignature => {
-            trusted!("its certificate is not signed by the authority that it names, which may have got another key")
+            trusted!("its certificate is not signed by the authority that it names, which may have a new key")
         }
         Certificate::Revoked => "its authority has revoked its certificate: give the server another one",
-        Certificate::BadEncoding => "its certificate can't be read: make it anew",
+        Certificate::BadEncoding => "its certificate can't be read: make a new one",
         Certificate::UnhandledCriticalExtension => {
-            "its certificate has a critical extension that Nudge does not know: make it without that"
+            "its certificate has a critical extension that Nudge does not know: make one without it"
         }
         Certificate::UnsupportedSignatureAlgorithmContext { .. }
         | Certificate::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "its certificate is signed in a way that is not safe any more, such as by SHA-1: make it anew"
+            "its certificate is signed in a way that is not safe any more, such as by SHA-1: make a new one"
         }
         Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => {
             "its certificate is not for servers: make it with the extended key usage serverAuth"
@@ -67,14 +67,14 @@ fn of_chain(error: &webpki::Error) -> &'static str {
              basicConstraints=critical,CA:FALSE, or let an authority sign one for the server; and give the new one, or that of the authority, \
              in ca of the source, in ca.crt of the Secret of an analysis, or by --git-ca-file"
         }
-        webpki::Error::EndEntityUsedAsCa => "its certificate is signed by one that is no authority: make it anew",
+        webpki::Error::EndEntityUsedAsCa => "its certificate is signed by one that is not an authority: make a new one",
         webpki::Error::PathLenConstraintViolated => {
-            "its certificate has more authorities above it than one of them allows: make it anew"
+            "its certificate has more authorities above it than one of them allows: make a new one"
         }
         webpki::Error::NameConstraintViolation => {
             "its certificate is for a name that its authority may not sign: give the server another one"
         }
-        webpki::Error::UnsupportedCertVersion => "its certificate is not of X.509 version 3: make it anew",
+        webpki::Error::UnsupportedCertVersion => "its certificate is not of X.509 version 3: make a new one",
         _ => OTHER,
     }
 }
@@ -147,7 +147,7 @@ mod tests {
         clients.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         for (params, trusted, parts) in [
             (&good, &ours, ["good", ""]),
-            (&good, &others, ["authority that is not trusted", "in ca of the source"]),
+            (&good, &others, ["authority of its certificate is not trusted", "in ca of the source"]),
             (&good, &impostor, ["not signed by the authority that it names", "in ca of the source"]),
             (&other_name, &ours, ["not for this host", "name the server as"]),
             (&expired, &ours, ["has expired", "renew it"]),
@@ -187,6 +187,6 @@ mod tests {
         let roots = Arc::new(RootCertStore::empty());
         let (connected, _stream) = tokio::join!(connect(&address, &Reach::Anywhere, &roots), serve);
         let error = connected.err().unwrap().to_string();
-        assert!(error.contains("does not speak TLS: see the port"), "{error}");
+        assert!(error.contains("does not speak TLS: check the port"), "{error}");
     }
 }

@@ -32,10 +32,10 @@ pub enum HttpError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// It took too long.
-    #[error("no answer within {} s", .0.as_secs())]
+    #[error("the server did not answer within {} s", .0.as_secs())]
     TooSlow(Duration),
     /// The connection ended, or what came was no HTTP.
-    #[error("the server's answer is no HTTP, or ended early")]
+    #[error("the server's answer is not HTTP, or ended early")]
     Http(#[source] hyper::Error),
     /// Too long.
     #[error("the answer has more than {0} bytes")]
@@ -44,7 +44,7 @@ pub enum HttpError {
     #[error("the server's answer ended early")]
     Body,
     /// The address can't stand in a request.
-    #[error("{0} can't stand in a request")]
+    #[error("a request can't have the value of {0}")]
     Host(String),
 }
 

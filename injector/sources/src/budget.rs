@@ -82,8 +82,8 @@ impl Budget {
     pub(crate) fn keep(&self, namespace: &str, bytes: usize) -> Result<Turn, Explanation> {
         self.kept.try_take(namespace, kib(bytes)).ok_or_else(|| {
             Reason::OverLimit.explained(format!(
-                "there is no room for the content: what is not sealed yet has {} MiB in one namespace and {KEPT_MIB} MiB in all; it is read \
-                 again when there is room. See what else waits with kubectl nudge source list, or take less into each source",
+                "there is no room for the content: content that is not sealed yet may have {} MiB in one namespace and {KEPT_MIB} MiB in all; Nudge \
+                 reads it again when there is room. See what else waits with kubectl nudge source list, or take less into each source",
                 KEPT_MIB / PARTS
             ))
         })
@@ -103,8 +103,8 @@ impl Budget {
     pub(crate) fn source(&self, namespace: &str) -> Result<Turn, Explanation> {
         self.sources.try_take(namespace, 1).ok_or_else(|| {
             Reason::OverLimit.explained(format!(
-                "the namespace has more than {SOURCES} sources, or all namespaces have more than {ALL_SOURCES}, and this one is not looked \
-                 after; delete some"
+                "the namespace has more than {SOURCES} sources, or all namespaces have more than {ALL_SOURCES}, so Nudge does not read this \
+                 one; delete some"
             ))
         })
     }

@@ -58,7 +58,7 @@ pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git:
             Ok(nudge_git::Credential::App(nudge_git::App { id, installation, key: Zeroizing::new(key.to_vec()), api }))
         }
         _ => Err(refused(
-            "it needs the keys ssh-privatekey and known_hosts; or token; or username and password; or github-app-id, \
+            "it must have the keys ssh-privatekey and known_hosts; or token; or username and password; or github-app-id, \
              github-installation-id and github-private-key",
         )),
     }
@@ -79,6 +79,6 @@ pub(crate) fn of_oci(
             username: username.to_owned(),
             password: Zeroizing::new(password.to_owned()),
         }),
-        _ => Err(refused("it needs the key .dockerconfigjson, or username and password".to_owned())),
+        _ => Err(refused("it must have the key .dockerconfigjson, or username and password".to_owned())),
     }
 }

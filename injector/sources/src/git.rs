@@ -77,9 +77,9 @@ impl Remote for Git {
         let _room = match &place {
             None => room.await,
             // Few have a place, and its own namespace may have no memory for long.
-            Some(_) => timeout(QUICK, room)
-                .await
-                .map_err(|_| Slow::waits(&self.from.url, "others of its namespace have all its memory"))?,
+            Some(_) => timeout(QUICK, room).await.map_err(|_| {
+                Slow::waits(&self.from.url, "other sources of its namespace use all memory of the namespace")
+            })?,
         };
         let (is_slow, fetched) = slow.fetch(place, &self.from.url, self.fetched()).await;
         self.is_slow = is_slow;
@@ -119,7 +119,13 @@ impl Slow<'_> {
 
     /// What is said of a source that gives its place or its memory back.
     fn waits(url: &str, why: &str) -> Explanation {
-        failed(url, format!("not done within {} s, and {why}; it waits for its turn again", QUICK.as_secs()))
+        failed(
+            url,
+            format!(
+                "the fetch was not done within {} s, and {why}; the source waits for its turn again",
+                QUICK.as_secs()
+            ),
+        )
     }
 
     /// Fetches, and returns whether that is slow. What is slow goes on with a place; without one it gives its memory back to those who wait, and
@@ -135,7 +141,7 @@ impl Slow<'_> {
             return (false, done);
         }
         let Some(_place) = place.or_else(|| self.turns.try_take(self.namespace, 1)) else {
-            return (true, Err(Self::waits(url, "others that are slow are being fetched from")));
+            return (true, Err(Self::waits(url, "other slow servers take all places")));
         };
         (true, fetched.await)
     }

@@ -80,16 +80,16 @@ impl FetchMetrics {
     /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         let Self { fetches, seconds, mirrors } = self;
-        registry.register("source_fetches", "Questions to servers of sources, by what came of them", fetches.clone());
+        registry.register("source_fetches", "Requests to servers of sources, by outcome", fetches.clone());
         registry.register_with_unit(
             "source_fetch",
-            "How long servers of sources took to give their content, or to say that it is what it was",
+            "Time that servers of sources took to give their content, or to say that it has not changed",
             Unit::Seconds,
             seconds.clone(),
         );
         registry.register_with_unit(
             "source_mirrors",
-            "What the mirrors of git repositories take on the disk",
+            "Size of the mirrors of git repositories on the disk",
             Unit::Bytes,
             mirrors.clone(),
         );

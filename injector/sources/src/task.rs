@@ -371,7 +371,7 @@ impl Task {
                     namespace = self.namespace,
                     source = self.source.name_any(),
                     version,
-                    "version asked for"
+                    "version set in spec.version"
                 );
                 self.config = Some(config);
                 if !self.took_last(&version) {
@@ -384,7 +384,7 @@ impl Task {
                     namespace = self.namespace,
                     source = self.source.name_any(),
                     version,
-                    "another attempt asked for"
+                    "version tried again"
                 );
             }
             Act::KeepOnly(last) => {
@@ -395,7 +395,7 @@ impl Task {
                     namespace = self.namespace,
                     config = name,
                     last,
-                    "older Secret versions may go, or stay"
+                    "decided whether older Secret versions stay"
                 );
                 self.config = Some(config);
             }
@@ -404,7 +404,7 @@ impl Task {
         Ok(())
     }
 
-    /// Whether this is the version that the source made or chose last.
+    /// Returns whether this is the version that the source made or chose last.
     fn took_last(&self, version: &str) -> bool {
         self.source.status.as_ref().is_some_and(|status| status.version.as_deref() == Some(version))
     }

@@ -41,7 +41,7 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 
 const TOKEN_SECONDS: i64 = 600;
 /// For how long a login is used at most, whatever Vault says.
 const LONGEST_LOGIN: Duration = Duration::from_hours(1);
-/// Most characters of a key that a message shows.
+/// The maximum of characters of a key that a message shows.
 const MOST_SHOWN: usize = 253;
 
 /// Vault, as one source sees it.
@@ -71,21 +71,21 @@ enum VaultError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(
-        "it refuses service account {account} for role {role} (status {status}): see bound_service_account_names, \
+        "Vault refuses service account {account} for role {role} (status {status}): see bound_service_account_names, \
              bound_service_account_namespaces and audience of the role, and auth.kubernetes.mount of the source"
     )]
     Login { account: String, role: String, status: u16 },
     #[error("role {0} may not read the secret, or there is no such secret (status 403)")]
     Forbidden(String),
-    #[error("it is sealed or not ready (status {0})")]
+    #[error("Vault is sealed or not ready (status {0})")]
     Sealed(u16),
-    #[error("it answers with status {0}")]
+    #[error("Vault answers with status {0}")]
     Status(u16),
     #[error(
-        "it redirects (status {0}), which is not followed; name the address that serves in spec.from.vault.address"
+        "Vault redirects (status {0}), and redirects are not followed; name the address that serves in spec.from.vault.address"
     )]
     Redirects(u16),
-    #[error("its answer is not that of a KV engine of version {0}; see kv.version of the source")]
+    #[error("Vault's answer is not that of a KV engine of version {0}; see kv.version of the source")]
     Foreign(u8),
 }
 
@@ -169,7 +169,7 @@ impl Vault {
         let asking = Request::post(format!("{}/v1/auth/{}/login", address.prefix, auth.mount))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
-            .map_err(|_| refused("auth.kubernetes.mount", &"it can't stand in a URL"))?;
+            .map_err(|_| refused("auth.kubernetes.mount", &"it has characters that a URL can't have"))?;
         let answer = request(address, reach, roots, asking, BOUNDS).await?;
         let status = answer.status().as_u16();
         let read = match status {
@@ -221,7 +221,7 @@ impl Vault {
     fn unallowed(&self) -> Explanation {
         let (account, source, own) = (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
         Reason::NotAllowed.explained(format!(
-            "tokens of ServiceAccount {account} may not be asked for; allow it: kubectl create role nudge-source-{source} --verb=create \
+            "Nudge may not ask for tokens of ServiceAccount {account}; allow it: kubectl create role nudge-source-{source} --verb=create \
              --resource=serviceaccounts/token --resource-name={account}; kubectl create rolebinding nudge-source-{source} \
              --role=nudge-source-{source} --serviceaccount={own}"
         ))
@@ -241,7 +241,7 @@ impl Vault {
         let asking = Request::get(format!("{}/v1/{}/{engine}{}", address.prefix, kv.mount, kv.path))
             .header("x-vault-token", token)
             .body(Full::default())
-            .map_err(|_| refused("kv", &"mount and path can't stand in a URL"))?;
+            .map_err(|_| refused("kv", &"mount or path has characters that a URL can't have"))?;
         let answer = request(address, reach, roots, asking, BOUNDS).await?;
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
@@ -311,7 +311,7 @@ fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) ->
 
 fn no_text(key: &str) -> Explanation {
     let key: String = key.chars().take(MOST_SHOWN).collect();
-    let why = "is no text: a surrogate of its JSON has no other half; write the value anew, or exclude the key";
+    let why = "is not text: a surrogate of its JSON has no other half; write the value again, or exclude the key";
     Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
 }
 

@@ -31,7 +31,7 @@ const METADATA: HeaderValue = HeaderValue::from_static("application/json;as=Part
 /// Why something was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Somebody has to act.
+    /// Somebody must act.
     #[error("{0}")]
     Refused(Explanation),
     /// The call failed; it is tried again.

@@ -27,7 +27,7 @@ pub(super) enum ContentKeyError {
     /// It is damaged. It is not replaced: the digests of all versions with Secrets were made with it.
     #[error(
         "{place} does not hold a key of {BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
-         with Secret parts must then be created anew"
+         with Secret parts must then be created again"
     )]
     Damaged {
         /// The Secret or file.

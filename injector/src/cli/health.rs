@@ -54,7 +54,7 @@ impl Refresh {
         Self { count: Box::new(count), counted: Mutex::default() }
     }
 
-    /// Counts anew where the last count is too old at `now`. Those who ask meanwhile wait for it.
+    /// Counts again if the last count is too old at `now`. Other callers wait for the count.
     fn at(&self, now: Instant) {
         let mut counted = self.counted.lock();
         if counted.is_none_or(|counted| now.saturating_duration_since(counted) >= FRESH) {

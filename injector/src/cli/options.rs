@@ -344,8 +344,8 @@ mod tests {
         assert_eq!(injection(&line).unwrap().agent_defaults, expected);
         assert_eq!(injection(&["--agent-cpu=", "--agent-port="]).unwrap().agent_defaults, AgentDefaults::default());
         let error = injection(&["--agent-cpu=8", "--agent-port=80"]).err().unwrap().to_string();
-        assert!(error.contains("--agent-cpu: \"8\" is not allowed: it is a CPU quantity from 1m to 4"), "{error}");
-        assert!(error.contains("--agent-port: \"80\" is not allowed: it is a port from 1024 to 65535"), "{error}");
+        assert!(error.contains("--agent-cpu: \"8\" is not allowed: it must be a CPU quantity from 1m to 4"), "{error}");
+        assert!(error.contains("--agent-port: \"80\" is not allowed: it must be a port from 1024 to 65535"), "{error}");
     }
 
     #[test]

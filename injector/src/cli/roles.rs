@@ -53,17 +53,17 @@ impl Roles {
         }
     }
 
-    /// Whether it needs to know which namespaces are enabled, and the content key.
+    /// Returns whether it needs to know which namespaces are enabled, and the content key.
     pub(super) fn works_in_namespaces(self) -> bool {
         self.serve() || self.sources
     }
 
-    /// Whether it needs the content key: the certificates come with it.
+    /// Returns whether it needs the content key: the certificates come with it.
     pub(super) fn needs_content_key(self) -> bool {
         self.works_in_namespaces() || self.certs
     }
 
-    /// Whether it serves others, with a certificate and by what is known of the cluster.
+    /// Returns whether it serves others, with a certificate and by what is known of the cluster.
     pub(super) fn serve(self) -> bool {
         self.control || self.hub
     }

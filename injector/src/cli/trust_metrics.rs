@@ -23,7 +23,7 @@ impl TrustMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Expiry of the authority that signed the serving certificate, in seconds since 1970";
         registry.register("authority_expiry_timestamp_seconds", help, self.expiry.clone());
-        let help = "Injected pods that must be created anew, because their agents trust no authority of the serving certificate \
+        let help = "Injected pods that must be created again, because their agents trust no authority of the serving certificate \
                     (lost), or will not within 180 days (ending)";
         registry.register("pods_by_trust", help, self.pods.clone());
     }

@@ -33,7 +33,7 @@ pub(crate) fn charge(steps: u64) -> Result<(), Exhausted> {
     Ok(())
 }
 
-/// Whether some work was not done.
+/// Returns whether some work was not done.
 pub(crate) fn is_exhausted() -> bool {
     EXHAUSTED.get()
 }

@@ -27,7 +27,7 @@ pub fn schema_of(map: Option<ConfigMap>, reference: &ConfigMapKeyRef) -> Result<
     }
     let text = map.data.and_then(|mut data| data.remove(key));
     text.ok_or_else(|| {
-        format!("ConfigMap {name} has no text with the key {key}, which is to be a schema; create another one")
+        format!("ConfigMap {name} has no text with the key {key}, which must be a schema; create another one")
     })
 }
 

@@ -6,7 +6,7 @@ use nudge_api::ConfigMapKeyRef;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// There are too many.
-    #[error("there are {count} rules, and {most} are allowed; use fewer")]
+    #[error("there are {count} rules, and at most {most} are allowed; use fewer")]
     TooMany {
         /// So many.
         count: usize,
@@ -14,7 +14,7 @@ pub enum RuleError {
         most: usize,
     },
     /// They are too large.
-    #[error("the rules and their schemas have {bytes} bytes, and {most} are allowed; make them smaller")]
+    #[error("the rules and their schemas have {bytes} bytes, and at most {most} are allowed; make them smaller")]
     TooLarge {
         /// So large.
         bytes: usize,

@@ -18,9 +18,9 @@ use crate::schema::Schema;
 
 /// Most rules of one config.
 pub const MAX_RULES: usize = 32;
-/// Most bytes of the rules as the spec has them, as JSON: every replica keeps them in memory.
+/// The maximum of bytes of the rules as the spec has them, as JSON: every replica keeps them in memory.
 const MAX_OWN_BYTES: usize = 64 * 1024;
-/// Most bytes of the rules with all their schemas, as JSON.
+/// The maximum of bytes of the rules with all their schemas, as JSON.
 const MAX_BYTES: usize = 256 * 1024;
 /// Longest message of a rule.
 const MAX_MESSAGE_BYTES: usize = 256;
@@ -224,7 +224,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Whether a key is one that a pattern means: `*` stands for any characters.
+/// Returns whether a key is one that a pattern means: `*` stands for any characters.
 fn matches(pattern: &str, key: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

@@ -101,7 +101,7 @@ fn a_rule_that_can_not_be_used_is_named() {
             json!([{"key": "a", "schema": {"configMapKeyRef": {"name": "s", "key": "k"}}}]),
             "rule r1: its schema, key k of ConfigMap s, is not known",
         ),
-        (json!(vec![json!({"required": ["a"]}); 33]), "there are 33 rules, and 32 are allowed; use fewer"),
+        (json!(vec![json!({"required": ["a"]}); 33]), "there are 33 rules, and at most 32 are allowed; use fewer"),
         (
             json!(
                 (0..2)

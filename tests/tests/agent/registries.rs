@@ -130,7 +130,7 @@ fn the_credential_is_that_of_the_docker_config_and_shown_nowhere() -> Result<()>
     ensure!(stderr_of(&wrong, &[])?.contains("refuses the credential"));
     ensure!(stderr_of(&right, &["--docker-config=none.json"])?.contains("none.json: No such file"));
     registry.write("bad.json", HIDDEN)?;
-    ensure!(stderr_of(&right, &["--docker-config=bad.json"])?.contains("bad.json: it is no docker config"));
+    ensure!(stderr_of(&right, &["--docker-config=bad.json"])?.contains("bad.json: it is not a docker config"));
     let named = right.path().join(".docker/config.json").display().to_string();
     let by_flag = registry.run(wrong.path(), &["push", "config", &tagged, "--docker-config", &named])?;
     ensure!(by_flag.code == Some(0), "{by_flag:?}");

@@ -79,7 +79,10 @@ fn the_injector_without_a_cluster_says_what_to_do() -> Result<()> {
         format!("nudge-injector: no cluster is known: {}: No such file or directory\n{help}", missing.display())
     );
     let unreadable = said(&[("KUBECONFIG", &broken)])?;
-    assert!(unreadable.starts_with("nudge-injector: no cluster is known: it is no kubeconfig: line "), "{unreadable}");
+    assert!(
+        unreadable.starts_with("nudge-injector: no cluster is known: it is not a kubeconfig: line "),
+        "{unreadable}"
+    );
     assert!(unreadable.ends_with(help) && unreadable.lines().count() == 2, "{unreadable}");
     assert!(!unreadable.contains("hunter2"), "a secret of the kubeconfig is shown: {unreadable}");
     // Such as a pod with automountServiceAccountToken: false.

@@ -177,7 +177,7 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
     create_part::<ConfigMap>(&space, numbered).await?;
     set_current(&space, "shop", "3").await?;
     let expected = "ConfigMap numbered can't be part of version 3: label nudge.dev/part must be a number from 1 to 1, not \"01\"; delete it \
-                    and create it with the right one";
+                    and create it with the right value";
     status(&space, "shop", "3 is invalid", |status| condition(status, "Ready").2 == expected).await?;
     Ok(())
 }
@@ -247,7 +247,7 @@ async fn the_plain_config_map_follows_and_the_edits_of_others_stand() -> Result<
     maps.patch("shop", &PatchParams::default(), &Patch::Merge(&edit)).await?;
     let drifted = status(&space, "shop", "the edit is reported", has_reason("Drifted", "ChangedByOthers")).await?;
     assert!(
-        condition(&drifted, "Drifted").2.ends_with("the next activation overwrites it: make a version of the change")
+        condition(&drifted, "Drifted").2.ends_with("the next activation overwrites the change: make a version of it")
     );
     assert_eq!(maps.get("shop").await?.data, Some([("key".to_owned(), "edited".to_owned())].into()));
 
@@ -272,7 +272,7 @@ async fn what_cannot_be_published_is_said() -> Result<()> {
     assert_eq!(refused.current_version.as_deref(), Some("1"), "pods with an agent have it all the same");
     assert_eq!(
         condition(&refused, "Published").2,
-        "ConfigMap shop is immutable, so it can't hold version 1; delete it and create it anew"
+        "ConfigMap shop is immutable, so it can't hold version 1; delete it and create it again"
     );
     Ok(())
 }

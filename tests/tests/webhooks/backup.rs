@@ -351,8 +351,8 @@ async fn without_its_secrets_a_config_is_left_alone_until_they_are_there() -> Re
 
     lose(&shop.space).await?;
     let waits = run_by(&bob, &["import", "-f", file]).await?;
-    ensure!(waits.code == Some(1) && waits.stderr.contains("configs that wait for Secrets: 1 of 1"), "{waits:?}");
-    ensure!(waits.stderr.contains("misses its Secrets: shop-2-2"), "{waits:?}");
+    ensure!(waits.code == Some(1) && waits.stderr.contains("1 of 1 configs wait for Secrets"), "{waits:?}");
+    ensure!(waits.stderr.contains("lacks its Secrets: shop-2-2"), "{waits:?}");
     let importing = |status: &VersionedConfigStatus| {
         status.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == "Importing")
     };
@@ -570,8 +570,8 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     ensure!(status.current_version.as_deref() == Some("1") && status.version("2").is_none(), "{status:#?}");
     let file = file.to_str().context("a path")?;
     let refused = ends(&cluster, 1, &["import", "-f", file]).await?;
-    let differs = "exists and differs: spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are not \
-                   there, or are others: 2";
+    let differs = "exists and differs: spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing \
+                   or differ: 2";
     ensure!(refused.stdout.contains(differs) && refused.stderr.contains("nothing was changed"), "{refused:?}");
     ensure!(shop.space.api::<ConfigMap>().get_opt("shop-2").await?.is_none());
     // Who asks for it gets the state of the export.

@@ -226,7 +226,7 @@ async fn an_edit_by_others_is_reported_and_overwritten_by_the_next_version() -> 
     // A change of the spec has it looked at before the five minutes are over.
     change(&space, "shop", json!({"historyLimit": 20})).await?;
     let (message, held) = refused(&space, "shop", "ChangedByOthers").await?;
-    ensure!(message.contains("make a version of the change") && held.as_deref() == Some("1"), "{message} {held:?}");
+    ensure!(message.contains("make a version of it") && held.as_deref() == Some("1"), "{message} {held:?}");
     version(&space, "shop", "2", "Opaque", json!({"password": "two"})).await?;
     change(&space, "shop", json!({"version": "2"})).await?;
     ensure!(text(&holds(&space, "shop", "2").await?) == pairs(&[("password", "two")]));
@@ -325,7 +325,7 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
         .await?;
     let forbidden = |made: Result<VersionedConfig, kube::Error>| {
         let error = made.err().context("jane could")?.to_string();
-        ensure!(error.contains("may not change its spec, because it decides what Secret shop holds"), "{error}");
+        ensure!(error.contains("may not change its spec, because that decides what Secret shop holds"), "{error}");
         Ok(())
     };
     // She may have the version, and not where it is published.

@@ -427,7 +427,7 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
     let earlier = "ends spec.rollout.hold, which is protected, earlier";
     refused(holds(json!({"untilTime": soon.to_string()})).await, earlier)?;
     let gone = configs.delete("shop", &DeleteParams::default()).await.err().context("it was deleted")?.to_string();
-    ensure!(gone.contains("its guards are gone then (hold)"), "{gone}");
+    ensure!(gone.contains("that removes its guards (hold)"), "{gone}");
     ensure!(is_guarded(&holds(json!({"reason": "the audit runs"})).await?), "another reason takes nothing away");
     shop.wants("3").await?;
     shop.waits(Reason::OnHold, ": the audit runs").await?;

@@ -36,7 +36,9 @@ pub enum NotExpressible {
         key: String,
     },
     /// The text would be over the size limit.
-    #[error("in this format the dictionary is {bytes} bytes, and {MAX_ENV_BYTES} are allowed; read the JSON format")]
+    #[error(
+        "in this format the dictionary is {bytes} bytes, and at most {MAX_ENV_BYTES} are allowed; read the JSON format"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,

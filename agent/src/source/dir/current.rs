@@ -26,7 +26,7 @@ impl CurrentVersion {
     }
 }
 
-/// Whether the folder of a version is a checkout of git-sync's.
+/// Returns whether the folder of a version is a checkout of git-sync's.
 pub(super) fn is_checkout(folder: &Path) -> bool {
     folder.parent().is_some_and(|parent| parent.ends_with(CHECKOUTS))
 }

@@ -22,7 +22,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether nothing exists at that path.
+    /// Returns whether nothing exists at that path.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
@@ -42,7 +42,7 @@ impl Root {
         Ok(Self { path: path.to_owned(), folder })
     }
 
-    /// Whether the folder is in a file system that needs no server, by its number in statfs(2).
+    /// Returns whether the folder is in a file system that needs no server, by its number in statfs(2).
     pub fn is_local(&self) -> bool {
         const LOCAL: [u32; 7] = [
             0xef53,      // ext2, ext3, ext4

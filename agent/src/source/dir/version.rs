@@ -41,16 +41,16 @@ pub enum KeyFault {
         key: String,
     },
     /// The value is over its size limit.
-    #[error("{key} has more than {MAX_VALUE_BYTES} bytes, the most that one value may have")]
+    #[error("{key} has more than {MAX_VALUE_BYTES} bytes, and a value must not have more")]
     TooLarge {
         /// The file's name.
         key: String,
     },
     /// The values together are over the size limit.
-    #[error("the values have more than {MAX_DICTIONARY_BYTES} bytes together, the most that a dictionary may have")]
+    #[error("the values have more than {MAX_DICTIONARY_BYTES} bytes together, and a dictionary must not have more")]
     AllTooLarge,
     /// There are too many keys.
-    #[error("there are {keys} files, and {MAX_KEYS} keys are allowed")]
+    #[error("there are {keys} files, and at most {MAX_KEYS} keys are allowed")]
     TooMany {
         /// Their number.
         keys: usize,
@@ -115,7 +115,7 @@ impl Fingerprint {
     }
 }
 
-/// Whether a file is no key by its name: the kubelet's own links begin with `..`, and editors leave `x~`, `.x.swp`, `.#x` and `#x#`.
+/// Returns whether a file is no key by its name: the kubelet's own links begin with `..`, and editors leave `x~`, `.x.swp`, `.#x` and `#x#`.
 pub fn is_ignored(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let swap = || name.starts_with(b".") && [&b".swp"[..], b".swo", b".swx"].iter().any(|end| name.ends_with(end));

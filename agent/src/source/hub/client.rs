@@ -85,7 +85,7 @@ impl HubClient {
         self.connections
     }
 
-    /// Whether there is a connection now, as far as is known.
+    /// Returns whether there is a connection now, as far as is known.
     pub fn is_open(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| !connection.sender.is_closed())
     }

@@ -136,7 +136,7 @@ impl LocalVersions {
         map(self.configs.iter().map(of))
     }
 
-    /// Whether every config has content, or a problem that will not pass by itself in a moment.
+    /// Returns whether every config has content, or a problem that will not pass by itself in a moment.
     pub fn is_settled(&self) -> bool {
         let settled = |state: &ConfigState| {
             state.good.is_some()
@@ -146,12 +146,12 @@ impl LocalVersions {
         self.configs.values().all(settled)
     }
 
-    /// Whether every config has content.
+    /// Returns whether every config has content.
     pub fn is_complete(&self) -> bool {
         self.configs.values().all(|state| state.good.is_some())
     }
 
-    /// Whether this config has content.
+    /// Returns whether this config has content.
     pub fn has(&self, config: &ConfigName) -> bool {
         self.configs.get(config).is_some_and(|state| state.good.is_some())
     }

@@ -96,7 +96,7 @@ impl PollRetry {
         self.failures
     }
 
-    /// Whether polls are repeated at an interval, since held ones were cut.
+    /// Returns whether polls are repeated at an interval, since held ones were cut.
     pub fn by_interval(&self) -> bool {
         matches!(self.holding, Holding::Interval { .. })
     }
@@ -147,7 +147,7 @@ impl PollRetry {
     }
 }
 
-/// Whether something between agent and hub may have cut a held poll.
+/// Returns whether something between agent and hub may have cut a held poll.
 fn may_be_cut(failure: &Failure) -> bool {
     matches!(failure.kind, Kind::Lost | Kind::TimedOut | Kind::Status)
 }

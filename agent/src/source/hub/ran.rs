@@ -19,7 +19,7 @@ const MOST: usize = 64;
 pub struct Ran(Vec<String>);
 
 impl Ran {
-    /// Whether the pod has run it.
+    /// Returns whether the pod has run it.
     pub fn has(&self, sha256: &str) -> bool {
         self.0.iter().any(|known| known == sha256)
     }

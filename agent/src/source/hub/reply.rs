@@ -28,10 +28,10 @@ pub enum ReplyError {
     #[error("its head names a config twice")]
     Repeated,
     /// Too many configs.
-    #[error("its head has {0} configs, and {MAX_CONFIGS} are allowed")]
+    #[error("its head has {0} configs, and at most {MAX_CONFIGS} are allowed")]
     Configs(usize),
     /// A block is over its bound.
-    #[error("a block would be {bytes} bytes, and {MAX_BLOCK_BYTES} are allowed")]
+    #[error("a block would be {bytes} bytes, and at most {MAX_BLOCK_BYTES} are allowed")]
     BlockLength {
         /// The length that it claims.
         bytes: usize,
@@ -43,7 +43,7 @@ pub enum ReplyError {
     #[error("it was cut off")]
     Cut,
     /// It goes on after its end.
-    #[error("it goes on after its end")]
+    #[error("there are more bytes after its end")]
     TooLong,
 }
 

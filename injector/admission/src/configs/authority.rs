@@ -45,7 +45,7 @@ pub fn hands_over(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static s
     differs.then_some("change who sets its spec.version")
 }
 
-/// Whether the config gets an owner that it did not have.
+/// Returns whether the config gets an owner that it did not have.
 fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
     let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
     let before = old.map(owners).unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn kinds(config: &VersionedConfig) -> BTreeSet<PartKind> {
 /// The denial for a user who may not delete objects of this kind.
 pub fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because its versions are deleted by that; this needs the right to delete \
+        "VersionedConfig {name}: user {user:?} may not {what}, because that deletes its versions; this needs the right to delete \
          {kind}s in namespace {namespace}"
     ))
 }
@@ -87,7 +87,7 @@ pub fn published(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -
 /// The denial for a user who may not update the published object of this kind.
 pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because it decides what {kind} {name} holds; this needs the right to \
+        "VersionedConfig {name}: user {user:?} may not {what}, because that decides what {kind} {name} holds; this needs the right to \
          update {kind} {name} in namespace {namespace}"
     ))
 }

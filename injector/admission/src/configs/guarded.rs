@@ -50,14 +50,14 @@ pub fn weakening(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec, n
         let what = if old.is_some() { "change its spec" } else { "create it" };
         return Some(Weakening { what: what.to_owned(), because: format!("that {}", less.join(" and ")) });
     }
-    let because = "that version waits for no step, approval, window or hold then".to_owned();
+    let because = "that version then waits for no step, approval, window or hold".to_owned();
     overrides(old, new).map(|what| Weakening { what, because })
 }
 
 /// The same of its deletion.
 pub fn deletes_guards(config: &VersionedConfig) -> Option<Weakening> {
     let guards = guards(&config.spec.rollout);
-    let because = format!("its guards are gone then ({})", guards.join(", "));
+    let because = format!("that removes its guards ({})", guards.join(", "));
     (!guards.is_empty()).then(|| Weakening { what: "delete it".to_owned(), because })
 }
 
@@ -139,7 +139,7 @@ mod tests {
         let protects = weakening(None, &guarded, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(protects.because(), "that protects spec.rollout.hold");
         let mut config = VersionedConfig::new("shop", guarded);
-        assert_eq!(deletes_guards(&config).unwrap().because(), "its guards are gone then (approval, hold)");
+        assert_eq!(deletes_guards(&config).unwrap().because(), "that removes its guards (approval, hold)");
         config.spec.rollout = RolloutSpec::default();
         assert_eq!(deletes_guards(&config), None);
     }

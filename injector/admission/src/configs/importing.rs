@@ -20,7 +20,7 @@ pub fn imports(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'sta
 /// The denial for a user who may not import the config.
 pub fn may_not_import(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
     Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because it decides whether Nudge acts on the config; this needs the right to \
+        "VersionedConfig {name}: user {user:?} may not {what}, because that decides whether Nudge acts on the config; this needs the right to \
          import VersionedConfig {name} in namespace {namespace} (ClusterRole nudge-restore)"
     ))
 }

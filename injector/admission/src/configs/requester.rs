@@ -60,7 +60,7 @@ fn retry(config: &DynamicObject) -> Option<Request<'_>> {
     config.data["spec"]["version"].as_str().map(Request::Retry)
 }
 
-/// Whether the user has given the annotation another value, which is what asks for another attempt.
+/// Returns whether the user has given the annotation another value, which is what asks for another attempt.
 fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
     label == RETRY && annotation(new, label) != old.and_then(|old| annotation(old, label))
 }

@@ -113,7 +113,7 @@ impl Clients {
         }
     }
 
-    /// Whether the file has changed.
+    /// Returns whether the file has changed.
     fn read_again(&self) -> Result<bool, ClientsError> {
         let read = |source| ClientsError::Read { path: self.path.clone(), source };
         let bytes = std::fs::read(&self.path).map_err(read)?;

@@ -35,7 +35,7 @@ const TOO_MANY_VALUES: &str =
     "the object has too many fields to be checked by Nudge; remove annotations, labels or keys";
 /// For a tenant with many requests that take long.
 const TOO_MANY_REQUESTS: &str =
-    "Nudge checks as many requests of this namespace or user as it may at the same time; try again later";
+    "Nudge checks too many requests of this namespace or user at the same time; try again later";
 /// For who deletes what could not be checked.
 const UNDECIDED: &str = "the object can't be deleted, because Nudge could not check the request; try again";
 /// The longest reason in the log, in bytes. A message may repeat texts of its object.
@@ -76,10 +76,10 @@ impl Exchange {
     pub(super) async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Response<Full<Bytes>> {
         let began = Instant::now();
         let Some(webhook) = self.webhooks.get(request.uri().path()) else {
-            return refusal(StatusCode::NOT_FOUND, "there is no webhook of that path");
+            return refusal(StatusCode::NOT_FOUND, "there is no webhook at this path");
         };
         if request.method() != Method::POST {
-            return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews come by POST");
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, "reviews must be sent by POST");
         }
         let deadline = Instant::now() + review_limit(request.uri(), &self.settings);
         let (outcome, response) = match self.review(webhook.as_ref(), request, caller, deadline).await {
@@ -214,7 +214,7 @@ impl Exchange {
         if length > self.settings.body_bytes {
             let most = self.settings.body_bytes;
             tracing::debug!(length, most, "review refused: it is too long; the failure policy decides");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have {most} bytes")));
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, format!("a review may have at most {most} bytes")));
         }
         let room = if length > SMALL_BODY_BYTES { Some(self.texts.take(peer, units(length)).await) } else { None };
         let bytes = timeout(self.settings.body, read_body(request.into_body(), length))

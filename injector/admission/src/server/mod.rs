@@ -56,7 +56,7 @@ pub struct AdmissionSettings {
 /// Bodies up to this length always have room: 512 times this is still little.
 pub const SMALL_BODY_BYTES: usize = 64 * 1024;
 
-/// Most objects take less memory than this, in bytes.
+/// The maximum of objects take less memory than this, in bytes.
 pub const SMALL_OBJECT_BYTES: usize = 512 * 1024;
 
 impl AdmissionSettings {

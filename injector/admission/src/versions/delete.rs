@@ -19,7 +19,7 @@ pub fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Resul
     Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
 }
 
-/// Whether this object was sealed as part of the version.
+/// Returns whether this object was sealed as part of the version.
 fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
     let sealed = config.status.as_ref().and_then(|status| status.version(version));
     let uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
@@ -30,7 +30,7 @@ fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) ->
 /// Why the version is needed, and what ends that.
 fn role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
     const FIRST: &str = "make another version current first";
-    const LATER: &str = "it can go once yet another version has become current, or with its VersionedConfig";
+    const LATER: &str = "delete it when another version has become current, or delete its VersionedConfig";
     let is = |named: Option<&String>| named.is_some_and(|named| named == version);
     let status = config.status.as_ref();
     if is(status.and_then(|status| status.current_version.as_ref())) {
@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(
             message(decided(previous)),
             format!(
-                "{TITLE} it is the version before the current one, to which pods would return; it can go once yet another \
-                     version has become current, or with its VersionedConfig"
+                "{TITLE} it is the version before the current one, to which pods would return; delete it when another version has \
+                     become current, or delete its VersionedConfig"
             )
         );
         let mut named_config =

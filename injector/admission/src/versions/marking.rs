@@ -48,8 +48,8 @@ pub fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperatio
 pub fn not_by_itself(part: &VersionObject, because: &str) -> String {
     let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| part.label(label).unwrap_or_default());
     format!(
-        "version {version} of config {config} will not become current by itself, because {because}; a user who may has to \
-         make it current once it is complete, for instance with kubectl nudge use {config} {version}"
+        "version {version} of config {config} will not become current by itself, because {because}; a user who may activate it \
+         must make it current once it is complete, such as with kubectl nudge use {config} {version}"
     )
 }
 

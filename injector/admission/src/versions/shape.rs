@@ -59,17 +59,17 @@ fn content(object: &VersionObject) -> Result<(), Denial> {
     let remedy = "make it smaller or spread it over several parts";
     if values.len() > MAX_KEYS {
         let keys = values.len();
-        return Err(Denial::invalid(format!("{title} has {keys} keys, and {MAX_KEYS} are allowed; {remedy}")));
+        return Err(Denial::invalid(format!("{title} has {keys} keys, and at most {MAX_KEYS} are allowed; {remedy}")));
     }
     if let Some((key, value)) = values.iter().find(|(_, value)| value.len() > MAX_VALUE_BYTES) {
         let bytes = value.len();
         return Err(Denial::invalid(format!(
-            "{title} has a value of {bytes} bytes for the key {key}, and {MAX_VALUE_BYTES} are allowed; make it smaller"
+            "{title} has a value of {bytes} bytes for the key {key}, and at most {MAX_VALUE_BYTES} are allowed; make it smaller"
         )));
     }
     if bytes > MAX_DICTIONARY_BYTES {
         return Err(Denial::invalid(format!(
-            "{title} has {bytes} bytes, and {MAX_DICTIONARY_BYTES} are allowed; {remedy}"
+            "{title} has {bytes} bytes, and at most {MAX_DICTIONARY_BYTES} are allowed; {remedy}"
         )));
     }
     Ok(())
@@ -160,7 +160,7 @@ mod tests {
         };
         let keys = |count: usize| (0..count).map(|key| (key.to_string(), 0)).collect::<Vec<_>>();
         assert!(with(&keys(MAX_KEYS)).is_ok());
-        assert!(message(with(&keys(MAX_KEYS + 1))).contains("has 8193 keys, and 8192 are allowed"));
+        assert!(message(with(&keys(MAX_KEYS + 1))).contains("has 8193 keys, and at most 8192 are allowed"));
         assert!(with(&[("a".into(), MAX_VALUE_BYTES)]).is_ok());
         assert!(message(with(&[("a".into(), MAX_VALUE_BYTES + 1)])).contains("for the key a"));
         let large: Vec<_> = ["a", "b", "c"].map(|key| (key.to_owned(), MAX_VALUE_BYTES)).into();
@@ -168,7 +168,8 @@ mod tests {
         let larger = [&large[..], &[("d".to_owned(), 1)]].concat();
         assert!(message(with(&larger)).contains("spread it over several parts"));
         assert!(
-            message(with(&[("nudge.configs".into(), 1)])).contains("begin with 'nudge.' are Nudge's own; rename it")
+            message(with(&[("nudge.configs".into(), 1)]))
+                .contains("begin with 'nudge.' are reserved for Nudge; rename the key")
         );
     }
 }

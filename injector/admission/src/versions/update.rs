@@ -20,7 +20,7 @@ pub fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
     marks(&title, "annotation", old.metadata.annotations.as_ref(), new.metadata.annotations.as_ref())?;
     if old.content != new.content || old.secret_type != new.secret_type {
         return Err(Denial::forbidden(format!(
-            "{title} can't be changed, because a version never is; create another version with the new content"
+            "{title} must not be changed, because a version never changes; create another version with the new content"
         )));
     }
     if old.is_terminating() {
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(
             refused(|new| new.content = content(&[("lives", "4")])),
             format!(
-                "{TITLE} can't be changed, because a version never is; create another version with the new content"
+                "{TITLE} must not be changed, because a version never changes; create another version with the new content"
             )
         );
         assert!(changed(|new| new.secret_type = Some("other".into())).is_err());

@@ -38,7 +38,7 @@ pub(crate) async fn allow_devs(space: &Space, name: &str, rules: Value) -> Resul
 /// The refusal of what jane may not.
 fn not_permitted(space: &Space, what: &str) -> String {
     format!(
-        "VersionedConfig shop: user \"jane\" may not {what}, because it decides what ConfigMap shop holds; this needs the right to update \
+        "VersionedConfig shop: user \"jane\" may not {what}, because that decides what ConfigMap shop holds; this needs the right to update \
          ConfigMap shop in namespace {}",
         space.name
     )
@@ -151,8 +151,8 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     let space = guarded.space("names").await?;
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object("shop", "current")).await),
-        "VersionedConfig shop: spec.version: version \"current\" is not allowed: 'current' stands for whatever \
-         version is current; choose another name"
+        "VersionedConfig shop: spec.version: version \"current\" is not allowed: 'current' stands for the \
+         version that is current; choose another name"
     );
     let long = format!("{}.b", "a".repeat(62));
     assert_eq!(

@@ -287,7 +287,7 @@ pub(crate) fn deleting_changes() -> [(Value, [&'static str; 2]); 2] {
 /// The refusal of what jane may not, because versions of the config are deleted by it.
 pub(crate) fn may_not_delete(space: &Space, name: &str, what: &str, kind: &str) -> String {
     format!(
-        "VersionedConfig {name}: user \"jane\" may not {what}, because its versions are deleted by that; this needs the right to delete \
+        "VersionedConfig {name}: user \"jane\" may not {what}, because that deletes its versions; this needs the right to delete \
          {kind}s in namespace {}",
         space.name
     )
@@ -333,7 +333,7 @@ pub(crate) fn weakening_changes() -> Vec<(Value, &'static str)> {
         json_patch::merge(&mut one, &change);
         json!({"analysis": [one]})
     };
-    let changed = "that changes errors in spec.rollout.analysis by more than a lower max or maxRatio";
+    let changed = "that changes errors in spec.rollout.analysis other than by a lower max or maxRatio";
     vec![
         (json!({"approval": null}), "that removes spec.rollout.approval"),
         (json!({"approval": {"required": 1}}), "that requires 1 approval instead of 2"),

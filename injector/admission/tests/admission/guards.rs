@@ -69,14 +69,14 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
         assert_eq!(after.metadata.labels.unwrap_or_default()[LABEL], "true");
     }
     let gone = "delete it";
-    let because = "its guards are gone then (approval, windows, hold, analysis)";
+    let because = "that removes its guards (approval, windows, hold, analysis)";
     let deleted = async || configs.delete("shop", &DeleteParams::default()).await.map(drop);
     assert_eq!(message(KEEPER, deleted().await), refused(gone, because));
     let all = configs.delete_collection(&DeleteParams::default(), &ListParams::default()).await;
     assert_eq!(message(KEEPER, all.map(drop)), refused(gone, because));
 
     // All pods at once.
-    let set = refused("set spec.rollout.override", "that version waits for no step, approval, window or hold then");
+    let set = refused("set spec.rollout.override", "that version then waits for no step, approval, window or hold");
     assert_eq!(message(GUARD, change(json!({"version": "2", "rollout": at_once("2", "mine")})).await), set);
     let mut with = VersionedConfig::new("with", serde_json::from_value(json!({"rollout": at_once("1", "mine")}))?);
     assert_eq!(
@@ -85,7 +85,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
             &space,
             "with",
             "set spec.rollout.override",
-            "that version waits for no step, approval, window or hold then"
+            "that version then waits for no step, approval, window or hold"
         )
     );
     with.spec.rollout.overridden = None;
@@ -95,7 +95,7 @@ async fn guards_are_switched_off_by_nobody_who_may_not_override_them() -> Result
     let again = "ask for version 2, which spec.rollout.override names";
     assert_eq!(
         message(GUARD, change(json!({"version": "2"})).await),
-        refused(again, "that version waits for no step, approval, window or hold then")
+        refused(again, "that version then waits for no step, approval, window or hold")
     );
     assert_eq!(message(GUARD, change(json!({"rollout": at_once("2", "another")})).await), set);
     change(json!({"version": "2", "rollout": {"override": null}})).await.context("anybody removes an override")?;

@@ -151,7 +151,7 @@ async fn versions_made(space: &Space) -> Result<()> {
     object["metadata"]["labels"]["nudge.dev/version"] = json!("current");
     assert_eq!(
         message(POLICY, made(space, object).await),
-        "ConfigMap a can't be a version: 'current' stands for whatever version is current; choose another name in its label \
+        "ConfigMap a can't be a version: 'current' stands for the version that is current; choose another name in its label \
          nudge.dev/version"
     );
     let mut object = immutable("a");
@@ -183,7 +183,7 @@ async fn versions_made(space: &Space) -> Result<()> {
     object["data"]["nudge.configs"] = json!("1");
     assert_eq!(
         message(POLICY, made(space, object).await),
-        "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are Nudge's own; \
+        "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: keys that begin with 'nudge.' are reserved for Nudge; \
          rename them"
     );
     let mut object = immutable("a");
@@ -266,8 +266,8 @@ async fn versions_kept(space: &Space) -> Result<()> {
         ),
         (
             json!({"targetVersion": null, "previousVersion": "1.0.1"}),
-            "it is the version before the current one, to which pods would return; it can go once yet another version has become \
-             current, or with its VersionedConfig",
+            "it is the version before the current one, to which pods would return; delete it when another version has become current, or \
+             delete its VersionedConfig",
         ),
     ];
     for (mut status, because) in roles {
@@ -310,7 +310,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         let mark = json!({"nudge.dev/may-activate": "x"});
         let refusal = |name: &str| {
             format!(
-                "ConfigMap {name}: user \"jane\" may not set its annotation nudge.dev/may-activate, because it decides what ConfigMap shop \
+                "ConfigMap {name}: user \"jane\" may not set its annotation nudge.dev/may-activate, because that decides what ConfigMap shop \
                  holds; take the annotation out"
             )
         };
@@ -339,7 +339,7 @@ async fn versions_marked(cluster: &Cluster, space: &Space) -> Result<()> {
         assert_eq!(
             message(POLICY, labelled(&jane, config).await),
             format!(
-                "ConfigMap late: user \"jane\" may not set its annotation nudge.dev/may-activate, because it decides what ConfigMap {config} \
+                "ConfigMap late: user \"jane\" may not set its annotation nudge.dev/may-activate, because that decides what ConfigMap {config} \
                  holds; take the annotation out"
             )
         );
@@ -380,7 +380,7 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     });
     let refusal = |name: &str, what: &str| {
         format!(
-            "VersionedConfig {name}: user \"jane\" may not {what}, because it decides what ConfigMap {name} holds; this needs the right to \
+            "VersionedConfig {name}: user \"jane\" may not {what}, because that decides what ConfigMap {name} holds; this needs the right to \
              update ConfigMap {name} in namespace {}",
             space.name
         )
@@ -418,8 +418,8 @@ async fn configs(cluster: &Cluster, space: &Space) -> Result<()> {
     let reserved = Patch::Merge(json!({"spec": {"version": "current"}}));
     assert_eq!(
         message(POLICY, admin.patch("first", &PatchParams::default(), &reserved).await),
-        "VersionedConfig first: spec.version: version \"current\" is not allowed: 'current' stands for whatever version is current; choose \
-         another name"
+        "VersionedConfig first: spec.version: version \"current\" is not allowed: 'current' stands for the version that is current; \
+         choose another name"
     );
     Ok(())
 }
@@ -490,9 +490,9 @@ async fn configs_guarded(cluster: &Cluster) -> Result<()> {
     change(until(json!("2020-01-01T00:00:00Z"))).await?;
     change(until(Value::Null)).await?;
     let deleted = async || configs.delete("guarded", &DeleteParams::default()).await.map(drop);
-    let because = "its guards are gone then (approval, windows, hold, analysis)";
+    let because = "that removes its guards (approval, windows, hold, analysis)";
     assert_eq!(message(POLICY, deleted().await), refused("delete it", because));
-    let because = "that version waits for no step, approval, window or hold then";
+    let because = "that version then waits for no step, approval, window or hold";
     let spec = json!({"version": "2", "rollout": at_once("2", "mine")});
     assert_eq!(message(POLICY, change(spec).await), refused("set spec.rollout.override", because));
     by_admin(json!({"version": "3", "rollout": at_once("2", "an outage")})).await?;
@@ -529,7 +529,7 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
     eventually(SOON, "the role holds", async || decided("hers", "shop", "jane").await.ok()).await?;
     assert_eq!(
         message(POLICY, decided("one", "shop", "bob").await),
-        "VersionApproval one: spec.approver is \"bob\", and you are \"jane\"; leave it out, and it is filled in"
+        "VersionApproval one: spec.approver is \"bob\", and you are \"jane\"; leave it out, and Nudge fills it in"
     );
     assert_eq!(
         message(POLICY, decided("one", "other", "jane").await),
@@ -543,12 +543,12 @@ async fn approvals(cluster: &Cluster) -> Result<()> {
     let change = async |change: Value| api.patch("hers", &PatchParams::default(), &Patch::Merge(change)).await;
     assert_eq!(
         message(POLICY, change(json!({"spec": {"decision": "Approve"}})).await),
-        "VersionApproval hers: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide anew"
+        "VersionApproval hers: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
     );
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);
     assert_eq!(
         message(POLICY, change(json!({"metadata": {"ownerReferences": owner}})).await),
-        "VersionApproval hers: it can't be given an owner, because it would be deleted together with it"
+        "VersionApproval hers: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
     );
     change(json!({"metadata": {"labels": {"team": "a"}}})).await?;
     // Its status is written by the controllers, and by nobody who may write all else.
@@ -581,7 +581,7 @@ async fn publishing(space: &Space, change: impl AsyncFn(&Value) -> Result<Versio
         assert_eq!(
             message("nudge-configs", change(asked).await),
             format!(
-                "VersionedConfig sealed: user \"jane\" may not change its spec, because it decides what Secret sealed holds; this needs \
+                "VersionedConfig sealed: user \"jane\" may not change its spec, because that decides what Secret sealed holds; this needs \
                  the right to update Secret sealed in namespace {}",
                 space.name
             )

@@ -40,8 +40,7 @@ async fn forged_reviews_of_one_address_use_up_only_its_own_rate() -> Result<()> 
         let refused = eventually(SOON, "it asks too often", async || flood(forged).await).await?;
         ensure!(refused.starts_with("HTTP/1.1 200") && refused.contains("\"allowed\":false"), "{refused}");
         ensure!(
-            refused.contains("the reviews of 127.0.0.2 have made Nudge ask")
-                && refused.contains("\"retryAfterSeconds\":1"),
+            refused.contains("the reviews of 127.0.0.2 make Nudge ask") && refused.contains("\"retryAfterSeconds\":1"),
             "{refused}"
         );
     }

@@ -65,7 +65,7 @@ async fn what_can_not_be_a_version_is_refused_with_a_message() -> Result<()> {
     assert_eq!(
         refused("/metadata/labels/nudge.dev~1version", json!("current")).await,
         "ConfigMap a can't be a version: label nudge.dev/version: version \"current\" is not allowed: 'current' stands for \
-         whatever version is current; choose another name; correct it"
+         the version that is current; choose another name; correct it"
     );
     for (label, annotation, expected) in MISNUMBERED {
         let mut object = part("a");
@@ -82,7 +82,7 @@ async fn what_can_not_be_a_version_is_refused_with_a_message() -> Result<()> {
     assert_eq!(
         refused("/data/nudge.configs", json!("1")).await,
         "ConfigMap a, part of version 1.0.1 of config shop, can't be a version: key \"nudge.configs\" is not allowed: keys that \
-         begin with 'nudge.' are Nudge's own; rename it"
+         begin with 'nudge.' are reserved for Nudge; rename the key"
     );
     let token = json!({
         "metadata": {
@@ -163,7 +163,7 @@ async fn one_that_came_unseen_is_not_changed_either_and_becomes_immutable() -> R
     .await?;
     assert_eq!(
         message(GUARD, merged(&space, "a", json!({"data": {"lives": "4"}})).await),
-        "ConfigMap a, part of version 1.0.1 of config shop, can't be changed, because a version never is; create another \
+        "ConfigMap a, part of version 1.0.1 of config shop, must not be changed, because a version never changes; create another \
          version with the new content"
     );
     let touched = merged(&space, "a", json!({"metadata": {"labels": {"team": "a"}}})).await?;
@@ -196,8 +196,8 @@ async fn a_version_is_kept_while_it_is_needed() -> Result<()> {
     assert_eq!(
         message(KEEPER, deleted(&space, "a").await),
         format!(
-            "{title} it is the version before the current one, to which pods would return; it can go once yet another \
-                 version has become current, or with its VersionedConfig"
+            "{title} it is the version before the current one, to which pods would return; delete it when another version has \
+                 become current, or delete its VersionedConfig"
         )
     );
     let all = space.api::<ConfigMap>().delete_collection(&DeleteParams::default(), &ListParams::default()).await;

@@ -34,7 +34,7 @@ enum PublishError {
     #[error("the API server refused")]
     Api(#[from] kube::Error),
     /// It did not answer.
-    #[error("the API server gave no answer within {DEADLINE:?}")]
+    #[error("the API server did not answer within {DEADLINE:?}")]
     TooSlow,
 }
 

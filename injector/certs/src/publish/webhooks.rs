@@ -72,7 +72,7 @@ pub async fn publish_to_webhooks(
     }
 }
 
-/// Whether the configuration has the bundle now.
+/// Returns whether the configuration has the bundle now.
 async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str, faults: &mut Faults) -> bool {
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());

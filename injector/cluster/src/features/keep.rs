@@ -85,7 +85,7 @@ pub async fn keep_features(
                 None
             }
             Ok(Err(error)) => Some(chain(&error)),
-            Err(_) => Some(format!("no answer within {DEADLINE:?}")),
+            Err(_) => Some(format!("the API server did not answer within {DEADLINE:?}")),
         };
         if let Some(error) = &error
             && failures == 0

@@ -3,7 +3,7 @@
 use super::{Index, Kind, PodEntry};
 
 impl Index {
-    /// Whether the namespace has this service account. One that is deleted and made again has another uid.
+    /// Returns whether the namespace has this service account. One that is deleted and made again has another uid.
     pub fn has_account(&self, namespace: &str, name: &str, uid: &str) -> bool {
         let inner = self.lock();
         let known = inner.spaces.get(namespace).and_then(|space| space.accounts.get(name));

@@ -88,7 +88,7 @@ impl Index {
     }
 }
 
-/// Whether both are the same decision.
+/// Returns whether both are the same decision.
 fn is_same(one: &VersionApproval, other: &VersionApproval) -> bool {
     let (meta, other_meta) = (&one.metadata, &other.metadata);
     (&meta.uid, &meta.annotations, &one.spec) == (&other_meta.uid, &other_meta.annotations, &other.spec)

@@ -56,12 +56,12 @@ impl Beyond {
         }
     }
 
-    /// Whether this one is known not to be kept.
+    /// Returns whether this one is known not to be kept.
     pub(super) fn names(&self, kind: Kind, name: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|of_kind| of_kind.names.contains(name))
     }
 
-    /// Whether this one, which is not kept, may be there all the same.
+    /// Returns whether this one, which is not kept, may be there all the same.
     pub(super) fn may_hold(&self, kind: Kind, name: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|of_kind| of_kind.more || of_kind.names.contains(name))
     }

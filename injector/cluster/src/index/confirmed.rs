@@ -21,7 +21,7 @@ impl Index {
 
     // ---- Of a namespace
 
-    /// Whether everything in the namespace was listed since it was enabled. Nothing may be decided about it before.
+    /// Returns whether everything in the namespace was listed since it was enabled. Nothing may be decided about it before.
     pub fn is_complete(&self, namespace: &str) -> bool {
         self.lock().spaces.get(namespace).is_some_and(Space::is_complete)
     }

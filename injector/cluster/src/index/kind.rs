@@ -46,13 +46,13 @@ impl Kind {
         }
     }
 
-    /// Whether nothing can be done in a namespace without it. Without Secrets their versions are missing, and without approvals no version goes on
-    /// that needs them.
+    /// Returns whether nothing can be done in a namespace without it. Without Secrets their versions are missing, and without approvals no version
+    /// goes on that needs them.
     pub(super) fn is_needed(self) -> bool {
         !matches!(self, Self::Secrets | Self::Approvals)
     }
 
-    /// Most objects that are kept of a namespace.
+    /// The maximum of objects that are kept of a namespace.
     pub fn most(self) -> usize {
         match self {
             // The parts of twenty versions of each config.

@@ -72,7 +72,7 @@ impl KnownPolicies {
         (!self.absent).then_some(&self.health)
     }
 
-    /// Whether all is known, as far as the API server has said.
+    /// Returns whether all is known, as far as the API server has said.
     pub(super) fn is_current(&self) -> bool {
         self.absent || (self.all.is_some() && !self.health.is_doubted())
     }
@@ -92,7 +92,7 @@ impl KnownPolicies {
                 Ok(policy) if policy.spec.namespace_selector.selects(labels) => known.push(Arc::clone(policy)),
                 Ok(_) => {}
                 Err(reason) => {
-                    let why = format!("RolloutPolicy {name} is not one that this release of Nudge can read: {reason}");
+                    let why = format!("this release of Nudge can't read RolloutPolicy {name}: {reason}");
                     return Policies::Unknown(why);
                 }
             }

@@ -148,7 +148,7 @@ impl Index {
         watches.filter(|(_, health)| health.is_forbidden()).for_each(|(_, health)| health.ask());
     }
 
-    /// Whether the object is kept, or counted among those that are left out.
+    /// Returns whether the object is kept, or counted among those that are left out.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.lock().spaces.get(namespace).is_some_and(|space| space.has(kind, namespace, name))
     }

@@ -165,14 +165,14 @@ impl Index {
     }
 }
 
-/// Whether its containers crashed, or became unready although the API ordered no restart.
+/// Returns whether its containers crashed, or became unready although the API ordered no restart.
 fn falls(before: &PodState, now: &PodState) -> bool {
     let is_ordered = |pod: &PodState| pod.restarting || pod.is_resizing();
     let ordered = is_ordered(now) || is_ordered(before) || now.ordered_restarts > before.ordered_restarts;
     now.restarts > before.restarts || (before.containers_ready && !now.containers_ready && !ordered)
 }
 
-/// Whether it reports a failure that it did not report before.
+/// Returns whether it reports a failure that it did not report before.
 fn fails(before: &PodState, now: &PodState) -> bool {
     let (before, now) = (before.report.as_ref(), now.report.as_ref());
     let failed = now.map(|now| &now.state).filter(|state| matches!(state, ReportState::Failed(_)));

@@ -15,7 +15,7 @@ use super::parts::Parts;
 use super::pod_entry::PodEntry;
 use crate::watch_health::WatchHealth;
 
-/// Most bytes of all configs that are kept of a namespace.
+/// The maximum of bytes of all configs that are kept of a namespace.
 pub(super) const CONFIG_BYTES: usize = 64 * 1024 * 1024;
 
 /// The labels of a namespace.
@@ -147,7 +147,7 @@ impl Space {
         }
     }
 
-    /// Whether the object is kept, or counted among those that are left out.
+    /// Returns whether the object is kept, or counted among those that are left out.
     pub(super) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         let config = || ConfigKey::parse(namespace, name).ok();
         let kept = match kind {
@@ -163,7 +163,7 @@ impl Space {
         kept || self.beyond.names(kind, name)
     }
 
-    /// Whether one more object can be kept, which is `known` or not. One that can't is counted, and reported once.
+    /// Returns whether one more object can be kept, which is `known` or not. One that can't is counted, and reported once.
     pub(super) fn takes(&mut self, kind: Kind, namespace: &str, name: &str, known: bool) -> bool {
         if known || self.count(kind) < kind.most() {
             self.beyond.remove(kind, name);

@@ -23,7 +23,7 @@ use crate::watch_health::WatchHealth;
 /// The annotations of a config that are read: what Nudge has written, with an HMAC, and that it is being imported.
 const NOTICES: [&str; 5] =
     [labels::SOURCE_GONE, labels::REQUESTED_BY, labels::OVERRIDDEN_BY, labels::RETRY, labels::IMPORTING];
-/// Most bytes of one.
+/// The maximum of bytes of one.
 const NOTICE_BYTES: usize = REQUESTER_BYTES;
 
 #[derive(Default)]
@@ -104,7 +104,7 @@ impl Index {
         self.enabled.subscribe()
     }
 
-    /// Whether the namespace is enabled.
+    /// Returns whether the namespace is enabled.
     pub fn is_enabled(&self, namespace: &str) -> bool {
         self.lock().spaces.contains_key(namespace)
     }
@@ -148,7 +148,7 @@ impl Index {
         self.wake_all(touched);
     }
 
-    /// Whether Secrets of the namespace may be read.
+    /// Returns whether Secrets of the namespace may be read.
     pub fn secrets_allowed(&self, namespace: &str) -> bool {
         self.lock().spaces.get(namespace).is_some_and(|space| space.secrets_allowed)
     }
@@ -206,7 +206,7 @@ impl Index {
         self.lock().spaces.values().flat_map(|space| space.configs.keys().cloned()).collect()
     }
 
-    /// Whether there is such a config that is not kept, because its namespace has too many.
+    /// Returns whether there is such a config that is not kept, because its namespace has too many.
     pub fn is_left_out(&self, key: &ConfigKey) -> bool {
         let inner = self.lock();
         inner.spaces.get(&key.namespace).is_some_and(|space| space.beyond.may_hold(Kind::Configs, key.name.as_str()))

@@ -6,7 +6,7 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// Not an answer of Prometheus.
-    #[error("the server gave no answer of Prometheus")]
+    #[error("the server's answer is not one of Prometheus")]
     Foreign,
     /// Prometheus refuses the query.
     #[error("Prometheus could not evaluate the query: {0}")]

@@ -122,7 +122,8 @@ fn millis(analysis: &Analysis) -> i64 {
 fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: bool, silent: i64) -> Verdict {
     let (name, period) = (&analysis.name, millis(analysis));
     let Some(last) = answers.last() else {
-        let message = format!("{name} has not been measured yet in this step: it is every {} s", period / 1000);
+        let message =
+            format!("{name} has not been measured in this step yet: Nudge measures it every {} s", period / 1000);
         if silent < period.saturating_add(LATE) {
             return Verdict::Pending(message);
         }
@@ -155,22 +156,23 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
         Outcome::Good if good >= needed => Verdict::Clear,
         Outcome::Good => Verdict::Pending(format!("{said}; the first step needs {needed} good answers in a row")),
         Outcome::High | Outcome::HighAlone => Verdict::Pending(format!("{said}; it is measured again")),
-        Outcome::AllHigh => {
-            Verdict::Inconclusive(format!("{said}: that has another cause. No more pods get version {}", names.target))
-        }
+        Outcome::AllHigh => Verdict::Inconclusive(format!(
+            "{said}: the other pods are bad too, so the version is not the cause. No more pods get version {}",
+            names.target
+        )),
         Outcome::WithinRatio => Verdict::Inconclusive(format!(
-            "{said}: that is above max and not above maxRatio, which speaks neither for the version nor against it. No more pods get \
-             version {} until it is at most max",
+            "{said}: this is above max, but not above maxRatio, so it does not show whether the version is bad. No more pods get \
+             version {} until the result is at most max",
             names.target
         )),
         Outcome::Unknown(why) => Verdict::Inconclusive(format!(
-            "{name} says nothing: {why}. No more pods get version {} until it does",
+            "{name} has no result: {why}. No more pods get version {} until it has one",
             names.target
         )),
     }
 }
 
-const NOBODY: &str = "does Deployment nudge-analysis run, and may it ask? See deploy/TROUBLESHOOTING.md";
+const NOBODY: &str = "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 
 /// The numbers in words.
 fn said(analysis: &Analysis, answer: &Answer, Names { target, current }: Names<'_>) -> String {

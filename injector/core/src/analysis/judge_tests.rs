@@ -102,7 +102,7 @@ fn what_rises_everywhere_holds_and_blames_nobody() {
 #[test]
 fn another_cause_is_named_only_where_the_others_break_the_limit_too() {
     // Of each: the limits, what the pods with the version have, and what the others have.
-    let other = "that has another cause";
+    let other = "the other pods are bad too, so the version is not the cause";
     for (max, ratio, target, control, another) in [
         (Some("0.01"), None, 0.25, 0.2, true),
         (Some("0.01"), Some("2"), 0.25, 0.2, true),

@@ -9,16 +9,16 @@ pub const LONGEST_REACH: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReachError {
     /// A range is not one.
-    #[error("[{0}] is no range such as [1m]")]
+    #[error("[{0}] is not a range, such as [1m]")]
     Range(String),
     /// An offset is not one.
-    #[error("offset {0:?} is no period such as 1m")]
+    #[error("offset {0:?} is not a period, such as 1m")]
     Offset(String),
     /// It is about a fixed time.
-    #[error("it asks for a fixed time by @")]
+    #[error("it asks for a fixed time with @, which is not allowed")]
     At,
     /// It looks too far back.
-    #[error("it looks back for {} s, and may for {} s", .0.as_secs(), LONGEST_REACH.as_secs())]
+    #[error("it looks back for {} s, and at most {} s are allowed", .0.as_secs(), LONGEST_REACH.as_secs())]
     TooFar(Duration),
     /// A bracket or a quote is not closed.
     #[error("a bracket or a quote is not closed")]
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn what_is_not_clear_is_refused() {
         for (query, said) in [
-            ("rate(a[1x])", "[1x] is no range such as [1m]"),
-            ("rate(a[])", "[] is no range such as [1m]"),
-            ("rate(a[0s])", "[0s] is no range such as [1m]"),
-            ("rate(a[2h])", "it looks back for 7200 s, and may for 3600 s"),
-            ("rate(a[40m] offset 40m)", "it looks back for 4800 s, and may for 3600 s"),
-            ("a offset soon", "offset \"soon\" is no period such as 1m"),
-            ("a @ start()", "it asks for a fixed time by @"),
+            ("rate(a[1x])", "[1x] is not a range, such as [1m]"),
+            ("rate(a[])", "[] is not a range, such as [1m]"),
+            ("rate(a[0s])", "[0s] is not a range, such as [1m]"),
+            ("rate(a[2h])", "it looks back for 7200 s, and at most 3600 s are allowed"),
+            ("rate(a[40m] offset 40m)", "it looks back for 4800 s, and at most 3600 s are allowed"),
+            ("a offset soon", "offset \"soon\" is not a period, such as 1m"),
+            ("a @ start()", "it asks for a fixed time with @, which is not allowed"),
             ("a{b=\"", "a bracket or a quote is not closed"),
             ("a[1m", "a bracket or a quote is not closed"),
         ] {

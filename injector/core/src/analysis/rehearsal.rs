@@ -38,12 +38,12 @@ pub fn rehearsal(analyses: &[Analysis]) -> RolloutAnalysisSpec {
     }
 }
 
-/// Whether the answers of this round are those of a rehearsal.
+/// Returns whether the answers of this round are those of a rehearsal.
 pub fn is_rehearsal(round: &str) -> bool {
     round.starts_with(PREFIX)
 }
 
-/// Whether the server has answered, although nothing can be said of pods by it: there are none.
+/// Returns whether the server has answered, although nothing can be said of pods by it: there are none.
 pub fn is_answered(error: &AnswerError) -> bool {
     matches!(error, AnswerError::Empty | AnswerError::NotANumber | AnswerError::Infinite)
 }

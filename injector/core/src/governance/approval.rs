@@ -1,4 +1,4 @@
-//! Whether a version has the approvals that it needs, and what is missing.
+//! The approvals of a version: whether it has those that it needs, and what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +11,38 @@ use super::RuleOwner;
 use super::digest::shortened;
 use crate::rollout::{Millis, Now, Withheld};
 
-/// Longest name of a user in the record and in messages, as of who asked for a version.
+/// The maximum length of a user's name in the record and in messages, as of the user who asked for a version.
 const USER_BYTES: usize = 253;
-/// Longest reason in a message.
+/// The maximum length of a reason in a message.
 const REASON_BYTES: usize = 128;
-/// So many users are named in a message.
+/// The maximum of users that a message names.
 const NAMED: usize = 4;
-/// How soon to count again where somebody has decided: a right that is given or taken away is not observed.
+/// The time after which approvals are counted again where somebody has decided: a right that is given or removed is not observed.
 const AGAIN: i64 = 15_000;
 
-/// What is said where nobody knows who made a version.
+/// The message where nobody knows who made a version.
 const UNKNOWN_AUTHOR: &str =
-    "who created it is not known, so nobody's approval counts: create it again under another name while Nudge runs";
-/// The same of a version of a source, which has one name.
-const UNKNOWN_SETTER: &str = "who created it, or set its source, is not known, so nobody's approval counts: run kubectl nudge source sync, and \
+    "Nudge does not know who created it, so no approval counts: create it again under another name while Nudge runs";
+/// The message where nobody knows who made a version of a source, which has one name.
+const UNKNOWN_SETTER: &str = "Nudge does not know who created it or set its source, so no approval counts: run kubectl nudge source sync, and \
                               delete the version: the source makes it again";
-/// What is said where nobody knows who asked for it.
-const UNKNOWN_ASKER: &str = "who asked for it is not known, so nobody's approval counts: set spec.version to another version, and then to this one";
+/// The message where nobody knows who asked for a version.
+const UNKNOWN_ASKER: &str = "Nudge does not know who asked for it, so no approval counts: set spec.version to another version, and then to this one";
 
-/// What a user has decided, as a `VersionApproval` that admission has seen says it.
+/// The decision of a user, from a `VersionApproval` that admission has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// About this version.
+    /// The version that the decision is about.
     pub version: String,
-    /// With this content.
+    /// The digest of its content.
     pub digest: String,
     /// The user.
     pub user: String,
-    /// What.
+    /// The decision.
     pub decision: ApprovalDecision,
-    /// Why.
+    /// The reason that the user gives.
     pub reason: String,
-    /// When.
+    /// The time of the decision.
     pub at: Time,
     /// Whether the user may approve the config now; absent where that is not known.
     pub may: Option<bool>,
@@ -50,60 +50,60 @@ pub struct Given {
     pub could: Option<bool>,
 }
 
-/// What users have decided about versions of a config.
+/// The decisions of users about versions of a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Approvals {
-    /// All of it that counts perhaps.
+    /// The decisions that may count.
     pub given: Vec<Given>,
-    /// Why there may be more, if so. Then no version goes on: what is not known may be a denial.
+    /// The reason why there may be more decisions, if so. Then no version goes on: what is not known may be a denial.
     pub incomplete: Option<String>,
-    /// Until when, by the steady clock, the answers about rights that are missing are taken to be what they were: they are under way, and the
-    /// version went on by the ones before. That lets nothing go on. It only keeps the config from saying for a moment that it awaits approval.
+    /// The time, by the steady clock, until which missing answers about rights are taken to be what they were: they are under way, and the version
+    /// went on by the ones before. That lets nothing go on. It only keeps the config from saying for a moment that it awaits approval.
     pub awaited: Option<Millis>,
 }
 
-/// Who created the parts of a version.
+/// The users who created the parts of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authors {
-    /// Its parts must be read first.
+    /// The parts must be read first.
     Unread,
-    /// Of a part it is not known.
+    /// The creator of a part is not known.
     Unknown,
-    /// The same of a version that a source makes: of a part, or of the source's spec.
+    /// The creator of a part, or the user who set the source's spec, is not known for a version that a source makes.
     SetterUnknown,
-    /// These users.
+    /// The users are known.
     Known(BTreeSet<String>),
 }
 
-/// Who asked for a version.
+/// The user who asked for a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker<'a> {
-    /// Nobody: it is the first one, of a config without `spec.version`.
+    /// Nobody asked: the version is the first one of a config without `spec.version`.
     Nobody,
-    /// It is not known.
+    /// The user is not known.
     Unknown,
-    /// This user.
+    /// The user is known.
     User(&'a str),
 }
 
 /// A version that is to be approved.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// Its config.
+    /// The config of the version.
     pub config: &'a str,
-    /// Its name.
+    /// The name of the version.
     pub version: &'a str,
-    /// What it is.
+    /// The digest of what the version is.
     pub digest: &'a str,
-    /// Who made it.
+    /// The users who made the version.
     pub authors: &'a Authors,
-    /// Who asked for it.
+    /// The user who asked for the version.
     pub asker: Asker<'a>,
-    /// Whose rule it is that it needs approvals.
+    /// The owner of the rule that asks for approvals.
     pub rule: &'a RuleOwner,
 }
 
-/// The approvals that let the version go on, the oldest first; or why it may not.
+/// Returns the approvals that let the version go on, the oldest first; or why it may not.
 pub fn approved(
     needed: &Approval,
     candidate: Candidate<'_>,
@@ -122,7 +122,7 @@ pub fn approved(
     })
 }
 
-/// Whether the version would go on by what was last known of rights.
+/// Returns whether the version would go on by what was last known of rights.
 fn went_on(needed: &Approval, candidate: Candidate<'_>, about: &[&Given], at: Timestamp) -> bool {
     let as_before = |given: &&Given| {
         let approves = given.decision == ApprovalDecision::Approve;
@@ -206,7 +206,7 @@ fn counted(
     Err(format!("version {version} has {} of {required} {plural} that {needs}; {way_out}{said}", counts.len()))
 }
 
-/// The command by which a user decides about the version with this content.
+/// Returns the command by which a user decides about the version with this content.
 pub fn deciding_command(decision: ApprovalDecision, config: &str, version: &str, digest: &str) -> String {
     match decision {
         ApprovalDecision::Approve => {
@@ -216,30 +216,30 @@ pub fn deciding_command(decision: ApprovalDecision, config: &str, version: &str,
     }
 }
 
-/// Why an approval does not count.
+/// The reason why an approval does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exclusion {
-    /// It was given too long ago.
+    /// The approval was given too long ago.
     RanOut,
-    /// The right is gone.
+    /// The user does not have the right any more.
     NoRight,
-    /// The API server has not said whether the user has the right.
+    /// The API server has not answered whether the user has the right.
     NoAnswer,
     /// The user has created a part of the version, or set the spec of the source that made it.
     Author,
     /// The user has asked for the version.
     Asker,
-    /// Who created the version, or asked for it, is not known.
+    /// Nudge does not know who created the version, or who asked for it.
     Unknown,
 }
 
 impl Exclusion {
-    /// What is said of the user, behind the name.
+    /// Returns the phrase about the user, which follows the name.
     fn phrase(self) -> &'static str {
         match self {
-            Self::RanOut => "approved it, which has run out (validSeconds)",
+            Self::RanOut => "approved it, but the approval has run out (validSeconds)",
             Self::NoRight => "may not approve it any more",
-            Self::NoAnswer => "approves it, and the API server has not said whether that user still may",
+            Self::NoAnswer => "approves it, but the API server has not answered whether that user still may",
             Self::Author => "has created a part of it, or set its source",
             Self::Asker => "has asked for it",
             Self::Unknown => "approves it",
@@ -247,7 +247,7 @@ impl Exclusion {
     }
 }
 
-/// Why an approval does not count.
+/// Returns why an approval does not count.
 fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Given, at: Timestamp) -> Option<Exclusion> {
     let user = given.user.as_str();
     if given.has_run_out(needed, at) {
@@ -268,7 +268,8 @@ fn excluded(needed: &Approval, authors: &Authors, asker: Asker<'_>, given: &Give
     }
 }
 
-/// Whether an approval of the candidate counts, and why, or why not; `None` where that is not known yet. `incomplete`: why nobody's is counted.
+/// Returns whether an approval of the candidate counts, and why, or why not; `None` where that is not known yet. `incomplete` is why no approval is
+/// counted.
 pub fn approval_counts(
     needed: &Approval,
     candidate: Candidate<'_>,
@@ -300,7 +301,7 @@ pub fn approval_counts(
             Reason::NoRight.explained(format!("{text}; this needs {right}"))
         }
         Exclusion::Author | Exclusion::Asker => {
-            Reason::IsAuthor.explained(format!("{text}; somebody else has to approve it"))
+            Reason::IsAuthor.explained(format!("{text}; somebody else must approve it"))
         }
         Exclusion::Unknown => {
             let unknown = match authors {
@@ -315,12 +316,12 @@ pub fn approval_counts(
 }
 
 impl Given {
-    /// Whether it was given too long ago to count.
+    /// Returns whether the approval was given too long ago to count.
     fn has_run_out(&self, needed: &Approval, at: Timestamp) -> bool {
         at.duration_since(self.at.0) >= SignedDuration::from_secs(needed.valid_seconds.into())
     }
 
-    /// Whether the release went on by this approval.
+    /// Returns whether the release went on by this approval.
     pub fn is_recorded(&self, release: &Release) -> bool {
         let user = shown(&self.user);
         let same = |one: &ReleaseApproval| one.user == user && one.approval_time == self.at;

@@ -114,7 +114,7 @@ fn an_approval_counts_for_so_long_and_a_later_one_of_the_user_for_longer() {
     assert_eq!(at(3609, std::slice::from_ref(&one)), Ok(10));
     let message = at(3610, std::slice::from_ref(&one)).unwrap_err();
     assert!(message.starts_with("version 2 has 0 of 1 approval that it needs; kubectl nudge approve "), "{message}");
-    assert!(message.ends_with("; so far: bob approved it, which has run out (validSeconds)"), "{message}");
+    assert!(message.ends_with("; so far: bob approved it, but the approval has run out (validSeconds)"), "{message}");
     for all in [[one.clone(), other.clone()], [other, one]] {
         assert_eq!(at(3610, &all), Ok(20));
     }
@@ -141,8 +141,8 @@ fn nobody_is_no_author_of_what_nobody_knows_who_made() {
     let bob = [given("bob", 1)];
     let (known, asked) = (made_by(&["alice"]), Asker::User("dora"));
     for (authors, asker, why) in [
-        (&Authors::Unknown, asked, "who created it is not known"),
-        (&known, Asker::Unknown, "who asked for it is not known"),
+        (&Authors::Unknown, asked, "Nudge does not know who created it"),
+        (&known, Asker::Unknown, "Nudge does not know who asked for it"),
         (&Authors::Unread, asked, "its parts are being read"),
     ] {
         let message = count(&needs(1), authors, asker, &bob).unwrap_err();

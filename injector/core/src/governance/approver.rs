@@ -13,10 +13,10 @@ use ring::hmac;
 
 use crate::signed::{self, Clock};
 
-/// Longest annotation.
+/// The maximum size of the annotation.
 pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
 
-/// The annotation of an approval that a user of these groups creates now. `None` where they are too many.
+/// Returns the annotation of an approval that a user of these groups creates now. `None` where the groups are too many.
 pub fn approver_groups(
     key: &hmac::Key,
     namespace: &str,
@@ -29,7 +29,7 @@ pub fn approver_groups(
     (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
-/// The groups of the user who has decided, where admission has seen that.
+/// Returns the groups of the user who has decided, where admission has seen that.
 pub fn groups_of(key: &hmac::Key, approval: &VersionApproval) -> Option<Vec<String>> {
     let ObjectMeta { namespace, annotations, creation_timestamp, .. } = &approval.metadata;
     let (namespace, annotation) =

@@ -1,50 +1,50 @@
-//! How many decisions are kept of one config and of one user, so that those who may approve one config leave room for the others of its
+//! The maximum of decisions that are kept of one config and of one user, so that those who may approve one config leave room for the others of its
 //! namespace.
 
-/// Most decisions about the versions of one config.
+/// The maximum of decisions about the versions of one config.
 const OF_CONFIG: usize = 128;
-/// Most of them by one user.
+/// The maximum of these decisions by one user.
 const OF_USER: usize = 16;
 
-/// Why there is no room for another decision.
+/// The reason why there is no room for another decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// The user has made too many.
+    /// The user has made too many decisions.
     #[error(
-        "you have made {OF_USER} VersionApprovals of config {config}, the most that one user may have of a config; delete those that are not \
+        "you have {OF_USER} VersionApprovals of config {config}, and a user may not have more; delete those that are not \
          needed any more, such as {oldest} (kubectl delete versionapproval {oldest})"
     )]
     User {
         /// The config.
         config: String,
-        /// The first one of the user.
+        /// The first decision of the user.
         oldest: String,
     },
-    /// All users together have.
+    /// All users together have made too many decisions.
     #[error(
-        "config {config} has {OF_CONFIG} VersionApprovals, the most that a config may have; those who made them delete those that are not \
-         needed any more, such as {oldest}, or a user with the right to override VersionedConfig {config} does"
+        "config {config} has {OF_CONFIG} VersionApprovals, and a config may not have more; their users, or one with the right to override \
+         VersionedConfig {config}, must delete those not needed any more, such as {oldest}"
     )]
     Config {
         /// The config.
         config: String,
-        /// The first one.
+        /// The first decision.
         oldest: String,
     },
 }
 
-/// A decision that there is.
+/// A decision that exists already.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Made<'a> {
-    /// When, in seconds.
+    /// The time of the decision, in seconds.
     pub at: i64,
-    /// The name of its object.
+    /// The name of the decision's object.
     pub name: &'a str,
-    /// By whom.
+    /// The user who decided.
     pub user: &'a str,
 }
 
-/// Whether the user may decide once more about versions of the config, of which these decisions are known.
+/// Returns whether the user may decide once more about versions of the config, of which these decisions are known.
 pub fn has_room(config: &str, user: &str, made: &[Made<'_>]) -> Result<(), NoRoom> {
     let oldest = |all: &[&Made<'_>]| all.iter().min().map(|made| made.name.to_owned()).unwrap_or_default();
     let own: Vec<&Made<'_>> = made.iter().filter(|made| made.user == user).collect();
@@ -76,7 +76,7 @@ mod tests {
         let full = has_room("shop", "bob", &made).unwrap_err().to_string();
         assert_eq!(
             full,
-            "you have made 16 VersionApprovals of config shop, the most that one user may have of a config; delete those that are not \
+            "you have 16 VersionApprovals of config shop, and a user may not have more; delete those that are not \
              needed any more, such as one-15 (kubectl delete versionapproval one-15)"
         );
         assert_eq!(has_room("shop", "carol", &made), Ok(()));

@@ -1,4 +1,4 @@
-//! What an approval is about: one text for all that a version is.
+//! The digest that an approval is about: one text for all that a version is.
 
 use nudge_api::VersionStatus;
 use nudge_protocol::hex::hex;
@@ -6,11 +6,11 @@ use ring::digest::{Context, SHA256};
 
 /// Bytes of the digest, as of those that it is made of.
 const BYTES: usize = 24;
-/// Digits of it that people compare.
+/// The digits of the digest that people compare.
 const SHORT: usize = 32;
 
-/// The digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted and
-/// made again has the same one, and other content never has it.
+/// Returns the digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted
+/// and made again has the same digest, and other content never has it.
 pub fn sealed_digest(version: &VersionStatus) -> String {
     let mut sum = Context::new(&SHA256);
     let kinds = version.parts.iter().map(|part| (part.kind.to_string(), part.digest.as_str()));
@@ -22,12 +22,12 @@ pub fn sealed_digest(version: &VersionStatus) -> String {
     format!("sha256:{}", hex(&sum.finish().as_ref()[..BYTES]))
 }
 
-/// The digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
+/// Returns the digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
 pub fn short_digest(version: &VersionStatus) -> String {
     shortened(&sealed_digest(version)).to_owned()
 }
 
-/// A digest as people compare it.
+/// Returns a digest as people compare it.
 pub(super) fn shortened(digest: &str) -> &str {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
     digits.get(..SHORT).unwrap_or(digits)

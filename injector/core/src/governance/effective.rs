@@ -9,36 +9,37 @@ use nudge_api::{Approval, Explanation, Reason, RolloutPolicySpec, RolloutSpec, W
 use super::policies::Policies;
 use super::windows::{Windows, next_common_opening};
 
-/// Whose rule it is.
+/// The owner of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleOwner {
-    /// The config's own.
+    /// The config itself.
     Config,
-    /// That of the policy of this name.
+    /// The policy of this name.
     Policy(String),
 }
 
-/// The rules together.
+/// The rules of a config and of the policies of its namespace together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective<'a> {
-    /// Who must agree: as many as the strictest rule says, nobody who made the version if one says so, and for the shortest time.
+    /// The approval that is needed: of as many users as the strictest rule says, of nobody who made the version if one rule says so, and for the
+    /// shortest time.
     pub approval: Option<Approval>,
-    /// Whose rule that is: where several are as strict, the config's own, or else the first.
+    /// The owner of that rule: where several rules are as strict, the config, or else the first policy.
     pub approval_of: RuleOwner,
-    /// Windows, by whose they are. Of each of these one must be open.
+    /// The windows, by owner. One window of each owner must be open.
     pub windows: Vec<(RuleOwner, &'a [Window])>,
-    /// Holds: whose they are, why, and when they end. Each of them is enough, until then.
+    /// The holds: their owners, reasons and ends. Each of them is enough, until its end.
     pub holds: Vec<(RuleOwner, &'a str, Option<Timestamp>)>,
-    /// Why there may be more rules.
+    /// The reason why there may be more rules.
     pub unknown: Option<&'a str>,
 }
 
-/// What the rules say at a moment.
+/// The verdict of the rules at a moment at which no version goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Why no version goes on.
+    /// The reason why no version goes on.
     pub why: Explanation,
-    /// When that ends, if it ends by itself.
+    /// When the wait ends, if it ends by itself.
     pub until: Option<Timestamp>,
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for RuleOwner {
 }
 
 impl<'a> Effective<'a> {
-    /// The rules of a config with this spec, under these policies.
+    /// Returns the rules of a config with this spec, under these policies.
     pub fn of(spec: &'a RolloutSpec, policies: &'a Policies) -> Self {
         let mut all = Self {
             approval: None,
@@ -106,7 +107,7 @@ impl<'a> Effective<'a> {
         self.holds.extend(hold.map(|(reason, until)| (owner, reason, until.map(|until| until.0))));
     }
 
-    /// Why no version goes on at this time, if none does. Approval is not among it. What needs somebody to act comes first.
+    /// Returns why no version goes on at this time, if none does. Approval is not among the reasons. A reason that needs somebody to act comes first.
     pub fn closed(&self, at: Timestamp) -> Option<Closed> {
         if let Some(why) = self.unknown {
             let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));
@@ -115,7 +116,7 @@ impl<'a> Effective<'a> {
         self.on_hold(at).or_else(|| self.outside_window(at))
     }
 
-    /// The hold that ends last.
+    /// Returns the hold that ends last.
     fn on_hold(&self, at: Timestamp) -> Option<Closed> {
         let holds = self.holds.iter().filter(|(.., end)| end.is_none_or(|end| at < end));
         let (owner, reason, until) = holds.max_by_key(|(.., end)| end.unwrap_or(Timestamp::MAX))?;
@@ -158,7 +159,7 @@ impl<'a> Effective<'a> {
     }
 }
 
-/// Whole seconds, and never earlier.
+/// Returns the time in whole seconds, and never earlier.
 pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
     let whole = Timestamp::from_second(time.as_second()).unwrap_or(time);
     if whole < time { whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(time) } else { whole }

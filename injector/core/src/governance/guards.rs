@@ -1,11 +1,11 @@
 //! The guards of a config: approval, windows, a protected hold, and analysis. A user who activates versions must not switch them off, so a change
-//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, maxHarmed, any other hold) is no
+//! that removes or weakens one of them needs the right to override the config. How pods are moved (steps, times, maxHarmed, any other hold) is not a
 //! guard.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Analysis, Approval, Hold, RolloutSpec, VersionedConfigSpec, Window};
 
-/// The guards that a config has, by their fields.
+/// Returns the guards that a config has, by their fields.
 pub fn guards(spec: &RolloutSpec) -> Vec<&'static str> {
     let RolloutSpec { approval, windows, hold, analysis, .. } = spec;
     let all = [
@@ -17,7 +17,7 @@ pub fn guards(spec: &RolloutSpec) -> Vec<&'static str> {
     all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
 }
 
-/// What a change of the spec takes away from its guards, each in words that follow on "it". Empty where they are as strict as before.
+/// Returns what a change of the spec removes from its guards, each in words that follow on "it". Empty where they are as strict as before.
 pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<String> {
     let mut weakened = Vec::new();
     weakened.extend(approval(old.approval.as_ref(), new.approval.as_ref()));
@@ -27,8 +27,8 @@ pub fn weakened(old: &RolloutSpec, new: &RolloutSpec, now: Timestamp) -> Vec<Str
     weakened
 }
 
-/// How a request has a version assigned to all pods at once, if it does: it sets or changes `spec.rollout.override`, or has the spec ask for the
-/// version that an earlier one names. `None`: it does not.
+/// Returns how a request has a version assigned to all pods at once, if it does: it sets or changes `spec.rollout.override`, or has the spec ask for
+/// the version that an earlier override names.
 pub fn overrides(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Option<String> {
     let overridden = new.rollout.overridden.as_ref()?;
     let (before, asked) =
@@ -67,7 +67,7 @@ fn windows(old: &[Window], new: &[Window]) -> Option<String> {
     Some(format!("adds a window that no earlier window contains ({} {from}-{to} {time_zone})", days.join(" ")))
 }
 
-/// Whether a window is open only while the other one is, of the same days and time zone. Times are compared as texts, as the policy does.
+/// Returns whether a window is open only while the other one is, of the same days and time zone. Times are compared as texts, as the policy does.
 fn is_within(new: &Window, old: &Window) -> bool {
     let over_night = |window: &Window| window.to <= window.from;
     let ends = match (over_night(new), over_night(old)) {
@@ -78,7 +78,8 @@ fn is_within(new: &Window, old: &Window) -> bool {
     new.time_zone == old.time_zone && new.days.iter().all(|day| old.days.contains(day)) && new.from >= old.from && ends
 }
 
-/// A hold that is over guards nothing. To protect one takes the same right as to end it, so nobody locks himself out.
+/// Returns what a change removes from a hold. A hold that is over guards nothing. To protect a hold takes the same right as to end it, so nobody is
+/// locked out.
 fn hold(old: Option<&Hold>, new: Option<&Hold>, now: Timestamp) -> Option<String> {
     let end = |hold: &Hold| hold.until_time.as_ref().map_or(Timestamp::MAX, |until| until.0);
     let held = |hold: Option<&Hold>| hold.filter(|hold| hold.protected && end(hold) > now).map(end);
@@ -97,11 +98,12 @@ fn analysis(old: &Analysis, new: &[Analysis]) -> Option<String> {
     match new.iter().find(|new| new.name == *name) {
         None => Some(format!("removes {name} from spec.rollout.analysis")),
         Some(new) => (!is_as_strict(new, old))
-            .then(|| format!("changes {name} in spec.rollout.analysis by more than a lower max or maxRatio")),
+            .then(|| format!("changes {name} in spec.rollout.analysis other than by a lower max or maxRatio")),
     }
 }
 
-/// `failures` and `periodSeconds` say how soon a version is bad, and for how long the first step is measured at least: neither direction is stricter.
+/// Returns whether the new analysis is as strict. `failures` and `periodSeconds` say how soon a version is bad, and for how long the first step is
+/// measured at least: neither direction is stricter.
 fn is_as_strict(new: &Analysis, old: &Analysis) -> bool {
     let number = |text: &String| text.parse::<f64>().ok();
     let limit = |new: &Option<String>, old: &Option<String>| match (new, old) {

@@ -1,5 +1,5 @@
-//! What keeps a version from going on although nothing is wrong with it, by the spec of its config, the policies of the cluster and what users
-//! have decided.
+//! The rules that keep a version from going on although nothing is wrong with it: by the spec of its config, the policies of the cluster and the
+//! decisions of users.
 
 mod approval;
 mod approval_faults;
@@ -39,7 +39,7 @@ const LONGEST: Millis = 3_600_000;
 /// When to look again where policies are not known: the right to read them may be there.
 const UNKNOWN: Millis = 30_000;
 
-/// Why the version that is requested may not go on, if it may not. What needs somebody to act comes first.
+/// Returns why the version that is requested may not go on, if it may not. A reason that needs somebody to act comes first.
 pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
     let Closed { why, until } = rules.closed(now.time.0)?;
     let again = match why.reason {

@@ -11,15 +11,15 @@ use nudge_api::{
 use super::windows::window_faults;
 use crate::faults::{invalid, no_label_key};
 
-/// How many policies a cluster can have.
+/// The maximum of policies in a cluster.
 pub const MOST_POLICIES: usize = 64;
 
-/// What is known of the policies of a namespace.
+/// The policies of a namespace, as far as they are known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Policies {
-    /// These.
+    /// The policies are known.
     Known(Vec<Arc<RolloutPolicy>>),
-    /// They can't be known: why, and what to do.
+    /// The policies can't be known: why, and what to do.
     Unknown(String),
 }
 
@@ -29,16 +29,16 @@ impl Default for Policies {
     }
 }
 
-/// What a policy is about.
+/// The reach of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyReach {
-    /// How many enabled namespaces it selects.
+    /// The number of enabled namespaces that the policy selects.
     pub namespaces: u32,
-    /// How many configs these have.
+    /// The number of configs in these namespaces.
     pub configs: u32,
 }
 
-/// All that is wrong with a policy beyond its schema. It holds as far as it can be used: a window that can't be is never open.
+/// Returns all faults of a policy beyond its schema. The policy holds as far as it can be used: a window that can't be used is never open.
 pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
     let RolloutPolicySpec { namespace_selector, windows, .. } = spec;
     let fault = |why: String| invalid("spec.namespaceSelector", why);
@@ -50,7 +50,7 @@ pub fn policy_faults(spec: &RolloutPolicySpec) -> Vec<Explanation> {
     keys.chain(values).chain(window_faults("spec.windows", windows)).collect()
 }
 
-/// What is wrong with the values of a requirement.
+/// Returns the fault of the values of a requirement.
 fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -> Option<String> {
     let takes = matches!(operator, LabelOperator::In | LabelOperator::NotIn);
     match (takes, values.is_empty()) {
@@ -60,7 +60,7 @@ fn values_fault(LabelRequirement { key, operator, values }: &LabelRequirement) -
     }
 }
 
-/// The status that the policy is to have. It is the one that it has where nothing has changed.
+/// Returns the status that the policy is to have. It is the present one where nothing has changed.
 pub fn policy_status(policy: &RolloutPolicy, reach: PolicyReach, now: &Time) -> RolloutPolicyStatus {
     let generation = policy.metadata.generation;
     let (is_ready, reason, message) = match policy_faults(&policy.spec).into_iter().next() {

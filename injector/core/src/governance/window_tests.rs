@@ -162,7 +162,7 @@ fn each_window_of_a_list_is_checked() {
             "field: window mars: time zone \"Mars/Olympus\" is not known to this release; use a name of the IANA database, such as \
              Europe/Berlin or UTC",
         ),
-        Reason::InvalidSpec.explained("field: window late: \"24:00\" is no time of a day; write one such as 09:00"),
+        Reason::InvalidSpec.explained("field: window late: \"24:00\" is not a time of day; write one such as 09:00"),
     ];
     assert_eq!(faults, expected);
 }

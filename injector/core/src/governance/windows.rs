@@ -12,28 +12,28 @@ use nudge_api::{Day, Explanation, Reason, Window};
 
 use crate::faults::invalid;
 
-/// How far the next opening is looked for. Each window opens every week, but where its hour does not exist.
+/// The time for which the next opening is looked for. Each window opens every week, except where its hour does not exist.
 const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
-/// How often one list of windows opens at most before another one does: where they never open together, they cost no more.
+/// The maximum of openings of one list of windows that are tried before another list opens: where they never open together, they cost no more.
 const MOST_TRIES: usize = 128;
 
-/// Why a window can't be used.
+/// The reason why a window can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    /// No such time.
-    #[error("{0:?} is no time of a day; write one such as 09:00")]
+    /// The text is not a time of day.
+    #[error("{0:?} is not a time of day; write one such as 09:00")]
     Time(String),
-    /// No such zone.
+    /// The time zone is not known.
     #[error(
         "time zone {0:?} is not known to this release; use a name of the IANA database, such as Europe/Berlin or UTC"
     )]
     Zone(String),
-    /// It never begins.
+    /// The window never begins.
     #[error("it has no days; name at least one")]
     NoDays,
 }
 
-/// What is wrong with the windows of this field. Two of the same name are none of it: the schema refuses them.
+/// Returns the faults of the windows of this field. Two windows of the same name are not among them: the schema refuses those.
 pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
     let fault = |window: &Window| {
         let error = Open::parse(window).err()?;
@@ -50,7 +50,7 @@ pub fn window_faults(field: &str, windows: &[Window]) -> Vec<Explanation> {
 struct Open {
     days: [bool; 7],
     from: Time,
-    /// Absent for the end of the day.
+    /// The time of the end; absent for the end of the day.
     to: Option<Time>,
     zone: TimeZone,
     zone_name: String,
@@ -60,10 +60,10 @@ struct Open {
 #[derive(Clone, Debug)]
 pub struct Windows(Vec<Open>);
 
-/// When windows are open next.
+/// The next opening of windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// When.
+    /// The moment of the opening.
     pub at: Timestamp,
     /// The zone of the window that opens.
     zone: TimeZone,
@@ -92,7 +92,8 @@ fn minutes(time: DateTime) -> impl fmt::Display {
 }
 
 impl Windows {
-    /// The windows that can be used. A fault of one closes that one and no other; where none can be used, it is the fault of the first one.
+    /// Returns the windows that can be used. A fault of one closes that one and no other; where none can be used, the result is the fault of the
+    /// first one.
     pub fn parse(windows: &[Window]) -> Result<Self, WindowError> {
         let (mut usable, mut fault) = (Vec::new(), None);
         for window in windows {
@@ -107,12 +108,12 @@ impl Windows {
         }
     }
 
-    /// Whether one of them is open.
+    /// Returns whether one of the windows is open.
     pub fn is_open(&self, at: Timestamp) -> bool {
         self.0.iter().any(|window| window.is_open(at))
     }
 
-    /// The first moment from `at` on at which one of them is open; `None` where that is not within two months.
+    /// Returns the first moment from `at` on at which one of the windows is open; `None` where there is no such moment within two months.
     pub fn next_opening(&self, at: Timestamp) -> Option<Opening> {
         let openings = self.0.iter().filter_map(|window| Some((window.next_opening(at)?, window)));
         let (at, window) = openings.min_by_key(|(at, _)| *at)?;
@@ -120,7 +121,8 @@ impl Windows {
     }
 }
 
-/// The first moment from `at` on at which each of these is open. `None` where that is not within two months, or they take turns too often before.
+/// Returns the first moment from `at` on at which each of these is open. `None` where there is no such moment within two months, or the windows take
+/// turns too often before.
 pub fn next_common_opening(all: &[Windows], at: Timestamp) -> Option<Opening> {
     let horizon = at.checked_add(HORIZON).ok()?;
     let mut last: Option<Opening> = None;
@@ -154,7 +156,7 @@ impl Open {
         Ok(Self { days, from: time(&window.from)?, to, zone, zone_name })
     }
 
-    /// Whether it ends on the day after that on which it began.
+    /// Returns whether the window ends on the day after that on which it began.
     fn ends_next_day(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
     }
@@ -167,7 +169,7 @@ impl Open {
         self.shows(self.zone.to_datetime(at))
     }
 
-    /// Whether a clock on the wall that shows this shows a time in it.
+    /// Returns whether a clock on the wall that shows this time shows a time in the window.
     fn shows(&self, there: DateTime) -> bool {
         let (date, time) = (there.date(), there.time());
         let began_today = self.begins_on(date.weekday()) && self.from <= time;
@@ -198,7 +200,7 @@ impl Open {
         None
     }
 
-    /// How long it is until a clock on the wall that is not changed shows the next beginning.
+    /// Returns how long it is until a clock on the wall that is not changed shows the next beginning.
     fn after(&self, there: DateTime) -> Option<SignedDuration> {
         let mut date = there.date();
         for _ in 0..=7 {

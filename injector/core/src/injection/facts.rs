@@ -35,12 +35,12 @@ pub struct ReferencedConfigMap {
 }
 
 impl ReferencedConfigMap {
-    /// Whether it could become a config: nobody else writes it, and it can change.
+    /// Returns whether it could become a config: nobody else writes it, and it can change.
     pub fn can_be_config(self) -> bool {
         !self.owned && !self.immutable && !self.part
     }
 
-    /// Whether Nudge makes a config for it: those who may change it have said so.
+    /// Returns whether Nudge makes a config for it: those who may change it have said so.
     pub fn becomes_config(self) -> bool {
         self.can_be_config() && self.baseline
     }

@@ -52,13 +52,13 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
             if holds == Some(Holds::Perhaps) {
                 let path = shown(path);
                 warnings.push(format!(
-                    "{mounts} read-only: it starts only if that has folder {path}; make it there, or {remedy}"
+                    "{mounts} read-only, so it starts only if the volume has the folder {path}; make the folder there, or {remedy}"
                 ));
                 continue;
             }
             return Err(Refusal::Pod(format!(
                 "{mounts}, in which the folder {path} can't be made for Nudge's files, so the container would not start: the mount is read-only, \
-                 or of a part of a ConfigMap or the like; {remedy}, or exclude the container with annotation {CONTAINERS}"
+                 or is a part of a volume; {remedy}, or exclude the container with annotation {CONTAINERS}"
             )));
         }
     }
@@ -74,7 +74,7 @@ fn above<'a>(member: &'a Member, path: &str) -> Option<&'a VolumeMount> {
     mounts.max_by_key(|(at, _)| at.len()).map(|(_, mount)| mount)
 }
 
-/// Whether both mount the same folder of a volume at the same place.
+/// Returns whether both mount the same folder of a volume at the same place.
 fn is_same(one: &VolumeMount, other: &VolumeMount) -> bool {
     let of = |mount: &VolumeMount| {
         (mount.name.clone(), real(&mount.mount_path), mount.sub_path.clone(), mount.sub_path_expr.clone())
@@ -107,7 +107,7 @@ fn is_written_by_the_kubelet(volume: &Volume) -> bool {
         || volume.downward_api.is_some()
 }
 
-/// Whether the volume itself is read-only, of whatever kind it is.
+/// Returns whether the volume itself is read-only, of whatever kind it is.
 fn is_read_only(volume: &Volume) -> bool {
     let kinds = serde_json::to_value(volume).unwrap_or_default();
     kinds.as_object().is_some_and(|kinds| kinds.values().any(|source: &Value| source["readOnly"] == true))

@@ -42,7 +42,7 @@ const WHOLE: [&str; 12] =
 /// Why values can't be mounted at this path, which is absolute and normalized.
 pub(super) fn system_path(path: &str) -> Option<String> {
     if is_within(path, pod::CONTAINER_PATH) {
-        return Some(format!("{} is the agent's own", pod::CONTAINER_PATH));
+        return Some(format!("{} belongs to the agent", pod::CONTAINER_PATH));
     }
     if let Some(tree) = TREES.iter().find(|tree| is_within(path, tree) || is_within(tree, path)) {
         return Some(format!("a mount there would hide or change {tree}"));
@@ -54,7 +54,7 @@ pub(super) fn system_path(path: &str) -> Option<String> {
     WHOLE.contains(&path).then(|| format!("a mount there would hide all of {path}"))
 }
 
-/// Whether `path` is `folder` or below it. Both are normalized.
+/// Returns whether `path` is `folder` or below it. Both are normalized.
 pub(in crate::injection) fn is_within(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

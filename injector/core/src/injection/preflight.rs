@@ -80,7 +80,7 @@ fn surge(user: &UserPod, port: u16) -> Option<String> {
         "set that and maxUnavailable 1 in the Deployment".to_owned()
     };
     Some(format!(
-        "a new pod with port {port} of the node fits on none that has an old one: a rolling update may hang; unless maxSurge is 0, {command}"
+        "a new pod needs port {port} of its node, so it can't run beside an old pod: a rolling update may hang; unless maxSurge is 0, {command}"
     ))
 }
 
@@ -88,7 +88,7 @@ fn surge(user: &UserPod, port: u16) -> Option<String> {
 fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), Refusal> {
     let policy = user.restart_policy();
     let reason = if user.owners.iter().any(|kind| kind == "Job") {
-        "and this pod belongs to a Job, whose work would begin anew; remove the annotation: each new pod starts with the current version"
+        "and this pod belongs to a Job, whose work would begin again; remove the annotation: each new pod starts with the current version"
             .to_owned()
     } else if policy != "Always" {
         format!(

@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 40;
 
 /// The text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is a quantity such as 250m, 0.5, 64Mi or 1Gi")]
+#[error("it must be a quantity such as 250m, 0.5, 64Mi or 1Gi")]
 pub(super) struct QuantityError;
 
 /// An amount, in billionths.
@@ -51,7 +51,7 @@ impl Quantity {
         Self((millis.saturating_add(ratio - 1) / ratio).saturating_mul(fine))
     }
 
-    /// Whether it is a whole number of `part`.
+    /// Returns whether it is a whole number of `part`.
     pub(super) fn is_whole(self, part: Self) -> bool {
         part.0 != 0 && self.0 % part.0 == 0
     }

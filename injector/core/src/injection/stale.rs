@@ -23,7 +23,7 @@ pub(super) fn warnings(
     let warning = |container: &Container, config: &ConfigName| {
         let reads = published(user, container, config.as_str())?;
         Some(format!(
-            "container {} is notified of config {}, and reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
+            "container {} is notified of config {}, but reads its ConfigMap {reads}; let it read {}, or files by {MOUNT_PATH}",
             shown(&container.name),
             shown(config.as_str()),
             env::ENDPOINT
@@ -62,7 +62,7 @@ fn has_variables(container: &Container, name: &str) -> bool {
         })
 }
 
-/// Whether a volume has the ConfigMap of this name.
+/// Returns whether a volume has the ConfigMap of this name.
 fn holds(volume: &Volume, name: &str) -> bool {
     let projected = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
     volume.config_map.as_ref().is_some_and(|map| map.name == name)

@@ -93,7 +93,7 @@ impl UserPod {
         self.members.iter().map(Member::name)
     }
 
-    /// Whether a volume holds the token of a service account.
+    /// Returns whether a volume holds the token of a service account.
     pub(super) fn has_token(&self, volume: &str) -> bool {
         let mut volumes = self.spec.volumes.iter().flatten().filter(|found| found.name == volume);
         volumes.any(|volume| {
@@ -143,12 +143,12 @@ fn is_reserved(name: &str) -> bool {
     matches!(name, STATE | SHARE | FILES | VARIABLES | HUB) || name.starts_with(BOOTSTRAP)
 }
 
-/// Whether a mount of a container other than the agent is one that injection adds.
+/// Returns whether a mount of a container other than the agent is one that injection adds.
 pub(super) fn is_our_mount(mount: &Value) -> bool {
     mount["name"] == FILES || (mount["name"] == SHARE && mount["mountPath"] == names::CONTAINER_PATH)
 }
 
-/// Whether an earlier injection patched the container. Otherwise its variables are the user's, even if they look like ours.
+/// Returns whether an earlier injection patched the container. Otherwise its variables are the user's, even if they look like ours.
 fn is_patched(container: &Value) -> bool {
     items(container, "volumeMounts").any(|(_, mount)| mount["name"] == SHARE && is_our_mount(mount))
 }

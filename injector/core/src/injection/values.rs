@@ -29,7 +29,7 @@ pub(super) fn flag(text: &str) -> Result<bool, Rule> {
 pub(in crate::injection) fn port(text: &str) -> Result<u16, Rule> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| *port >= 1024 && digits);
-    port.ok_or_else(|| "it is a port from 1024 to 65535".to_owned())
+    port.ok_or_else(|| "it must be a port from 1024 to 65535".to_owned())
 }
 
 pub(super) fn uid(text: &str) -> Result<i64, Rule> {
@@ -40,7 +40,7 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
                 .to_owned())
         }
         Ok(uid) if digits => Ok(uid.into()),
-        _ => Err("it is a user id from 1 to 2147483647".to_owned()),
+        _ => Err("it must be a user id from 1 to 2147483647".to_owned()),
     }
 }
 
@@ -49,20 +49,20 @@ pub(in crate::injection) fn start_timeout(text: &str) -> Result<String, Rule> {
     let range = Duration::from_secs(1)..=Duration::from_mins(10);
     match duration(text) {
         Ok(time) if range.contains(&time) => Ok(text.to_owned()),
-        _ => Err("it is a time from 1s to 10m, such as 30s or 2m".to_owned()),
+        _ => Err("it must be a time from 1s to 10m, such as 30s or 2m".to_owned()),
     }
 }
 
 pub(in crate::injection) fn cpu(text: &str) -> Result<Quantity, Rule> {
     let range = Quantity::millis(1)..=Quantity::units(4);
     let cpu = text.parse().ok().filter(|cpu: &Quantity| range.contains(cpu) && cpu.is_whole(Quantity::millis(1)));
-    cpu.ok_or_else(|| "it is a CPU quantity from 1m to 4, such as 5m or 0.1".to_owned())
+    cpu.ok_or_else(|| "it must be a CPU quantity from 1m to 4, such as 5m or 0.1".to_owned())
 }
 
 pub(in crate::injection) fn memory(text: &str) -> Result<Quantity, Rule> {
     let range = MIN_MEMORY..=Quantity::mebi(1024);
     let memory = text.parse().ok().filter(|size: &Quantity| range.contains(size) && size.is_whole(Quantity::units(1)));
-    memory.ok_or_else(|| "it is a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())
+    memory.ok_or_else(|| "it must be a memory quantity from 16Mi to 1Gi, such as 32Mi".to_owned())
 }
 
 /// The names of a list with commas, without the blanks around them.
@@ -73,14 +73,14 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
 pub(super) fn configs(text: &str) -> Result<Vec<ConfigName>, Rule> {
     let mut configs = Vec::new();
     for name in list(text) {
-        let name =
-            ConfigName::new(name).map_err(|error| format!("it is a list of names separated by commas; {error}"))?;
+        let name = ConfigName::new(name)
+            .map_err(|error| format!("it must be a list of names separated by commas; {error}"))?;
         if configs.contains(&name) {
             return Err(format!("name each config once, in the order of merging; {name} is named twice"));
         }
         configs.push(name);
         if configs.len() > MAX_CONFIGS {
-            return Err(format!("a pod can have {MAX_CONFIGS} configs at most"));
+            return Err(format!("a pod can have at most {MAX_CONFIGS} configs"));
         }
     }
     Ok(configs)
@@ -90,14 +90,16 @@ pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
     let mut variables = Vec::new();
     for name in list(text) {
         let name = VariableName::new(name).map_err(|error| {
-            format!("it is a list of keys separated by commas, each of which becomes a variable of its name; {error}")
+            format!(
+                "it must be a list of keys separated by commas, each of which becomes a variable of its name; {error}"
+            )
         })?;
         if variables.contains(&name) {
             return Err(format!("name each key once; {name} is named twice"));
         }
         variables.push(name);
         if variables.len() > MAX_VARIABLES {
-            return Err(format!("a pod can have {MAX_VARIABLES} variables from configs at most"));
+            return Err(format!("a pod can have at most {MAX_VARIABLES} variables from configs"));
         }
     }
     Ok(variables)
@@ -106,7 +108,7 @@ pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
     let targets = settings::targets(text)?;
     if targets.len() > MAX_ALLOWED {
-        return Err(format!("a pod can have {MAX_ALLOWED} targets at most"));
+        return Err(format!("a pod can have at most {MAX_ALLOWED} targets"));
     }
     match targets.iter().find(|target| target.ip().is_unspecified()) {
         Some(target) => Err(format!("{target} is not an address of a host; write one")),
@@ -120,9 +122,11 @@ pub(super) fn mount_path(text: &str) -> Result<String, Rule> {
         .filter(|path| !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | "..")));
     let odd = |letter: char| letter.is_control() || matches!(letter, ':' | ',' | '$');
     if path.is_none() || text.len() > 1024 || text.contains("..") || text.contains(odd) {
-        return Err("it is an absolute path such as /etc/shop, not '/', without '.', '..', '//', a slash at the end, \
+        return Err(
+            "it must be an absolute path such as /etc/shop, not '/', without '.', '..', '//', a slash at the end, \
                     ':', ',' or '$'"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if let Some(reason) = system_path(text) {
         return Err(format!("{reason}; choose a path such as /etc/shop or /srv/shop"));

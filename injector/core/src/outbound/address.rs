@@ -79,7 +79,7 @@ impl Address {
         if *port == if *tls { 443 } else { 80 } { host } else { format!("{host}:{port}") }
     }
 
-    /// Whether a list of hosts, such as `prometheus.monitoring.svc, metrics.example.com:8443`, has this one. A host without a port stands for
+    /// Returns whether a list of hosts, such as `prometheus.monitoring.svc, metrics.example.com:8443`, has this one. A host without a port stands for
     /// all of its ports.
     pub fn is_in(&self, hosts: &str) -> bool {
         let mut hosts = hosts.split(|it: char| it == ',' || it.is_whitespace()).filter(|host| !host.is_empty());

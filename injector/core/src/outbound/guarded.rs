@@ -34,16 +34,16 @@ pub const METADATA: [IpAddr; 6] = [
 pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
     let ip = plain(address.ip());
     if METADATA.contains(&ip) {
-        return Some("it is where a cloud gives credentials to its machines");
+        return Some("at this address clouds give credentials to their machines");
     }
     let by_range = match ip {
         IpAddr::V4(ip) if ip.is_loopback() => Some("it is the machine itself"),
         IpAddr::V4(ip) if ip.octets()[0] == 0 => Some("it is the machine itself"),
-        IpAddr::V4(ip) if ip.is_link_local() => Some("it is link-local, as where clouds give credentials"),
-        IpAddr::V4(ip) if ip.is_multicast() || ip.is_broadcast() => Some("it is no address of one machine"),
+        IpAddr::V4(ip) if ip.is_link_local() => Some("it is link-local, and clouds give credentials at such addresses"),
+        IpAddr::V4(ip) if ip.is_multicast() || ip.is_broadcast() => Some("it is not the address of one machine"),
         IpAddr::V6(ip) if ip.is_loopback() || ip.is_unspecified() => Some("it is the machine itself"),
         IpAddr::V6(ip) if ip.is_unicast_link_local() => Some("it is link-local"),
-        IpAddr::V6(ip) if ip.is_multicast() => Some("it is no address of one machine"),
+        IpAddr::V6(ip) if ip.is_multicast() => Some("it is not the address of one machine"),
         _ => None,
     };
     if by_range.is_some() {
@@ -52,10 +52,12 @@ pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
     let known = |it: &IpAddr| plain(*it) == ip;
     let stands_behind = |it: &SocketAddr| plain(it.ip()) == ip && it.port() == address.port();
     if guarded.hosts.iter().any(known) || guarded.endpoints.iter().any(stands_behind) {
-        return Some("it is of the API server or of kube-system");
+        return Some("it belongs to the API server or to kube-system");
     }
     if guarded.nodes.iter().any(known) && !guarded.lent.iter().any(|range| range.contains(ip)) {
-        return Some("it is a node of the cluster; who runs Nudge may allow it by NUDGE_OUTBOUND_ALLOW");
+        return Some(
+            "it belongs to a node of the cluster; an admin of the cluster can allow it with NUDGE_OUTBOUND_ALLOW",
+        );
     }
     None
 }

@@ -12,18 +12,18 @@ use nudge_protocol::settings::SEPARATOR;
 /// The reason that a kubelet gives for a container that it has removed for such a restart (`pkg/kubelet/kubelet_pods.go`).
 const REMOVED: &str = "RestartingAllContainers";
 
-/// Whether the agent ended last to have all containers restarted.
+/// The state of the agent's last command to restart all containers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Commands {
-    /// It did not.
+    /// The agent gave no command.
     No,
-    /// It did, and does not run yet.
+    /// The agent gave the command, and does not run yet.
     Now,
-    /// It did, and runs since.
+    /// The agent gave the command, and has run since that time.
     Until(Time),
 }
 
-/// What the status of the agent's container shows.
+/// Returns what the status of the agent's container shows.
 pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> Commands {
     let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return Commands::No };
     let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());
@@ -36,12 +36,12 @@ pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -
     started.map_or(Commands::Now, Commands::Until)
 }
 
-/// Whether the kubelet removed a container because a rule of any container has all of them restarted.
+/// Returns whether the kubelet removed a container because a rule of any container has all of them restarted.
 pub(super) fn is_removed(end: &ContainerStateTerminated) -> bool {
     end.reason.as_deref() == Some(REMOVED)
 }
 
-/// Whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
+/// Returns whether the agent restarts containers. Admission refuses a pod where another container has such a rule too.
 pub(super) fn restarts_in_place(agent: &Container) -> bool {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == env::NOTIFY);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) fn restarts_in_place(agent: &Container) -> bool {
 }
 
 impl Commands {
-    /// Whether a container ended because of the command.
+    /// Returns whether a container ended because of the command.
     pub(super) fn explains(&self, end: &ContainerStateTerminated) -> bool {
         match self {
             Self::No => false,

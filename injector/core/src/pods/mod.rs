@@ -1,4 +1,4 @@
-//! What matters of a pod: taken from the object once, without keeping the rest.
+//! The facts about a pod that matter to Nudge: taken from the object once, without keeping the rest.
 
 mod commands;
 mod hash;

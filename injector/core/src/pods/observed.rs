@@ -21,92 +21,92 @@ use crate::injection::by_rollout;
 use crate::keys::{PodKey, PodUid};
 use crate::owners::workload;
 
-/// Longest text of injection's warnings that is kept.
+/// The maximum length of injection's warnings that is kept.
 const MAX_WARNINGS_BYTES: usize = 1024;
 
-/// What matters of an injected pod.
+/// The facts about an injected pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
 pub struct PodState {
-    /// Its namespace.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Its uid.
+    /// The uid of the pod.
     pub uid: PodUid,
-    /// Its service account.
+    /// The service account of the pod.
     pub service_account: String,
-    /// Version of the agent that was injected.
+    /// The version of the agent that was injected.
     pub agent: String,
-    /// What it may read, in the order of merging: fixed in the agent container's environment.
+    /// The configs that the pod may read, in the order of merging: fixed in the agent container's environment.
     pub configs: Vec<ConfigName>,
-    /// The workload it belongs to, such as `Deployment/web`; empty for a bare pod.
+    /// The workload that the pod belongs to, such as `Deployment/web`; empty for a bare pod.
     pub workload: String,
-    /// Its containers other than the agent: those that the user wrote, native sidecars included.
+    /// The containers other than the agent: those that the user wrote, native sidecars included.
     pub containers: Vec<PodContainer>,
-    /// Stands for the containers; empty only for no containers.
+    /// The digest of the containers; empty only for no containers.
     pub containers_hash: String,
     /// The node, once it has one.
     pub node: String,
-    /// It has none, because on those that it could have, a port that it declares is taken.
+    /// Whether the pod has no node, because a port that it declares is taken on those that it could have.
     pub lacks_port: bool,
-    /// It is Ready.
+    /// Whether the pod is Ready.
     pub ready: bool,
-    /// The containers that get the configuration are ready.
+    /// Whether the containers that get the configuration are ready.
     pub containers_ready: bool,
-    /// Since when it is not Ready, in seconds since 1970 by the clock of its node; absent while it is.
+    /// When the pod became unready, in seconds since 1970 by the clock of its node; absent while it is Ready.
     pub unready_since: Option<i64>,
-    /// It is being evicted, preempted, or taken away with its node (condition DisruptionTarget).
+    /// Whether the pod is being evicted, preempted, or removed with its node (condition DisruptionTarget).
     pub disrupted: bool,
-    /// It is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
+    /// Whether the pod is Ready or has been: by the kubelet's own clock, a pod that never was is not Ready since before it was initialized.
     pub was_ready: bool,
-    /// Its agent's container is not ready while all others are.
+    /// Whether the agent's container is not ready while all others are.
     pub agent_away: bool,
-    /// Its containers were started.
+    /// Whether the containers were started.
     pub running: bool,
-    /// A container of it has done its work and is not started again.
+    /// Whether a container of the pod has done its work and is not started again.
     pub ending: bool,
-    /// It has succeeded or failed.
+    /// Whether the pod has succeeded or failed.
     pub finished: bool,
-    /// It is being deleted.
+    /// Whether the pod is being deleted.
     pub terminating: bool,
     /// The probe that takes longest to notice that its application got worse.
     pub slowest_probe: Option<SlowestProbe>,
-    /// How long its readiness probes take at least to notice that it got worse, in seconds.
+    /// The time that the readiness probes take at least to notice that the pod got worse, in seconds.
     pub notices_after: u32,
-    /// How long it may take from its start until it is ready, in seconds.
+    /// The time that the pod may take from its start until it is ready, in seconds.
     pub start_seconds: u32,
-    /// Which template of its workload it was made of.
+    /// The template of the workload that the pod was made from.
     pub template: String,
-    /// The labels that it was created with, or where that is not known, those that it has.
+    /// The labels that the pod was created with, or has now where those are not known.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// Its processes take another version by a restart alone (`notify: rollout`): its agent keeps what they were born with.
+    /// Whether the processes take another version only by a restart (`notify: rollout`): the agent keeps what they were born with.
     pub by_restart: bool,
-    /// When it was made, in seconds since 1970.
+    /// The time of the pod's creation, in seconds since 1970.
     pub created: i64,
-    /// Restarts of each container that gets the configuration and is started again whatever it ends with.
+    /// The restarts of each container that gets the configuration and is started again whatever it ends with.
     pub container_histories: Vec<RestartHistory>,
-    /// Of these, those that the API did not order: crashes.
+    /// The number of restarts that the API did not order: crashes.
     pub restarts: i32,
-    /// When one of the containers last crashed before it was started again, in seconds since 1970.
+    /// The time at which one of the containers last crashed before it was started again, in seconds since 1970.
     pub last_restart: Option<i64>,
-    /// Restarts that the API ordered.
+    /// The number of restarts that the API ordered.
     pub ordered_restarts: i32,
-    /// The kubelet says that it resizes the pod in place.
+    /// Whether the kubelet says that it resizes the pod in place.
     pub resizing: bool,
-    /// Restarts of the agent's container.
+    /// The number of restarts of the agent's container.
     pub agent_restarts: i32,
-    /// Its agent has all its containers restarted in place for another version.
+    /// Whether the agent has all containers restarted in place for another version.
     pub in_place: bool,
-    /// The agent ended last to have all containers of the pod restarted in place with another version.
+    /// Whether the agent ended last to have all containers of the pod restarted in place with another version.
     pub commanded: bool,
-    /// It has, and they are not started again yet.
+    /// Whether the agent has done so, and the containers are not started again yet.
     pub restarting: bool,
-    /// What injection warned of, a line for each.
+    /// The warnings of injection, a line for each.
     pub warnings: Option<String>,
-    /// What it runs by the condition that the hub wrote.
+    /// The report about what the pod runs, from the condition that the hub wrote.
     pub report: Option<Report>,
-    /// ConfigMaps and Secrets that its volumes and variables name.
+    /// The ConfigMaps and Secrets that the pod's volumes and variables name.
     pub references: BTreeSet<(PartKind, String)>,
     /// The version of the object that this was read from.
     pub version: ObjectVersion,
@@ -123,7 +123,7 @@ impl PartialEq for ObjectVersion {
 }
 
 impl PodState {
-    /// What identifies the pod in the index.
+    /// Returns the identity of the pod in the index.
     pub fn key(&self) -> PodKey {
         PodKey::new(&*self.namespace, &*self.name)
     }
@@ -138,18 +138,18 @@ impl PodState {
         self
     }
 
-    /// Whether it is being resized in place, so that a container may be restarted.
+    /// Returns whether the pod is being resized in place, so that a container may be restarted.
     pub fn is_resizing(&self) -> bool {
         self.resizing || self.container_histories.iter().any(|container| container.resized)
     }
 
-    /// The version of this config that it runs.
+    /// Returns the version of this config that the pod runs.
     pub fn runs(&self, config: &str) -> Option<&VersionName> {
         let versions = &self.report.as_ref()?.versions;
         versions.iter().find(|(name, _)| name.as_str() == config)?.1.as_ref()
     }
 
-    /// Why an assigned version of this config failed in it.
+    /// Returns why an assigned version of this config failed in the pod.
     pub fn failure(&self, config: &str) -> Option<Explanation> {
         match self.report.as_ref()?.of(config) {
             ReportState::Failed(why) => Some(why),
@@ -158,12 +158,12 @@ impl PodState {
     }
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }
 
-/// What matters of the pod; `None` without an agent's container.
+/// Returns the facts about the pod; `None` without an agent's container.
 pub fn pod_state(object: &Pod) -> Option<PodState> {
     let spec = object.spec.as_ref()?;
     let init = spec.init_containers.iter().flatten();
@@ -246,18 +246,18 @@ fn lacks_port(scheduled: &PodCondition) -> bool {
     scheduled.status == "False" && scheduled.message.as_deref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-/// Everybody who may write pods may write this, and it is shown on terminals.
+/// Returns the warnings in one bounded text. Everybody who may write pods may write them, and they are shown on terminals.
 fn bounded(mut warnings: String) -> String {
     warnings.retain(|letter| letter == '\n' || !letter.is_control());
     clipped(warnings, MAX_WARNINGS_BYTES)
 }
 
-/// Whether processes of this pod take another version by a restart alone.
+/// Returns whether processes of this pod take another version only by a restart.
 pub fn by_restart(meta: &ObjectMeta) -> bool {
     by_rollout(meta)
 }
 
-/// Whether the pod is Ready or has been.
+/// Returns whether the pod is Ready or has been.
 fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -> bool {
     let time = |condition: &PodCondition| condition.last_transition_time.clone().map(|time| time.0);
     let Some(ready) = ready else { return false };
@@ -266,7 +266,7 @@ fn was_ready(ready: Option<&PodCondition>, initialized: Option<&PodCondition>) -
         || initialized.is_some_and(|initialized| time(ready).is_some_and(|ready| ready > initialized))
 }
 
-/// The configs that stand in the agent's environment. A name that is none can only come from a hand-made pod; it is left out.
+/// Returns the configs in the agent's environment. A text that is not a name can only come from a hand-made pod; it is left out.
 fn configs(agent: &Container) -> Vec<ConfigName> {
     let variable = agent.env.iter().flatten().find(|variable| variable.name == pod::env::CONFIGS);
     let list = variable.and_then(|variable| variable.value.as_deref()).unwrap_or_default();
@@ -279,13 +279,13 @@ fn configs(agent: &Container) -> Vec<ConfigName> {
     configs
 }
 
-/// What distinguishes the pods of one template of a workload from those of another.
+/// Returns what distinguishes the pods of one template of a workload from those of another.
 fn template(meta: &ObjectMeta) -> String {
     let label = |key: &str| meta.labels.as_ref()?.get(key).cloned();
     label("pod-template-hash").or_else(|| label("controller-revision-hash")).unwrap_or_default()
 }
 
-/// The labels that selectors of steps are compared with. Injection notes those that the pod is created with: later ones, such as the role
+/// Returns the labels that selectors of steps are compared with. Injection notes those that the pod is created with: later labels, such as the role
 /// that an operator gives it, move no pod to another version.
 fn birth_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     let noted = meta.annotations.as_ref().and_then(|map| map.get(labels::BIRTH_LABELS));
@@ -293,12 +293,12 @@ fn birth_labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     noted.or_else(|| meta.labels.clone()).unwrap_or_default()
 }
 
-/// Statuses of all containers. The names of a pod's containers differ, those of init containers included.
+/// Returns the statuses of all containers. The names of a pod's containers differ, those of init containers included.
 fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> + Clone {
     status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten())
 }
 
-/// Counts the crashes of these containers of a pod. A restart that meets a restart rule of its container is none.
+/// Returns how often these containers of a pod crashed. A restart that meets a restart rule of its container is none.
 pub fn crashes(pod: &Pod, names: &BTreeSet<String>) -> i32 {
     let spec = pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
     let status_of = |name: &str| pod.status.iter().flat_map(statuses).find(|status| status.name == name);

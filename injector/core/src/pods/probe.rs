@@ -5,14 +5,14 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
 use nudge_protocol::{env, pod};
 
-/// Added to that time: the kubelet starts probes at a random point of their period and writes the status in batches.
+/// The time that is added: the kubelet starts probes at a random point of their period and writes the status in batches.
 const MARGIN_SECONDS: u32 = 6;
-/// The grace period that Kubernetes gives a pod that names none.
+/// The grace period that Kubernetes gives a pod whose grace period is not set.
 const GRACE_SECONDS: u32 = 30;
-/// How long a container without a startup probe has until its readiness probe counts.
+/// The time that a container without a startup probe has until its readiness probe counts.
 const START_SECONDS: u32 = 300;
 
-/// Which probe it is.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Readiness,
@@ -25,16 +25,16 @@ pub struct SlowestProbe {
     kind: Kind,
     container: Box<str>,
     failures: u32,
-    /// Time between two attempts: the period, or as many periods as one attempt may last.
+    /// The time between two attempts: the period, or as many periods as one attempt may last.
     interval: u32,
     timeout: u32,
-    /// How long a container may take to end that is killed by its liveness probe: it is seen to restart only then.
+    /// The time that a container may take to end that is killed by its liveness probe: it is observed to restart only then.
     grace: u32,
 }
 
 impl SlowestProbe {
-    /// The longest time from a change to what is seen of it: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and six seconds;
-    /// for a liveness probe also the termination grace period.
+    /// Returns the longest time until a change is observed: `failureThreshold` × `periodSeconds` + `timeoutSeconds` and six seconds; for a liveness
+    /// probe also the termination grace period.
     pub fn seconds(&self) -> u32 {
         let noticed = self.failures.saturating_mul(self.interval).saturating_add(self.timeout);
         noticed.saturating_add(self.grace).saturating_add(MARGIN_SECONDS)
@@ -42,7 +42,7 @@ impl SlowestProbe {
 }
 
 impl SlowestProbe {
-    /// The time between two attempts, in seconds.
+    /// Returns the time between two attempts, in seconds.
     pub fn interval(&self) -> u32 {
         self.interval
     }
@@ -63,8 +63,7 @@ impl std::fmt::Display for SlowestProbe {
     }
 }
 
-/// The containers that the probes of a pod are looked at for: those that get the configuration; all but the agent where none says that it
-/// gets it.
+/// Returns the containers whose probes count: those that get the configuration; all but the agent where no container says that it gets it.
 pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     let sidecars = spec.init_containers.iter().flatten().filter(|container| is_sidecar(container));
     let others = spec.containers.iter().chain(sidecars).filter(|container| container.name != pod::AGENT_CONTAINER);
@@ -75,12 +74,12 @@ pub(super) fn subscribed(spec: &PodSpec) -> Vec<&Container> {
     if subscribed.is_empty() { all } else { subscribed }
 }
 
-/// Whether it is a native sidecar, which is started again whatever it ended with.
+/// Returns whether the container is a native sidecar, which is started again whatever it ended with.
 pub(super) fn is_sidecar(init: &Container) -> bool {
     init.restart_policy.as_deref() == Some("Always")
 }
 
-/// The slowest probe of the pod's subscribed containers.
+/// Returns the slowest probe of the pod's subscribed containers.
 pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
     let probes = subscribed(spec).into_iter().flat_map(|container| {
@@ -94,7 +93,8 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     probes.max_by_key(SlowestProbe::seconds)
 }
 
-/// How long the readiness probes take at least to notice that the application got worse, in seconds: what they notice sooner had begun before.
+/// Returns how long the readiness probes take at least to notice that the application got worse, in seconds: what they notice sooner had begun
+/// before.
 pub fn notices_after(spec: &PodSpec) -> u32 {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
@@ -102,7 +102,7 @@ pub fn notices_after(spec: &PodSpec) -> u32 {
     least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
 }
 
-/// How long the subscribed containers may take from their start until they are ready, in seconds: for each of them, what its startup probe
+/// Returns how long the subscribed containers may take from their start until they are ready, in seconds: for each container, what its startup probe
 /// allows, or 300 s, and then its readiness probe.
 pub fn start_seconds(spec: &PodSpec) -> u32 {
     let time = |container: &Container, probe: &Probe| {

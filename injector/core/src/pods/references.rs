@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PodSpec;
 use nudge_api::PartKind;
 
-/// ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
+/// Returns the ConfigMaps and Secrets that a pod's specification names, in volumes and variables.
 pub fn references(spec: &PodSpec) -> BTreeSet<(PartKind, String)> {
     let mut found = BTreeSet::new();
     let mut add = |kind, name: &str| {

@@ -6,29 +6,29 @@ use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, VersionName};
 
-/// Longest message of a condition that is read, in bytes: more than the hub writes, which is a name, a version and a reason for each config
-/// and 1 KiB.
+/// The maximum length of a condition's message that is read, in bytes: more than the hub writes, which is a name, a version and a reason for each
+/// config and 1 KiB.
 const MAX_MESSAGE_BYTES: usize = MAX_CONFIGS * (253 + 63 + 50) + 2048;
 
-/// What a pod runs, and whether that is what is assigned to it.
+/// The report about a pod: what it runs, and whether that is what is assigned to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The version of each config that the pod runs, in the order of merging; `None` where it serves none.
+    /// The version of each config that the pod runs, in the order of merging; `None` where the pod serves no version.
     pub versions: Vec<(ConfigName, Option<VersionName>)>,
-    /// Whether that is what is assigned to it: the first failure of all, if there is one.
+    /// The state of the pod: the first failure of all configs, if there is one.
     pub state: ReportState,
-    /// The reasons of configs that have another one than the pod.
+    /// The reasons of configs whose reason is not that of the pod.
     pub reasons: Vec<(ConfigName, Reason)>,
     /// When the agent made the report, in seconds since 1970; absent where there is none.
     pub at: Option<i64>,
 }
 
-/// Whether a pod runs what is assigned to it.
+/// The state of a pod, which runs what is assigned to it, or does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportState {
-    /// It does, and its containers have acknowledged it.
+    /// The pod runs what is assigned to it, and its containers have acknowledged that.
     Acknowledged,
-    /// Not yet, or only a restart brings it.
+    /// The pod does not run it yet, or takes it only by a restart.
     Pending(Explanation),
     /// The hub can't give one of the pod's configs. This says nothing about the others.
     Unavailable(Explanation),
@@ -39,7 +39,7 @@ pub enum ReportState {
 }
 
 impl ReportState {
-    /// The state of a pod that does not run what is assigned to it, or has not acknowledged it.
+    /// Returns the state of a pod that does not run what is assigned to it, or has not acknowledged it.
     pub fn of(explanation: Explanation) -> Self {
         match explanation.reason {
             Reason::NoContact => Self::NoContact(explanation),
@@ -54,7 +54,7 @@ impl ReportState {
         }
     }
 
-    /// Whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have yet: the hub says that only of a
+    /// Returns whether the containers have acknowledged what the pod serves, whatever it can't get, or does not have yet: the hub says that only of a
     /// pod whose agent says so.
     pub fn is_acknowledged(&self) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl ReportState {
         }
     }
 
-    /// Why it is not [`Self::Acknowledged`].
+    /// Returns why the state is not [`Self::Acknowledged`].
     pub fn explanation(&self) -> Option<&Explanation> {
         match self {
             Self::Acknowledged => None,
@@ -91,8 +91,8 @@ impl Report {
         Some(Self { versions, state, reasons, at })
     }
 
-    /// Whether the pod runs what is assigned to it of one config. The message of a failure is that of the pod, which names all failures; other
-    /// states that are not the pod's have none.
+    /// Returns whether the pod runs what is assigned to it of one config. The message of a failure is that of the pod, which names all failures;
+    /// other states that are not the pod's have no message.
     pub fn of(&self, config: &str) -> ReportState {
         let own = self.reasons.iter().find(|(name, _)| name.as_str() == config);
         match own {
@@ -105,18 +105,18 @@ impl Report {
         }
     }
 
-    /// The status of the condition.
+    /// Returns the status of the condition.
     pub fn status(&self) -> &'static str {
         if self.state == ReportState::Acknowledged { "True" } else { "False" }
     }
 
-    /// The reason of the condition.
+    /// Returns the reason of the condition.
     pub fn reason(&self) -> Reason {
         self.state.explanation().map_or(Reason::Applied, |why| why.reason)
     }
 
-    /// The message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after `=` where none is served, and the
-    /// reason of a config that has another one than the pod), then `; ` and the explanation's message.
+    /// Returns the message of the condition: the versions, such as `shop=1.0.1 (Applied),shop-keys=7` (nothing after `=` where no version is served,
+    /// and the reason of a config that has another one than the pod), then `; ` and the explanation's message.
     pub fn message(&self) -> String {
         let version = |version: &Option<VersionName>| version.as_ref().map_or_else(String::new, ToString::to_string);
         let own = |config: &ConfigName| self.reasons.iter().find(|(name, _)| name == config);
@@ -131,17 +131,17 @@ impl Report {
         }
     }
 
-    /// Whether the conditions of both are the same.
+    /// Returns whether the conditions of both reports are the same.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.versions, &self.state, &self.reasons) == (&other.versions, &other.state, &other.reasons)
     }
 }
 
-/// What a message says of one config.
+/// The part of a message that is about one config.
 struct Config {
     name: ConfigName,
     version: Option<VersionName>,
-    /// Absent where it is that of the pod.
+    /// The reason of the config; absent where it is that of the pod.
     reason: Option<Reason>,
 }
 

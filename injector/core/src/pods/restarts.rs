@@ -10,31 +10,31 @@ use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerS
 use super::commands::{Commands, is_removed};
 use super::hash::hash;
 
-/// Restarts of one container that gets the configuration and is started again whatever it ends with.
+/// The restarts of one container that gets the configuration and is started again whatever it ends with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartHistory {
     name: String,
-    /// How often it was started again, as the kubelet counts.
+    /// The number of restarts, as the kubelet counts.
     count: i32,
-    /// How often after a crash, and how often by order.
+    /// The numbers of restarts after a crash, and by order.
     pub(super) crashes: i32,
     pub(super) ordered: i32,
-    /// When it last ended before it was started again, in seconds since 1970.
+    /// The time at which the container last ended before it was started again, in seconds since 1970.
     ended: Option<i64>,
-    /// The same, where nothing ordered that end.
+    /// The time of the last end that nothing ordered.
     pub(super) crashed: Option<i64>,
-    /// Its last end was a command's, or meets a restart rule.
+    /// Whether the last end was a command's, or meets a restart rule.
     ordered_end: bool,
-    /// Stands for the resources that the node has allocated for it.
+    /// The digest of the resources that the node has allocated for the container.
     allocated: Option<String>,
-    /// Stands for the resources that it last ran with.
+    /// The digest of the resources that the container last ran with.
     running: Option<String>,
-    /// It is being resized, and was not started again for that yet.
+    /// Whether the container is being resized, and was not started again for that yet.
     pub(super) resized: bool,
 }
 
 impl RestartHistory {
-    /// What one status of the container shows.
+    /// Returns what one status of the container shows.
     pub(super) fn new(container: &Container, status: &ContainerStatus, commands: &Commands) -> Self {
         let end = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let is_ordered = |end| commands.explains(end) || is_removed(end) || is_by_rule(container, end);
@@ -86,19 +86,19 @@ pub(super) fn follow(now: &mut [RestartHistory], before: &[RestartHistory], resi
     }
 }
 
-/// The crashes of all containers, their restarts by order, and when one last crashed.
+/// Returns the crashes of all containers, their restarts by order, and when a container last crashed.
 pub(super) fn sums(containers: &[RestartHistory]) -> (i32, i32, Option<i64>) {
     let crashes = containers.iter().map(|container| container.crashes).sum();
     let ordered = containers.iter().map(|container| container.ordered).sum();
     (crashes, ordered, containers.iter().filter_map(|container| container.crashed).max())
 }
 
-/// Whether both are known, and are not the same.
+/// Returns whether both are known, and are not the same.
 fn differ(now: Option<&String>, before: Option<&String>) -> bool {
     now.zip(before).is_some_and(|(now, before)| now != before)
 }
 
-/// Whether a restart rule of the container meets its end.
+/// Returns whether a restart rule of the container meets its end.
 pub(super) fn is_by_rule(container: &Container, end: &ContainerStateTerminated) -> bool {
     let mut codes = container.restart_policy_rules.iter().flatten().filter_map(|rule| rule.exit_codes.as_ref());
     codes.any(|codes| {

@@ -1,4 +1,4 @@
-//! Compares a published object with the version that it should hold. What is decided holds no value.
+//! The comparison of a published object with the version that it should hold. The decision holds no value.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nudge_api::{Explanation, PartKind, Reason};
@@ -15,25 +15,25 @@ pub(super) const MAX_BYTES: usize = 1024 * 1024;
 /// Maximum of bytes that a message has of the name of a field manager.
 const MANAGER_BYTES: usize = 64;
 
-/// What to do about a published object.
+/// The decision about a published object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Publication {
-    /// There is none, and Nudge creates none.
+    /// The object does not exist, and Nudge creates none.
     NotThere,
-    /// It holds the version, as Nudge wrote it or by chance.
+    /// The object holds the version, as Nudge wrote it or by chance.
     Published,
-    /// It held this version, and somebody else has changed it since.
+    /// The object held this version, and somebody else has changed it since.
     Drifted(String),
-    /// Nudge does not write it, or may not. The rollout goes on without it.
+    /// Nudge does not write the object, or may not. The rollout goes on without it.
     Refused(Explanation),
-    /// A call failed. The rollout waits until it is written.
+    /// A call failed. The rollout waits until the object is written.
     Failed(Explanation),
-    /// It is to be created or replaced as [`to_write`] says.
+    /// The object is to be created or replaced as [`to_write`] says.
     Write,
 }
 
 impl Publication {
-    /// Whether trying again soon may help.
+    /// Returns whether trying again soon may help.
     pub fn is_retried(&self, kind: PartKind) -> bool {
         match self {
             Self::Failed(_) => true,
@@ -42,27 +42,27 @@ impl Publication {
         }
     }
 
-    /// Whether the object that was found belongs to others.
+    /// Returns whether the object belongs to others.
     pub fn is_of_others(&self) -> bool {
         matches!(self, Self::Refused(why) if matches!(why.reason, Reason::NotOurs | Reason::IsVersion))
     }
 }
 
-/// What the object is compared with.
+/// The version and the content that the object is compared with.
 pub struct PublishGoal<'a> {
     /// The kind of the object.
     pub kind: PartKind,
     /// The config's name.
     pub name: &'a str,
-    /// The version that it is to hold.
+    /// The version that the object is to hold.
     pub version: &'a str,
-    /// What the status says it holds.
+    /// The version that the status says the object holds.
     pub published: Option<&'a str>,
-    /// The version's parts of this kind; `None` if it has none.
+    /// The content of the version's parts of this kind; `None` if the version has no such part.
     pub content: Option<&'a PublishedContent>,
     /// The seals of the config.
     pub seals: &'a Seals,
-    /// The field manager of what Nudge writes.
+    /// The field manager of Nudge's writes.
     pub writer: &'a str,
 }
 
@@ -95,7 +95,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     let size = content.size();
     if size > MAX_BYTES {
         let message = format!(
-            "the {kind} parts of version {version} have {size} bytes, and one {kind} holds {MAX_BYTES}; use an agent"
+            "the {kind} parts of version {version} have {size} bytes, and a {kind} can hold at most {MAX_BYTES}; use an agent"
         );
         return refused(Reason::TooLarge, message);
     }
@@ -115,19 +115,19 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     // What somebody else wrote stays until the next activation.
     if published == Some(version) && !is_same && !is_unrecorded(stored, goal) {
         return Publication::Drifted(format!(
-            "{kind} {name} was changed by someone else and does not hold version {version}; the next activation overwrites it: make \
-             a version of the change"
+            "{kind} {name} was changed by someone else and does not hold version {version}; the next activation overwrites the change: \
+             make a version of it"
         ));
     }
     if stored.immutable == Some(true) {
-        let again = if kind.is_created() { "delete it" } else { "delete it and create it anew" };
+        let again = if kind.is_created() { "delete it" } else { "delete it and create it again" };
         let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {again}");
         return refused(Reason::Immutable, message);
     }
     Publication::Write
 }
 
-/// The object to write: the stored one, which keeps its resourceVersion, or a new one. It has the keys of the version and no others.
+/// Returns the object to write: the stored one, which keeps its resourceVersion, or a new one. The object has the keys of the version and no others.
 pub fn to_write(stored: Option<PublishedObject>, goal: &PublishGoal<'_>) -> Option<PublishedObject> {
     let content = goal.content?.clone();
     let (mut metadata, immutable) = stored.map(|stored| (stored.metadata, stored.immutable)).unwrap_or_default();
@@ -143,7 +143,7 @@ fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Why the object is not Nudge's, if there is a reason.
+/// Returns why the object is not Nudge's, if there is a reason.
 fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
     let PublishGoal { kind, name, writer, .. } = *goal;
     let is_owned = metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty());
@@ -155,7 +155,7 @@ fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
     // One that is not marked is never adopted.
     if label(metadata, labels::PUBLISHED).is_none() {
         return Some(format!(
-            "there is a {kind} {name} without the label {}, which Nudge does not touch; delete it, or give the config another name",
+            "{kind} {name} exists without the label {}, so Nudge does not touch it; delete it, or give the config another name",
             labels::PUBLISHED
         ));
     }
@@ -180,7 +180,7 @@ fn has_data(entry: &ManagedFieldsEntry) -> bool {
     entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:data").is_some())
 }
 
-/// Whether it holds, unchanged, another version that Nudge wrote and could not record: the status was not written any more.
+/// Returns whether the object holds, unchanged, another version that Nudge wrote and could not record, because the status was not written any more.
 fn is_unrecorded(stored: &PublishedObject, goal: &PublishGoal<'_>) -> bool {
     let metadata = &stored.metadata;
     let mark = metadata.annotations.as_ref().and_then(|annotations| annotations.get(DIGEST));

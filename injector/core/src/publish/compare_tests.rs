@@ -202,7 +202,7 @@ fn an_edit_by_others_stands_until_the_next_version() {
         let mut stored = written(kind, None, "1", "one");
         stored.content = content(kind, "edited");
         let drifted = decide(Some(&stored), "1", Some("1"), &one, kind);
-        assert!(matches!(&drifted, Publication::Drifted(message) if message.contains("make a version of the change")));
+        assert!(matches!(&drifted, Publication::Drifted(message) if message.contains("make a version of it")));
         assert_eq!(decide(Some(&stored), "2", Some("1"), &two, kind), Publication::Write);
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between the published ConfigMap and the published Secret.
+//! The differences between the published ConfigMap and the published Secret.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConditionType, PartKind, Reason, VersionedConfigStatus};
@@ -9,31 +9,31 @@ use super::PublishedContent;
 
 /// The differences between the kinds of published objects.
 pub trait PublishedKind: Copy {
-    /// Whether Nudge creates the object where there is none. Such an object is never adopted: it is Nudge's only with its label.
+    /// Returns whether Nudge creates the object where there is none. Such an object is never adopted: it is Nudge's only with its label.
     fn is_created(self) -> bool;
 
-    /// Whether a watch shows changes of the object.
+    /// Returns whether a watch shows changes of the object.
     fn is_watched(self) -> bool;
 
-    /// Whether what the API server says of the object may be repeated: it may quote a value.
+    /// Returns whether messages may repeat what the API server says of the object, which may quote a value.
     fn is_quotable(self) -> bool;
 
-    /// The digest of a content that Nudge has written, which stands on the object.
+    /// Returns the digest of a content that Nudge has written, which the object has as an annotation.
     fn mark(self, seals: &Seals, version: &str, content: &PublishedContent) -> String;
 
-    /// The condition that says whether the object holds the version.
+    /// Returns the condition that says whether the object holds the version.
     fn condition(self) -> ConditionType;
 
-    /// The condition that says whether others have changed the object.
+    /// Returns the condition that says whether others have changed the object.
     fn drift_condition(self) -> ConditionType;
 
-    /// The reason of a version that has no part of this kind.
+    /// Returns the reason of a version that has no part of this kind.
     fn without_part(self) -> Reason;
 
-    /// The version that the status says the object holds.
+    /// Returns the version that the status says the object holds.
     fn held(self, status: &VersionedConfigStatus) -> Option<&str>;
 
-    /// The fields of the status for the version that the object holds, and for the time when it was written.
+    /// Returns the fields of the status for the version that the object holds, and for the time when it was written.
     fn fields(self, status: &mut VersionedConfigStatus) -> (&mut Option<String>, &mut Option<Time>);
 }
 

@@ -20,7 +20,7 @@ pub struct PublishedContent {
 }
 
 impl PublishedContent {
-    /// Adds a part to those before it, which have its type.
+    /// Adds a part to those before it, which must have its type.
     pub fn joined(before: Option<Self>, part: Self, version: &str) -> Result<Self, Explanation> {
         let Some(mut joined) = before else { return Ok(part) };
         if joined.secret_type != part.secret_type {
@@ -37,17 +37,17 @@ impl PublishedContent {
         Ok(joined)
     }
 
-    /// Keys and values.
+    /// Returns the keys and values.
     pub fn values(&self) -> &Contents {
         &self.values
     }
 
-    /// The type of the Secret; empty for a ConfigMap.
+    /// Returns the type of the Secret; empty for a ConfigMap.
     pub fn secret_type(&self) -> &str {
         &self.secret_type
     }
 
-    /// Bytes of keys and values.
+    /// Returns the bytes of keys and values.
     pub fn size(&self) -> usize {
         self.values.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
@@ -84,7 +84,7 @@ impl From<Secret> for PublishedObject {
 }
 
 impl PublishedObject {
-    /// The object as a ConfigMap.
+    /// Returns the object as a ConfigMap.
     pub fn config_map(&self) -> ConfigMap {
         let PublishedContent { values, binary, .. } = &self.content;
         let (bytes, text): (Vec<_>, Vec<_>) = values.iter().partition(|(key, _)| binary.contains(*key));
@@ -98,7 +98,7 @@ impl PublishedObject {
         }
     }
 
-    /// The object as a Secret. The caller wipes its values.
+    /// Returns the object as a Secret. The caller must wipe its values.
     pub fn secret(&self) -> Secret {
         let bytes = self.content.values.iter().map(|(key, value)| (key.clone(), ByteString(value.to_vec())));
         Secret {

@@ -1,4 +1,4 @@
-//! What the status says after an attempt to publish.
+//! The status after an attempt to publish.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -7,20 +7,20 @@ use nudge_api::{Explanation, PartKind, Reason, VersionedConfig, condition, find_
 use super::{Publication, PublishedKind as _};
 use crate::event_record::EventRecord;
 
-/// The config with its new status, and the Events about that.
+/// The config with its new status, and the Events about the change.
 pub type Outcome = (VersionedConfig, Vec<EventRecord>);
 
-/// What became of an attempt to bring a version to a published object.
+/// The result of an attempt to bring a version to a published object.
 pub struct Attempt {
-    /// What the object holds, or why it can't be written.
+    /// The decision about the object.
     pub publication: Publication,
-    /// What the status says it holds may still be true.
+    /// Whether the object may still hold what the status says.
     pub holds_before: bool,
-    /// When it was written, if it holds the version.
+    /// The time at which the object was written, if it holds the version.
     pub time: Timestamp,
 }
 
-/// The config with conditions and fields as the attempt left them, where that is a change.
+/// Returns the config with conditions and fields as the attempt left them, where that is a change.
 pub fn with_outcome(
     kind: PartKind,
     config: &VersionedConfig,
@@ -85,7 +85,7 @@ pub fn with_outcome(
     (next.status != config.status).then_some((next, events))
 }
 
-/// The config after the kind has left `spec.objects`: the object stays as it is, and nothing is said of it.
+/// Returns the config after the kind has left `spec.objects`: the object stays as it is, and the status says nothing about it.
 pub fn unpublished(kind: PartKind, config: &VersionedConfig) -> Option<Outcome> {
     let mut next = config.clone();
     let status = next.status.as_mut()?;

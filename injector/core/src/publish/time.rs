@@ -1,24 +1,24 @@
-//! When a published object was written, by the clock of the API server: the creation times of pods are by that clock, too, and both decide
-//! which pods have the content from before.
+//! The time at which a published object was written, by the clock of the API server: the creation times of pods are by that clock, too, and both
+//! decide which pods have the old content.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What times of the API server are cut to.
+/// The precision of times of the API server.
 const CUT: SignedDuration = SignedDuration::from_secs(1);
 
 /// An object that holds the version.
 #[derive(Clone, Copy, Debug)]
 pub enum Holder<'a> {
-    /// The API server has answered the write with it.
+    /// The object is the API server's answer to the write.
     Written(&'a ObjectMeta),
-    /// It was there already: a write was not recorded, or somebody else has written it.
+    /// The object was there already: a write was not recorded, or somebody else has written it.
     Found(&'a ObjectMeta),
 }
 
-/// A time by which `writer` has surely written the object, and at most a second after it: the API server cuts times to seconds, and a pod of the
-/// same second may be older. It is by the clock of the leader, `now`, where the API server does not say. Users may write anything into an
-/// object that is read, so a time to come counts only where it is in the answer to a write.
+/// Returns a time by which `writer` has surely written the object, and at most a second after that: the API server cuts times to seconds, and a pod
+/// of the same second may be older. The time is by the clock of the leader, `now`, where the API server does not say. Users may write anything into
+/// an object that is read, so a time in the future counts only where it is in the answer to a write.
 pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) -> Timestamp {
     let at = match holder {
         Some(Holder::Written(meta)) => write_time(meta, writer).unwrap_or(now),

@@ -15,7 +15,7 @@ pub enum GitUrlError {
     #[error("it must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")]
     Scheme,
     /// A password, a query or a fragment.
-    #[error("it must not have a password, ? or #, and with https no user: credentials are in the Secret")]
+    #[error("it must not have a password, ? or #, nor a user with https://: put credentials into the Secret")]
     More,
     /// A user that is none.
     #[error("its user may hold letters, digits and -._ only, and not begin with -")]
@@ -97,7 +97,7 @@ impl GitUrl {
         &self.address
     }
 
-    /// Whether it is by SSH, and not by HTTPS.
+    /// Returns whether it is by SSH, and not by HTTPS.
     pub fn is_ssh(&self) -> bool {
         self.form != Form::Https
     }
@@ -166,7 +166,7 @@ fn ssh_address(authority: &str) -> Result<Address, GitUrlError> {
     Ok(address)
 }
 
-/// Whether all programs read this host in the same way: a name that ends with a number is an IPv4 address to some, and a dot at the end is
+/// Returns whether all programs read this host in the same way: a name that ends with a number is an IPv4 address to some, and a dot at the end is
 /// left out by some.
 fn is_host(host: &str) -> bool {
     if host.contains(':') {

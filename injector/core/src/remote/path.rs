@@ -5,7 +5,7 @@ const MOST: usize = 4096;
 
 /// A path that can't be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("path must be relative, such as config/prod, and have no empty name and none that is a dot or two")]
+#[error("path must be relative, such as config/prod, without empty names, '.' and '..'")]
 pub struct PathError;
 
 /// Checks a path below the root of a repository. Empty stands for all of it.

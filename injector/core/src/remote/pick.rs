@@ -17,13 +17,13 @@ pub enum Pick {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     /// Not a tag.
-    #[error("{0:?} is no tag: a tag has 1 to 128 letters, digits and ._-, and begins with none of .-")]
+    #[error("{0:?} is not a tag: a tag has 1 to 128 letters, digits and ._-, and must not begin with '.' or '-'")]
     Tag(String),
     /// Not a range.
-    #[error("{0:?} is no range of versions; write one as in >=1.2, <2")]
+    #[error("{0:?} is not a range of versions; write one such as >=1.2, <2")]
     Semver(String),
     /// Not a digest.
-    #[error("{0:?} is no digest; write sha256: and 64 digits from 0 to f")]
+    #[error("{0:?} is not a digest; write sha256: and 64 hex digits")]
     Digest(String),
 }
 
@@ -44,13 +44,13 @@ pub fn range_of(text: &str) -> Result<VersionReq, PickError> {
     VersionReq::parse(text).map_err(|_| PickError::Semver(text.to_owned()))
 }
 
-/// Whether the text can be a tag.
+/// Returns whether the text can be a tag.
 pub fn is_tag(text: &str) -> bool {
     let in_tag = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
     (1..=128).contains(&text.len()) && text.bytes().all(in_tag) && !text.starts_with(['.', '-'])
 }
 
-/// Whether the text is a digest of SHA-256, the only kind that registries use in practice.
+/// Returns whether the text is a digest of SHA-256, the only kind that registries use in practice.
 pub fn is_digest(text: &str) -> bool {
     let of_digest = |it: u8| it.is_ascii_digit() || (b'a'..=b'f').contains(&it);
     text.strip_prefix("sha256:").is_some_and(|digits| digits.len() == 64 && digits.bytes().all(of_digest))

@@ -21,7 +21,7 @@ pub enum ReferenceError {
     )]
     Repository,
     /// The tag.
-    #[error("what stands behind the repository is neither :TAG nor @sha256:DIGEST")]
+    #[error("the repository must be followed by :TAG or @sha256:DIGEST")]
     Version,
 }
 

@@ -11,13 +11,13 @@ const MOST: usize = 255;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
     /// Git has no such names.
-    #[error("{0} is no name that git takes for a branch or a tag")]
+    #[error("{0} is not a name that git accepts for a branch or a tag")]
     Name(&'static str),
     /// No range.
-    #[error("semver is no range of versions, such as \">=1.2, <2\" or \"1.x\"")]
+    #[error("semver must be a range of versions, such as \">=1.2, <2\" or \"1.x\"")]
     Range,
     /// No commit.
-    #[error("commit is not the whole id of a commit: 40 hexadecimal digits")]
+    #[error("commit must be the whole id of a commit, of 40 hex digits")]
     Commit,
 }
 

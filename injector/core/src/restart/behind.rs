@@ -18,7 +18,7 @@ const ROLLING: [&str; 3] = ["Deployment/", "StatefulSet/", "DaemonSet/"];
 /// Why a restart is not waited for that may come to its end all the same.
 const NOT_WAITED_FOR: [Reason; 2] = [Reason::Unwell, Reason::TemplateChanged];
 
-/// Whether a rolling update restarts this pod.
+/// Returns whether a rolling update restarts this pod.
 pub fn rolls(pod: &PodState) -> bool {
     ROLLING.iter().any(|kind| pod.workload.starts_with(kind))
 }
@@ -91,7 +91,7 @@ pub struct Behind<'a> {
     pub restarted: BTreeSet<String>,
     /// The ids of the groups whose pods are evicted.
     pub groups: BTreeSet<String>,
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
 }
 
@@ -110,7 +110,7 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
         let cause = match report {
             Some(report) => report.why.message.clone(),
             None if is_known => format!("restart {id}"),
-            None => format!("Nudge does not know what restarts {id}; restart it there"),
+            None => format!("Nudge does not know how to restart {id}; restart it yourself"),
         };
         let message =
             format!("{count} pods of {id} do not run version {version}, which they take only by a restart: {cause}");
@@ -233,7 +233,7 @@ mod tests {
             assert!(held("ReplicaSet/own", report, 159).starts_with("Busy"));
             assert!(held("Deployment/web", report, 160).contains("only by a restart"));
         }
-        assert!(held("CloneSet/web", None, 101).contains("Nudge does not know what restarts CloneSet/web"));
+        assert!(held("CloneSet/web", None, 101).contains("Nudge does not know how to restart CloneSet/web"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Whether that many seconds since `since` are over.
+/// Returns whether that many seconds since `since` are over.
 pub(super) fn over(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
     since.checked_add(SignedDuration::from_secs(i64::from(seconds))).is_ok_and(|end| end <= now)
 }

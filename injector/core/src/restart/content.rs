@@ -7,7 +7,7 @@ use ring::digest::{Context, SHA256};
 use super::template::Uses;
 use crate::rollout::to_publish;
 
-/// The digest over the content of these configs: of those that an agent serves, the whole version that pods should run; of others, what is
+/// Returns the digest over the content of these configs: of those that an agent serves, the whole version that pods should run; of others, what is
 /// published, unless workloads without an agent are ignored.
 pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a VersionedConfig>) -> Option<String> {
     let mut sum = Context::new(&SHA256);
@@ -34,14 +34,14 @@ pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a Versi
     any.then(|| hex(&sum.finish().as_ref()[..16]))
 }
 
-/// The sealed digests of the version that an agent serves of this config.
+/// Returns the sealed digests of the version of this config that an agent serves.
 fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref()?;
     let version = status.version(to_publish(status)?)?;
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())
 }
 
-/// The sealed digests of what the published object of this kind and config holds.
+/// Returns the sealed digests of what the published object of this kind and config holds.
 fn published(config: &VersionedConfig, kind: PartKind) -> Option<Vec<&str>> {
     let status = config.status.as_ref().filter(|_| config.spec.agentless_policy == AgentlessPolicy::Restart)?;
     let held = match kind {

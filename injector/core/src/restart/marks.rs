@@ -29,7 +29,7 @@ pub struct Restarted {
 }
 
 impl Restarted {
-    /// The annotation's value.
+    /// Returns the annotation's value.
     pub fn text(&self) -> String {
         let unwell = if self.unwell { " unwell" } else { "" };
         let before = self.before.map_or_else(String::new, |before| format!(" {BEFORE}{before}"));
@@ -52,7 +52,7 @@ impl Restarted {
     }
 }
 
-/// Whether no version is a reason to restart pods without an agent that have this metadata.
+/// Returns whether the metadata say that no version is a reason to restart the pods, which have no agent.
 pub(super) fn is_never_restarted(meta: &ObjectMeta) -> bool {
     annotation(meta, RESTART) == Some("never")
 }

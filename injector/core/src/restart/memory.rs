@@ -1,5 +1,5 @@
-//! What a leader remembers in one part of a rollout: which workloads can't be restarted, which it has restarted, how far their restarts had
-//! come, and how many pods of each group were Ready before. The next leader starts without it: it tries once more, and waits anew.
+//! The memory of a leader about one part of a rollout: which workloads can't be restarted, which it has restarted, how far their restarts had come,
+//! and how many pods of each group were Ready before. The next leader starts without it: it tries once more, and waits again.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -11,8 +11,8 @@ use super::marks::Restarted;
 use super::report::Report;
 use super::workload::{PodRestarts, Progress, Steps, Workload};
 
-/// Most digests that are remembered of one object, one for each content of its configs in this part. When a forgotten restart is undone,
-/// it is tried once more.
+/// The maximum of digests that are remembered of one object, one for each content of its configs in this part. When a forgotten restart is undone, it
+/// is tried once more.
 const DIGESTS: usize = 8;
 /// After how many seconds a refused restart is tried again: somebody may have bound the missing role.
 pub const RETRY_SECONDS: u32 = 10;
@@ -77,7 +77,7 @@ struct OfGroup {
 }
 
 impl Memory {
-    /// Whether it is empty.
+    /// Returns whether the memory is empty.
     pub fn is_empty(&self) -> bool {
         self.workloads.is_empty() && self.groups.is_empty()
     }
@@ -96,7 +96,7 @@ impl Memory {
         self.workloads.entry(workload.uid.clone()).or_default().refused = Some(report);
     }
 
-    /// Why the workload is not restarted.
+    /// Returns why the workload is not restarted.
     pub fn refused(&self, workload: &Workload) -> Option<&Report> {
         self.workloads.get(&workload.uid)?.refused.as_ref()
     }
@@ -111,7 +111,7 @@ impl Memory {
         digests.push_back(digest.to_owned());
     }
 
-    /// Whether a restart gave this workload the digest. If it lacks the digest now, somebody has undone the restart.
+    /// Returns whether a restart gave this workload the digest. If the workload lacks the digest now, somebody has undone the restart.
     pub fn was_restarted(&self, workload: &Workload, digest: &str) -> bool {
         self.workloads.get(&workload.uid).is_some_and(|known| known.digests.iter().any(|known| known == digest))
     }
@@ -165,13 +165,13 @@ impl Memory {
         self.workloads.get(&workload.uid)?.watched.as_ref().filter(|watched| watched.mark == *mark)
     }
 
-    /// Whether the workload has come up after its last restart, whatever happens later.
+    /// Returns whether the workload has come up after its last restart, whatever happens later.
     pub fn has_settled(&self, workload: &Workload) -> bool {
         let watched = workload.mark().and_then(|mark| self.watched(workload, mark));
         watched.is_some_and(|watched| watched.settled)
     }
 
-    /// When a restart of the stage that began at `since` last progressed.
+    /// Returns when a restart of the stage that began at `since` last progressed.
     pub fn progressed(&self, since: Timestamp) -> Option<Timestamp> {
         let watched = self.workloads.values().filter_map(|known| known.watched.as_ref());
         watched.filter(|watched| watched.mark.at >= since).map(|watched| watched.progressed).max()
@@ -182,17 +182,17 @@ impl Memory {
         self.groups.entry(id).or_default().refused = Some(report);
     }
 
-    /// Why pods of this group are not evicted.
+    /// Returns why pods of this group are not evicted.
     pub fn refused_group(&self, id: &str) -> Option<&Report> {
         self.groups.get(id)?.refused.as_ref()
     }
 
-    /// Whether it knows any group.
+    /// Returns whether the memory has any group.
     pub fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 
-    /// How many pods of this group were Ready at the first look. A new leader may count fewer, and then blames the version too little.
+    /// Returns how many pods of this group were Ready at the first look. A new leader may count fewer, and then blames the version too little.
     pub fn ready_before(&mut self, id: &str, now: usize) -> usize {
         *self.groups.entry(id.to_owned()).or_default().ready.get_or_insert(now)
     }

@@ -1,5 +1,5 @@
-//! Which workload is restarted next, or which one is waited for. The state is on the workloads, so that a new leader goes on where the last
-//! one stopped.
+//! The workload that is restarted next, or that is waited for. The state is on the workloads, so that a new leader goes on where the last one
+//! stopped.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::workload::{Progress, Steps, Workload};
 /// How often a container of a new pod may be started again before the pod counts as one that does not come up.
 const RESTARTS: i32 = 1;
 
-/// What further restarts wait for.
+/// The message about what further restarts wait for.
 pub const UNDECIDED: &str = "nothing more is restarted until it is clear whether the version harms pods";
 
 /// The workloads of one config at one moment, and what the decision needs besides.
@@ -25,9 +25,9 @@ pub struct Look<'a> {
     pub workloads: &'a [(Workload, String)],
     /// How many pods with an agent run another version, by workload id.
     pub behind: &'a BTreeMap<String, usize>,
-    /// The rollout leaves a published version: only workloads that were restarted with it are restarted again.
+    /// Whether the rollout leaves a published version: only workloads that were restarted with it are restarted again.
     pub back: bool,
-    /// Pods were harmed, and nobody knows yet whether the version is to blame: nothing more is restarted.
+    /// Whether pods were harmed, and nobody knows yet whether the version is the cause: nothing more is restarted.
     pub held: bool,
     /// When the stage began: restarts before it say nothing about the version.
     pub since: Timestamp,
@@ -37,20 +37,20 @@ pub struct Look<'a> {
     pub settle: u32,
     /// What this leader remembers of this part of the rollout.
     pub memory: &'a Memory,
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
 }
 
-/// The decision.
+/// The decision about the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// All workloads are restarted and well.
     Done,
     /// Write the digest into this workload's template.
     Restart {
-        /// Its index in the list.
+        /// The index of the workload in the list.
         index: usize,
-        /// The annotation to write with it.
+        /// The annotation to write with the digest.
         mark: Restarted,
     },
     /// Nothing is to be written before a restart comes to its end.
@@ -59,7 +59,7 @@ pub enum Next {
     Failed(String),
 }
 
-/// How far a restart is.
+/// The progress of a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestartProgress {
     Complete,
@@ -133,7 +133,7 @@ fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgre
     waits.then_some(RestartProgress::Moving)
 }
 
-/// Whether a late restart says nothing about the version.
+/// Returns whether a late restart says nothing about the version.
 fn is_excused(workload: &Workload, mark: &Restarted) -> bool {
     workload.is_changed() || mark.before.is_some_and(|before| workload.has_available(before))
 }
@@ -149,7 +149,7 @@ fn how_it_was(look: &Look<'_>, workload: &Workload) -> (bool, Option<i32>) {
     (unwell && before.is_none(), before)
 }
 
-/// Decides. The reports are about all workloads.
+/// Decides about the workloads. The reports are about all of them.
 pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
     let mut reports = Vec::new();
     let (mut waits, mut failed, mut open) = (None, None, Vec::new());
@@ -184,7 +184,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
         match restart_progress(look, workload, mark) {
             RestartProgress::Complete => {}
             _ if mark.unwell => {
-                let message = format!("{id} was not well before its restart, so the restart was not waited for");
+                let message = format!("{id} was not healthy before its restart, so Nudge did not wait for it");
                 reports.push(Report::new(Reason::Unwell, &id, message));
             }
             RestartProgress::Moving => _ = waits.get_or_insert(being_restarted(&id)),

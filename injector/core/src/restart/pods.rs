@@ -6,43 +6,43 @@ use nudge_api::Reason;
 use super::clock::over;
 use super::report::Report;
 
-/// Most names that a message lists.
+/// The maximum of names that a message lists.
 const NAMES: usize = 5;
 
 /// A pod that must be replaced to take another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Old {
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// When it was created.
+    /// The time of the pod's creation.
     pub created: Timestamp,
-    /// It is Ready.
+    /// Whether the pod is Ready.
     pub ready: bool,
-    /// It is being deleted.
+    /// Whether the pod is being deleted.
     pub terminating: bool,
-    /// With an agent: whether it runs another version than it should. Without one its creation time decides.
+    /// Whether a pod with an agent runs another version than it should. Without an agent the creation time decides.
     pub behind: Option<bool>,
 }
 
 /// A controller without rolling updates, and its pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Such as `ReplicaSet/web`.
+    /// The kind and name, such as `ReplicaSet/web`.
     pub id: String,
-    /// How many pods it should have.
+    /// The number of pods that the controller should have.
     pub replicas: usize,
-    /// How many were Ready when this leader first looked in this part of the rollout.
+    /// The number of pods that were Ready when this leader first looked in this part of the rollout.
     pub before: usize,
-    /// Its pods.
+    /// The pods of the controller.
     pub pods: Vec<Old>,
 }
 
-/// Which pods have the content from before.
+/// The pods that have the old content, by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// When the published ConfigMap was written. Creation times of pods have whole seconds.
     pub published: Timestamp,
-    /// On the way back: since when pods can have read the version that is left.
+    /// On the way back, the time since which pods can have read the version that is left.
     pub since: Option<Timestamp>,
 }
 
@@ -73,29 +73,29 @@ pub enum NextPod {
 }
 
 impl Group {
-    /// How many pods are Ready now.
+    /// Returns how many pods are Ready now.
     pub fn ready(&self) -> usize {
         self.pods.iter().filter(|pod| pod.ready && !pod.terminating).count()
     }
 
-    /// When it last progressed: its newest pod of the new content was created, or something before it at `since`.
+    /// Returns when the group last progressed: when its newest pod of the new content was created, or something before the group at `since`.
     pub fn progressed(&self, stale: Stale, since: Timestamp) -> Timestamp {
         let new = self.pods.iter().filter(|pod| !stale.is(pod));
         new.map(|pod| pod.created).max().unwrap_or(since).max(since)
     }
 
-    /// Whether it has fewer pods, old or Ready, than were Ready before. An old pod that is not Ready is not the version's fault.
+    /// Returns whether the group has fewer pods, old or Ready, than were Ready before. The version is not the cause of an old pod that is not Ready.
     fn has_fewer(&self, stale: Stale) -> bool {
         let there = self.pods.iter().filter(|pod| !pod.terminating && (pod.ready || stale.is(pod))).count();
         there < self.before.min(self.replicas)
     }
 
-    /// The report about a group that was not well before.
+    /// Returns the report about a group that was not healthy before.
     pub fn unwell(&self) -> Option<Report> {
         let Self { id, replicas, before, .. } = self;
         (before < replicas).then(|| {
             let message =
-                format!("only {before} of {replicas} pods of {id} were Ready before, so no more were waited for");
+                format!("only {before} of {replicas} pods of {id} were Ready before, so Nudge waited for no more");
             Report::new(Reason::Unwell, id, message)
         })
     }
@@ -137,7 +137,7 @@ pub fn next_pod(
     NextPod::Done
 }
 
-/// The report about pods that only a person can restart.
+/// Returns the report about pods that only a person can restart.
 pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
     let old: Vec<&str> =
         pods.iter().filter(|pod| stale.is(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
@@ -148,7 +148,7 @@ pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
             Reason::Stale,
             "",
             format!(
-                "{} pods that nothing restarts have the content from before: {names}{more}; delete and create them",
+                "{} pods that nothing restarts have the old content: {names}{more}; delete them and create them again",
                 old.len()
             ),
         )

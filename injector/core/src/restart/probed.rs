@@ -6,14 +6,15 @@ use nudge_protocol::pod::AGENT_CONTAINER;
 use super::template::Uses;
 use crate::pods::references;
 
-/// The containers that run for long: init containers that end are done before a pod can be up.
+/// Returns the containers that run for long: init containers that end are done before a pod can be up.
 pub(super) fn running(spec: &PodSpec) -> Vec<&Container> {
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     spec.containers.iter().chain(sidecars).filter(|container| container.name != AGENT_CONTAINER).collect()
 }
 
-/// Whether a container that reads one of these configs has no readiness probe. If none is seen to read any, whether no container has one.
+/// Returns whether a container that reads one of these configs has no readiness probe. If no container is known to read one, whether no container has
+/// a probe.
 pub(super) fn is_unprobed(spec: &PodSpec, containers: &[&Container], uses: &Uses) -> bool {
     let reads = |container: &&&Container| {
         let mounts = |volume: &Volume| container.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name);

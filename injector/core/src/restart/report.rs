@@ -1,4 +1,4 @@
-//! What is reported of restarts: why an object is left out, the condition `Restarted` of a config, and the Event about a change of it.
+//! The reports about restarts: why an object is left out, the condition `Restarted` of a config, and the Event about a change of it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
@@ -7,7 +7,7 @@ use nudge_api::{
 
 use crate::event_record::EventRecord;
 
-/// Why one object is not restarted, or not waited for.
+/// The reason why one object is not restarted, or not waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Kind and name of the object, such as `Deployment/web`; empty for several.
@@ -17,31 +17,31 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report about `object`.
+    /// Returns a report about `object`.
     pub fn new(reason: Reason, object: &str, message: impl Into<String>) -> Self {
         Self { object: object.to_owned(), why: reason.explained(message) }
     }
 
-    /// Reports in a fixed order give the same condition at each look.
+    /// Returns the key by which reports are sorted: in a fixed order they give the same condition at each look.
     pub(super) fn sort_key(&self) -> (&'static str, &str, &str) {
         (self.why.reason.as_str(), &self.why.message, &self.object)
     }
 
     pub(super) fn undone(id: &str) -> Self {
-        Self::new(Reason::Undone, id, format!("somebody has undone the restart of {id}; restart it there"))
+        Self::new(Reason::Undone, id, format!("somebody has undone the restart of {id}; restart it yourself"))
     }
 }
 
-/// How far the workloads are that take a version by a restart.
+/// The progress of the workloads that take a version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartReport {
-    /// The version that they take.
+    /// The version that the workloads take.
     pub version: String,
-    /// How many workloads use the config.
+    /// The number of workloads that use the config.
     pub workloads: usize,
-    /// All of them are restarted.
+    /// Whether all of these workloads are restarted.
     pub done: bool,
-    /// Those that can't be restarted or are not waited for.
+    /// The reports about workloads that can't be restarted or are not waited for.
     pub reports: Vec<Report>,
 }
 

@@ -18,28 +18,28 @@ use crate::pods::{by_restart, references};
 /// The configs that pods of a template take only at their start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// Published ConfigMaps that they read themselves.
+    /// The published ConfigMaps that the pods read themselves.
     pub published: BTreeSet<String>,
-    /// Published Secrets that they read themselves.
+    /// The published Secrets that the pods read themselves.
     pub secrets: BTreeSet<String>,
-    /// Configs that they get from an agent, Secrets included, and take by rolling updates alone (`notify: rollout`).
+    /// The configs that the pods get from an agent, Secrets included, and take only by rolling updates (`notify: rollout`).
     pub configs: BTreeSet<String>,
 }
 
 impl Uses {
-    /// Whether they take the config by a restart. Pods that read a published object do so only when it `holds` the version.
+    /// Returns whether the pods take the config by a restart. Pods that read a published object do so only when it `holds` the version.
     pub fn takes(&self, config: &str, holds: Holds) -> bool {
         let reads =
             (holds.config_map && self.published.contains(config)) || (holds.secret && self.secrets.contains(config));
         self.configs.contains(config) || reads
     }
 
-    /// All names, each once.
+    /// Returns all names, each once.
     pub fn names(&self) -> BTreeSet<&String> {
         self.published.iter().chain(&self.secrets).chain(&self.configs).collect()
     }
 
-    /// What these pods read themselves.
+    /// Returns what these pods read themselves.
     fn of(spec: &PodSpec) -> Self {
         let named =
             |kind| references(spec).into_iter().filter(move |(of, _)| *of == kind).map(|(_, name)| name).collect();
@@ -47,7 +47,8 @@ impl Uses {
     }
 }
 
-/// The configs that pods of this template take by a restart. Of pods whose agent notifies them of changes: those that only variables bring.
+/// Returns the configs that pods of this template take by a restart. If their agent notifies them of changes, these are the configs that only
+/// variables bring.
 pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     if injection::opts_in(meta) {
         return if by_restart(meta) {
@@ -59,19 +60,19 @@ pub fn restarted_for(meta: &ObjectMeta, spec: &PodSpec) -> Uses {
     if is_never_restarted(meta) { Uses::default() } else { Uses::of(spec) }
 }
 
-/// The configs that injection gives the pods. None where it refuses the pods, because then there are none.
+/// Returns the configs that injection gives the pods. None where it refuses the pods, because then there are none.
 fn subscribed(meta: &ObjectMeta, spec: &PodSpec) -> BTreeSet<String> {
     let pod = json!({"metadata": {"annotations": meta.annotations, "labels": meta.labels}, "spec": spec});
     let request = injection::read(&pod).ok().flatten();
     request.map(|request| request.configs()).into_iter().flatten().map(|name| name.to_string()).collect()
 }
 
-/// Whether a pod takes any config by a restart.
+/// Returns whether a pod takes any config by a restart.
 pub fn is_restarted(meta: &ObjectMeta, spec: &PodSpec) -> bool {
     !restarted_for(meta, spec).names().is_empty()
 }
 
-/// How a container takes another version, as the annotations of its pod say; `None` where they do not say it.
+/// Returns how a container takes another version, as the annotations of its pod say; `None` where they do not say it.
 fn notify<'a>(meta: &'a ObjectMeta, container: &Container) -> Option<&'a str> {
     let of = |base: &str| annotation(meta, &format!("{base}.{}", container.name));
     // What has a webhook is notified by it, and what gets variables from a config is restarted in place.
@@ -104,7 +105,7 @@ fn without_left_alone(meta: &ObjectMeta, spec: &PodSpec) -> PodSpec {
     rest
 }
 
-/// The names of the volumes that containers mount.
+/// Returns the names of the volumes that containers mount.
 fn mounted(containers: Vec<&Container>) -> BTreeSet<&str> {
     let mounts = containers.into_iter().flat_map(|container| container.volume_mounts.iter().flatten());
     mounts.map(|mount| mount.name.as_str()).collect()

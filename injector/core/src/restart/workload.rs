@@ -27,23 +27,23 @@ pub enum Kind {
     DaemonSet,
 }
 
-/// How far a workload's own rollout is.
+/// The progress of a workload's own rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// All pods have the present template and are available.
     Complete,
     /// Its controller says that all pods came up with the present template. Not all are available now, for whatever reason.
     Ended,
-    /// Not all pods yet.
+    /// Some pods do not have the present template yet, or are not available.
     Moving,
-    /// Its controller has given up.
+    /// The workload's controller has given up.
     Failed,
 }
 
-/// How many of its pods are new, and up.
+/// The number of a workload's pods that are new, and up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// How many it should have, or where it has more, how many it has.
+    /// The number of pods that the workload should have, or has where that is more.
     pub all: i32,
     /// Pods with the present template.
     pub updated: i32,
@@ -58,40 +58,40 @@ impl Steps {
         self.ready.saturating_add(self.available)
     }
 
-    /// How many pods have an older template.
+    /// Returns how many pods have an older template.
     pub(super) fn old(self) -> usize {
         usize::try_from(self.all.saturating_sub(self.updated)).unwrap_or(0)
     }
 
-    /// How many pods are available of the present template, if there are no others.
+    /// Returns how many pods of the present template are available, if there are no others.
     pub(super) fn available_of_new(self) -> Option<i32> {
         (self.updated >= self.all).then_some(self.available)
     }
 
-    /// How far it has come: first by new pods, then by pods that are up. This grows where it is scaled up.
+    /// Returns how far the rollout has come: first by new pods, then by pods that are up. The result grows where the workload is scaled up.
     pub(super) fn done(self) -> (i32, i32) {
         (self.updated, self.up())
     }
 
-    /// How much is left. This sinks where it is scaled down.
+    /// Returns how much is left. The result sinks where the workload is scaled down.
     pub(super) fn left(self) -> (i32, i32) {
         (self.all.saturating_sub(self.updated), self.all.saturating_mul(2).saturating_sub(self.up()))
     }
 }
 
-/// How often containers of pods with the present digest were started again.
+/// The number of restarts of containers in pods with the present digest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodRestarts {
-    /// In the pod where that was most often.
+    /// The number in the pod with the most restarts.
     pub most: i32,
-    /// In the pod after that.
+    /// The number in the pod after that.
     pub second: i32,
-    /// In all of them.
+    /// The number in all pods.
     pub all: i32,
 }
 
 impl PodRestarts {
-    /// Adds those of a pod.
+    /// Adds the restarts of a pod.
     pub fn add(&mut self, restarts: i32) {
         self.second = self.second.max(self.most.min(restarts));
         self.most = self.most.max(restarts);
@@ -99,62 +99,62 @@ impl PodRestarts {
     }
 }
 
-/// What a restart needs to know of a workload.
+/// The facts about a workload that a restart needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its kind.
+    /// The kind of the workload.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the workload.
     pub name: String,
-    /// Its uid: another object may get the same name.
+    /// The uid of the workload: another object may get the same name.
     pub uid: String,
     /// The configs for which its pods must be restarted.
     pub uses: Uses,
-    /// Its pods have an agent that takes versions without a restart: what they report says nothing of variables.
+    /// Whether the pods have an agent that takes versions without a restart: their reports say nothing of variables.
     pub agent: bool,
     /// The digest of the content that its pods started with.
     pub digest: Option<String>,
-    /// Our last restart.
+    /// The last restart by Nudge.
     pub restarted: Option<Restarted>,
     /// Its controlling owner, such as `Prometheus/main`, which writes the template.
     pub owner: Option<String>,
     /// Why its pods do not follow the template by themselves; the text continues its id.
     pub hold: Option<(Reason, &'static str)>,
-    /// How far its rollout is.
+    /// The progress of the workload's rollout.
     pub progress: Progress,
-    /// The same in numbers; `None` while they are about an older template.
+    /// The progress in numbers; `None` while they are about an older template.
     pub steps: Option<Steps>,
-    /// A container that uses a config has no readiness probe.
+    /// Whether a container that uses a config has no readiness probe.
     pub unprobed: bool,
     /// Its `minReadySeconds`.
     pub min_ready: u32,
     /// The template's containers that run for long.
     pub containers: BTreeSet<String>,
-    /// Of an unprobed one that is being restarted, if they were counted.
+    /// The restarts of containers of an unprobed workload that is being restarted, if they were counted.
     pub restarts: Option<PodRestarts>,
     /// Stands for the template, but for what only restarts its pods.
     pub template: String,
-    /// Its controller reports a rollout that takes too long.
+    /// Whether the workload's controller reports a rollout that takes too long.
     pub has_deadline: bool,
 }
 
 impl Workload {
-    /// Kind and name, such as `Deployment/web`.
+    /// Returns kind and name, such as `Deployment/web`.
     pub fn id(&self) -> String {
         format!("{:?}/{}", self.kind, self.name)
     }
 
-    /// Our last restart, if its pods are to have the digest of it.
+    /// Returns the last restart by Nudge, if the pods are to have its digest.
     pub fn mark(&self) -> Option<&Restarted> {
         self.restarted.as_ref().filter(|mark| self.digest.as_ref() == Some(&mark.digest))
     }
 
-    /// Whether all pods are available, or came up with the present template by a probe.
+    /// Returns whether all pods are available, or came up with the present template by a probe.
     pub(super) fn is_well(&self) -> bool {
         self.progress == Progress::Complete || (self.progress == Progress::Ended && !self.unprobed)
     }
 
-    /// How far its rollout is since this restart. Where not all pods were available before, as many are enough.
+    /// Returns how far the rollout is since this restart. Where not all pods were available before, as many are enough.
     pub(super) fn progress_since(&self, mark: &Restarted) -> Progress {
         let Some(before) = mark.before.filter(|_| !self.is_well()) else { return self.progress };
         let all_new = self.steps.and_then(Steps::available_of_new).is_some();
@@ -165,12 +165,12 @@ impl Workload {
         }
     }
 
-    /// Whether as many pods are available, whatever their template.
+    /// Returns whether as many pods are available, whatever their template.
     pub(super) fn has_available(&self, before: i32) -> bool {
         self.steps.is_some_and(|steps| steps.available >= before.min(steps.all))
     }
 
-    /// Whether somebody has changed the template since our last restart.
+    /// Returns whether somebody has changed the template since the last restart by Nudge.
     pub fn is_changed(&self) -> bool {
         self.restarted.as_ref().is_some_and(|mark| mark.template != self.template)
     }
@@ -204,12 +204,12 @@ impl Workload {
         })
     }
 
-    /// How long it must stay up where nothing but the start of its containers makes its pods available.
+    /// Returns how long the workload must stay up where nothing but the start of its containers makes its pods available.
     pub(super) fn settles(&self, seconds: u32) -> u32 {
         if self.unprobed && self.min_ready < seconds { seconds } else { 0 }
     }
 
-    /// Of a Deployment.
+    /// Reads a Deployment.
     pub fn of_deployment(object: &Deployment) -> Option<Self> {
         let spec = object.spec.as_ref()?;
         let mut workload = Self::new(Kind::Deployment, &object.metadata, &spec.template, spec.min_ready_seconds)?;
@@ -249,7 +249,7 @@ impl Workload {
         ))
     }
 
-    /// Of a StatefulSet.
+    /// Reads a StatefulSet.
     pub fn of_stateful_set(object: &StatefulSet) -> Option<Self> {
         let spec = object.spec.as_ref()?;
         let mut workload = Self::new(Kind::StatefulSet, &object.metadata, &spec.template, spec.min_ready_seconds)?;
@@ -275,7 +275,7 @@ impl Workload {
         Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
     }
 
-    /// Of a DaemonSet.
+    /// Reads a DaemonSet.
     pub fn of_daemon_set(object: &DaemonSet) -> Option<Self> {
         let spec = object.spec.as_ref()?;
         let mut workload = Self::new(Kind::DaemonSet, &object.metadata, &spec.template, spec.min_ready_seconds)?;
@@ -292,7 +292,7 @@ impl Workload {
         Some(workload.at(&object.metadata, status.observed_generation, progress, steps))
     }
 
-    /// With what its status says, unless that is about an older template.
+    /// Returns the workload with what its status says, unless that is about an older template.
     fn at(self, meta: &ObjectMeta, observed: Option<i64>, progress: Progress, steps: Steps) -> Self {
         if observed.unwrap_or(0) < meta.generation.unwrap_or(0) {
             return self;

@@ -15,7 +15,7 @@ use crate::identity::Identity;
 use crate::owners::workload;
 use crate::pods::{PodState, by_restart};
 
-/// The version that the pod is to run.
+/// Returns the version that the pod is to run.
 pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &PodState) -> Option<&'a str> {
     if pod.by_restart {
         to_publish(status)
@@ -24,7 +24,7 @@ pub fn assigned_version<'a>(status: &'a VersionedConfigStatus, identity: Identit
     }
 }
 
-/// The version that steps assign to the pod: the target if the pod's number is below its threshold, else the current one.
+/// Returns the version that steps assign to the pod: the target if the pod's number is below its threshold, and else the current one.
 pub fn version_by_number<'a>(
     status: &'a VersionedConfigStatus,
     identity: Identity,
@@ -39,13 +39,13 @@ pub fn version_by_number<'a>(
     of_place(status, Place { number: pod_number(identity, pod_uid), workload, labels })
 }
 
-/// The version for the pod with this place in the order.
+/// Returns the version for the pod with this place in the order.
 pub(super) fn of_place<'a>(status: &'a VersionedConfigStatus, place: Place<'_>) -> Option<&'a str> {
     let moved = is_below(&status.internal, place);
     status.target_version.as_deref().filter(|_| moved).or(status.current_version.as_deref())
 }
 
-/// The version that the published ConfigMap is to hold: the current one, except from the end of the bake on, when it is the target.
+/// Returns the version that the published ConfigMap is to hold: the current one, and from the end of the bake on the target.
 pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
     match (status.rollout.stage, &status.target_version) {
         (Some(RolloutStage::Restarting), Some(target)) => Some(target),
@@ -53,8 +53,8 @@ pub fn to_publish(status: &VersionedConfigStatus) -> Option<&str> {
     }
 }
 
-/// The version for a pod that is being admitted: what the hub will assign to it. Its uid is not always known by then. Without one it is the
-/// target only where all pods of its workload have it, since the current version is the proven one.
+/// Returns the version that the hub will assign to a pod that is being admitted. The pod's uid is not always known by then. Without a uid, the pod
+/// gets the target only where all pods of its workload have it, since the current version is the proven one.
 pub fn newborn<'a>(status: &'a VersionedConfigStatus, identity: Identity, pod: &ObjectMeta) -> Option<&'a str> {
     if by_restart(pod) {
         return to_publish(status);

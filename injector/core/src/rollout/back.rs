@@ -10,15 +10,15 @@ use super::state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 use super::{Effects, Now, Observation, Restarts, Subject};
 use crate::event_record::EventRecord;
 
-/// The message while a move that failed is held.
+/// Returns the message of a rollout that failed and is stopped.
 pub(super) fn stands_still(message: &str) -> String {
     format!(
-        "{message}; the move stands still (onFailure: Hold): set spec.version to another version, or onFailure to Rollback, or try again \
+        "{message}; the rollout is stopped (onFailure: Hold): set spec.version to another version, or onFailure to Rollback, or try again \
          (kubectl nudge retry)"
     )
 }
 
-/// The target is bad: every pod returns, or the move stands still, as the spec says.
+/// Ends a move whose target is bad: every pod returns, or the rollout stops, as the spec says.
 pub(super) fn fail(
     moved: Move,
     stage: Stage,
@@ -44,7 +44,7 @@ pub(super) fn fail(
     roll_back(moved, stage, failure, evidence, now)
 }
 
-/// Every pod returns from a target that failed.
+/// Returns every pod from a target that failed.
 pub(super) fn roll_back(
     moved: Move,
     stage: Stage,
@@ -58,7 +58,7 @@ pub(super) fn roll_back(
     (Rollout::Back(back, Cause::RollingBack(failure)), Effects::event(event))
 }
 
-/// Another version is requested before the target is current.
+/// Leaves a target that is not current yet, because another version is requested.
 pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Next {
     let failure = moved.failure.take();
     let back = turn_back(moved, stage, evidence, now);
@@ -68,7 +68,7 @@ pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Eviden
     (Rollout::Back(back, Cause::Leaving(failure)), Effects::event(event))
 }
 
-/// The current version is assigned to every pod again.
+/// Assigns the current version to every pod again.
 fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Return {
     evidence.about_none();
     evidence.step(now.steady);
@@ -81,8 +81,8 @@ fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -
     }
 }
 
-/// The previous version is requested: it is current again at once, and one write assigns it to every pod. The version that was current is
-/// not the previous one then: to return to it is a rollout like any other.
+/// Returns to the previous version, which is requested: it is current again at once, and one write assigns it to every pod. The version that was
+/// current does not become the previous one: to return to it is a rollout like any other.
 ///
 /// This is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another config.
 pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
@@ -103,7 +103,7 @@ pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Obs
     (Rollout::Back(back, Cause::Returning), Effects::event(EventRecord::warning(Reason::RollingBack, message)))
 }
 
-/// One transition on the way back: once everything has returned, nothing moves any more.
+/// Makes one transition on the way back: once every pod has returned, nothing moves any more.
 pub(super) fn advance(
     back: Return,
     cause: Cause,
@@ -132,8 +132,8 @@ pub(super) fn advance(
     }
 }
 
-/// What is still to be waited for: pods, the published ConfigMap, workloads that were restarted. A workload that did not become ready with
-/// the good version either is not waited for; the condition `Restarted` names it. `since`: when this leader saw the return first.
+/// Returns what the way back still waits for: pods, the published ConfigMap, workloads that were restarted. It does not wait for a workload that did
+/// not become ready with the good version either; the condition `Restarted` names that workload. `since` is when this leader saw the return first.
 fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>) -> Option<Effects> {
     let current = &back.base.current;
     // Pods that are overdue are left behind, as are those that can't be reached.
@@ -164,9 +164,9 @@ fn remaining(back: &Return, since: Millis, seen: &Observation<'_>, now: Now<'_>)
     }
 }
 
-/// Whether the pod still runs something else than the current version, as far as it can say. One that can't be reached, such as one that
-/// crashes, is waited for while it says that it runs the target. One that refused a version runs the one before; what it said must be
-/// gone before another version begins, which it is not about. A pod that can't be restarted with the current version refuses that.
+/// Returns whether the pod still runs another version than the current one, as far as the pod can say. A pod that can't be reached, such as one that
+/// crashes, is waited for while it says that it runs the target. A pod that refused a version runs the one before; its report must be gone before
+/// another version begins. A pod that can't be restarted with the current version refuses that version.
 fn is_away(back: &Return, pod: &Subject) -> bool {
     let refusal = |reason: Reason| matches!(reason, Reason::CheckRefused | Reason::CantApply);
     let refused = pod.failure.as_ref().is_some_and(|failure| refusal(failure.reason));

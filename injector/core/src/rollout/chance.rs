@@ -1,9 +1,9 @@
-//! How probable it is that so many pods are harmed by chance alone.
+//! The probability that so many pods are harmed by chance alone.
 
-/// Harms for which the distribution is computed exactly; beyond, a bound is taken that is never too small.
+/// The maximum number of harms for which the distribution is computed exactly. For more harms a bound is taken, which is never too small.
 const EXACT: usize = 256;
 
-/// P(X ≥ `count`) where X has a Poisson distribution with this mean.
+/// Returns P(X ≥ `count`) where X has a Poisson distribution with this mean.
 pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     if count == 0 {
         return 1.0;
@@ -35,8 +35,8 @@ pub(super) fn poisson_tail(mean: f64, count: u32) -> f64 {
     sum.min(1.0)
 }
 
-/// P(X ≥ `count`) where X is how many of independent events happen, each with its own probability (Poisson binomial distribution). For many
-/// events it is the bound of Chernoff: exp(count − mean − count × ln(count / mean)).
+/// Returns P(X ≥ `count`) where X is how many of independent events happen, each with its own probability (Poisson binomial distribution). For many
+/// events the result is the bound of Chernoff: exp(count − mean − count × ln(count / mean)).
 pub(super) fn poisson_binomial_tail(probabilities: &[f64], count: u32) -> f64 {
     let at_least = usize::try_from(count).unwrap_or(usize::MAX);
     if at_least == 0 {

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 /// Milliseconds of a clock that never jumps, which only one leader has.
 pub type Millis = i64;
 
-/// Now.
+/// The present time, by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now<'a> {
     /// The time of day, which is stored.
@@ -15,26 +15,26 @@ pub struct Now<'a> {
     pub steady: Millis,
 }
 
-/// So many seconds.
+/// Returns this number of seconds in milliseconds.
 pub(super) fn seconds(seconds: u32) -> Millis {
     Millis::from(seconds) * 1000
 }
 
-/// The time so many seconds after another. One that is too late to be represented never comes.
+/// Returns the time that is this number of seconds after another. A time that is too late to be represented never comes.
 pub(super) fn after(time: Timestamp, seconds: u32) -> Timestamp {
     time.checked_add(SignedDuration::from_secs(i64::from(seconds))).unwrap_or(Timestamp::MAX)
 }
 
 impl Now<'_> {
-    /// How long it is until `time`; `None` where it has come.
+    /// Returns how long it is until `time`; `None` where that time has come.
     pub(crate) fn until(&self, time: Timestamp) -> Option<Millis> {
         let left = time.duration_since(self.time.0).as_millis();
         let left = Millis::try_from(left).unwrap_or(Millis::MAX);
         (left > 0).then_some(left)
     }
 
-    /// When `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have had a clock that was ahead. `None`
-    /// where it has come.
+    /// Returns when `time` comes by the steady clock, and at the latest `end`: the leader that stored the time may have had a clock that was ahead.
+    /// `None` where that time has come.
     pub(super) fn until_within(&self, time: Timestamp, end: Millis) -> Option<Millis> {
         self.until(time).map(|left| end.min(self.steady + left)).filter(|end| *end > self.steady)
     }

@@ -9,7 +9,7 @@ use crate::event_record::EventRecord;
 /// The outcome of a transition.
 pub type Next = (Rollout, Effects);
 
-/// What a transition asks for.
+/// The effects that a transition asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The Event to write.
@@ -18,54 +18,54 @@ pub struct Effects {
     pub waits_for: Option<Explanation>,
     /// What keeps the version from going on although nothing is wrong with it.
     pub withheld: Option<WithheldStatus>,
-    /// It is held until somebody acts.
+    /// Whether the rollout is held until somebody acts.
     pub held: bool,
-    /// It is held until the numbers say more, or the progress deadline passes.
+    /// Whether the rollout is held until the numbers say more, or the progress deadline passes.
     pub inconclusive: bool,
-    /// Pods were harmed soon after the version became current: the numbers.
+    /// The numbers of pods that were harmed soon after the version became current.
     pub suspect: Option<String>,
     /// What was known for and against the target at this look, where one was judged.
     pub numbers: Option<EvidenceStatus>,
-    /// Whose numbers are to be asked for.
+    /// The pods whose numbers are to be asked for.
     pub question: Option<RolloutAnalysisSpec>,
     /// When to look again although nothing is observed to change, by the steady clock.
     pub look_again: Option<Millis>,
-    /// There may be another transition at once.
+    /// Whether another transition may follow at once.
     pub more: bool,
 }
 
 impl Effects {
-    /// Held until somebody acts.
+    /// Returns the effects of a rollout that is held until somebody acts.
     pub(super) fn held(reason: Reason, message: impl Into<String>) -> Self {
         Self { waits_for: Some(reason.explained(message)), held: true, ..Self::default() }
     }
 
-    /// Waits until something is observed, or for a time.
+    /// Returns the effects of a rollout that waits until something is observed, or for a time.
     pub(super) fn waits(reason: Reason, message: impl Into<String>, look_again: Option<Millis>) -> Self {
         Self { waits_for: Some(reason.explained(message)), look_again, ..Self::default() }
     }
 
-    /// Another transition at once.
+    /// Returns the effects of a transition that another one follows at once.
     pub(super) fn more() -> Self {
         Self { more: true, ..Self::default() }
     }
 
-    /// Another transition at once, after this Event.
+    /// Returns the effects of a transition that another one follows at once, after this Event.
     pub(super) fn event(event: EventRecord) -> Self {
         Self { event: Some(event), ..Self::more() }
     }
 
-    /// The same with a look at this time at the latest.
+    /// Returns these effects with a look at this time at the latest.
     pub(super) fn by(self, time: Option<Millis>) -> Self {
         Self { look_again: self.look_again.into_iter().chain(time).min(), ..self }
     }
 
-    /// Whether the progress deadline ends the wait.
+    /// Returns whether the progress deadline ends the wait.
     pub(super) fn has_deadline(&self) -> bool {
         self.inconclusive || !self.held
     }
 
-    /// Whether other configs may move the pods that this one shares with them meanwhile.
+    /// Returns whether other configs may meanwhile move the pods that this one shares with them.
     pub fn yields(&self) -> bool {
         let waits = self.waits_for.as_ref().map(|why| why.reason);
         (self.held && !self.inconclusive) || waits == Some(Reason::WaitingFor)

@@ -23,7 +23,7 @@ const SUSPECT: Millis = 900_000;
 /// How long it may take until the pods that judged are replaced: they end first, which takes 30 s by default.
 const REPLACED: Millis = 60_000;
 
-/// One transition of a move.
+/// Makes one transition of a move.
 pub(super) fn advance(
     moved: Move,
     stage: Stage,
@@ -63,7 +63,7 @@ pub(super) fn advance(
     (rollout, Effects { numbers, question, ..effects })
 }
 
-/// One transition of a move whose pods were looked at.
+/// Makes one transition of a move whose pods were looked at.
 fn judged(
     moved: Move,
     (tally, measured): (&Tally, Option<&Judgement>),
@@ -147,7 +147,7 @@ fn looked(
     (moved, tally, measured)
 }
 
-/// What the pods are waited for.
+/// Returns what the move waits for from its pods.
 fn unproven(
     moved: &Move,
     tally: &Tally,
@@ -176,8 +176,8 @@ fn unproven(
     None
 }
 
-/// When the move is overdue, unless it makes progress. Time in which it was only watched does not count, and after as much of it as the move
-/// may wait, what was waited before does not count either.
+/// Returns when the move is overdue, unless it makes progress. Time in which the move was only watched does not count; and once that time is as long
+/// as the move may wait, earlier waits do not count either.
 fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Millis {
     let at_most = seconds(seen.spec.progress_deadline_seconds);
     let (count, since) = evidence.progress.unwrap_or((0, now.steady));
@@ -188,7 +188,7 @@ fn deadline(tally: &Tally, evidence: &mut Evidence, seen: &Observation<'_>, now:
     progress.1 + at_most
 }
 
-/// One more step, once the last one was watched.
+/// Assigns the target to the pods of one more step, once the last step was watched.
 fn next_step(
     moved: Move,
     (tally, measured): (&Tally, Option<&Judgement>),
@@ -247,7 +247,7 @@ fn next_step(
 
 /// The step of the spec that went out last.
 struct LastStep<'a> {
-    /// How many steps went out with it.
+    /// The number of steps that went out, with this one.
     count: usize,
     /// What the spec says of it, unless it is one after those of the spec.
     step: Option<&'a Step>,
@@ -263,8 +263,8 @@ impl<'a> LastStep<'a> {
     }
 }
 
-/// How many steps of the spec went out. The last one is found by its name, because steps before it may have been added or taken away since. Where
-/// it was taken away itself, none is passed over that pods have not reached. Nothing goes on where two have the same name.
+/// Returns how many steps of the spec went out. The last one is found by its name, because steps before it may have been added or removed since.
+/// Where that step itself was removed, the result passes over no step that pods have not reached. Nothing goes on where two steps have the same name.
 fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
     let (steps, count) = (&seen.spec.steps, usize::try_from(moved.step).unwrap_or(usize::MAX));
     let Some(name) = &moved.step_name else { return count };
@@ -278,12 +278,12 @@ fn steps_out(moved: &Move, seen: &Observation<'_>) -> usize {
     steps.iter().take(count).take_while(reached).count()
 }
 
-/// The step of this index; after those of the spec, all pods.
+/// Returns the step of this index; after those of the spec, the step of all pods.
 fn step_at(index: usize, seen: &Observation<'_>) -> Step {
     seen.spec.steps.get(index).cloned().unwrap_or_else(|| Step::of(Pods::Share("100%".to_owned())))
 }
 
-/// Whether pods that restart in place have yet to be assigned the target in the step that has begun.
+/// Returns whether pods that restart in place have yet to be assigned the target in the step that has begun.
 fn is_in_part(moved: &Move, out: usize, seen: &Observation<'_>) -> bool {
     let Some(last) = out.checked_sub(1).filter(|_| seen.pods.iter().any(|pod| pod.in_place)) else { return false };
     let Step { pods, selector, .. } = step_at(last, seen);
@@ -291,7 +291,7 @@ fn is_in_part(moved: &Move, out: usize, seen: &Observation<'_>) -> bool {
     seen.pods.iter().any(|pod| pod.in_place && pod.ready && whole.is_assigned(pod) && !has.is_assigned(pod))
 }
 
-/// What the last step is still watched for; nothing where no pod can be watched.
+/// Returns what the last step is still watched for, or nothing where no pod can be watched.
 fn watched(
     moved: &Move,
     last: &LastStep<'_>,
@@ -322,7 +322,7 @@ fn watched(
     Some(Effects::waits(Reason::Progressing, message, Some(end)))
 }
 
-/// Holds where no pod can say anything about the target, although some run, or did a moment ago.
+/// Holds the move where no pod can say anything about the target, although some run, or did a moment ago.
 fn nobody_judges(
     moved: &Move,
     tally: &Tally,
@@ -345,7 +345,7 @@ fn nobody_judges(
     let of = if selector.is_some() { "step's selector" } else { "config" };
     let message = format!(
         "no pod of the {of} is healthy, so none can show whether version {target} is good. {count} of {all} pods have it: the rollout \
-         goes on when one of them becomes healthy and stays it. Or go back (kubectl nudge rollback), or assign the version to all pods \
+         goes on when one of them becomes and stays healthy. Or go back (kubectl nudge rollback), or assign the version to all pods \
          (kubectl nudge use {target} --now --reason TEXT)"
     );
     Some(Effects::held(Reason::NobodyToJudge, message))
@@ -383,7 +383,7 @@ fn assign(
     (moved, Effects { event, ..Effects::more() })
 }
 
-/// All pods run the target, and are watched.
+/// Watches a move whose target all pods run.
 fn bake(
     moved: Move,
     (tally, measured): (&Tally, Option<&Judgement>),
@@ -417,7 +417,7 @@ fn bake(
     (Rollout::Forward(moved, Stage::Restarting), Effects::more())
 }
 
-/// The target is published where the spec asks for it, and workloads that take it by a restart are restarted.
+/// Publishes the target where the spec asks for it, and waits for restarts of workloads that take the target by a restart.
 fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let why = seen.not_published(&moved.target);
     let since = why.map(|_| evidence.unpublished.unwrap_or(now.steady));
@@ -446,10 +446,10 @@ fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: No
     (Rollout::Forward(moved, Stage::Restarting), effects)
 }
 
-/// The target is proven.
+/// Makes the target, which is proven, the current version.
 fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Next {
     evidence.suspected_until = Some(now.steady + SUSPECT);
-    let message = format!("version {target} is current, {} was", base.current);
+    let message = format!("version {target} is current, in place of {}", base.current);
     let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);
     let event = EventRecord::new(Reason::Current, message);
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))

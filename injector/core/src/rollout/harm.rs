@@ -1,14 +1,14 @@
-//! What befell a pod.
+//! Harm to a pod.
 
 use nudge_api::{Explanation, HarmedPod, Reason};
 
 use super::clock::Millis;
 
-/// Harm that begins so soon after the notification of its pod needs no comparison with others.
+/// The maximum time between the notification of a pod and harm that needs no comparison with other pods.
 const AT_ONCE: Millis = 5_000;
-/// A notification is seen so much later than it was, at most.
+/// The maximum delay with which a notification is observed.
 const SEEN_LATE: Millis = 5_000;
-/// Added to the period of a probe: until then others are seen to be harmed that were harmed in the same moment.
+/// The time added to the period of a probe: until then, other pods that were harmed in the same moment are observed to be.
 const MARGIN: Millis = 3_000;
 /// The longest time for which others are looked at.
 const LONGEST: Millis = 60_000;
@@ -16,11 +16,11 @@ const LONGEST: Millis = 60_000;
 /// How a pod was harmed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
-    /// Its containers became unready.
+    /// The pod's containers became unready.
     Unready,
-    /// A container of it restarted.
+    /// A container of the pod restarted.
     Restarted,
-    /// Its agent reported that it can't take the version.
+    /// The pod's agent reported that it can't take the version.
     Reported(Explanation),
 }
 
@@ -31,15 +31,15 @@ pub(super) struct Harm {
     pub(super) uid: String,
     pub(super) node: String,
     pub(super) kind: Kind,
-    /// When it began.
+    /// When the harm began.
     pub(super) at: Millis,
     /// How long after the pod said that it has the target, or before; absent where this leader did not see it.
     pub(super) after: Option<Millis>,
-    /// The target was assigned to it.
+    /// Whether the target was assigned to the pod.
     pub(super) assigned: bool,
     /// The share of pods with the target among all that could be harmed then.
     pub(super) share: f64,
-    /// It was not the version's fault.
+    /// Whether the harm is excused, because the version did not cause it.
     pub(super) excused: bool,
     /// Time between two attempts of its slowest probe, in seconds.
     pub(super) interval: u32,
@@ -48,7 +48,7 @@ pub(super) struct Harm {
 }
 
 impl Kind {
-    /// The reason that the status has for it.
+    /// Returns the reason that the status has for the harm.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Unready => Reason::PodNotReady,
@@ -57,25 +57,25 @@ impl Kind {
         }
     }
 
-    /// A report says what it is about.
+    /// Returns whether the harm may be excused, which a report may not: it says what it is about.
     pub(super) fn may_be_excused(&self) -> bool {
         !matches!(self, Self::Reported(_))
     }
 }
 
 impl Harm {
-    /// Whether it began so soon after the notification that nothing else can be the cause.
+    /// Returns whether the harm began so soon after the notification that nothing else can be the cause.
     pub(super) fn is_at_once(&self) -> bool {
         self.after.is_some_and(|after| after <= AT_ONCE)
     }
 
-    /// Whether the probes noticed it sooner than they could have noticed anything that began with the notification.
+    /// Returns whether the probes noticed the harm sooner than they could have noticed anything that began with the notification.
     pub(super) fn is_older(&self) -> bool {
         self.kind == Kind::Unready
             && self.after.is_some_and(|after| after + SEEN_LATE < Millis::from(self.notices_after) * 1000)
     }
 
-    /// When others that were harmed in the same moment have been seen to be.
+    /// Returns when other pods that were harmed in the same moment have been observed to be.
     pub(super) fn compared_at(&self) -> Millis {
         self.at + (Millis::from(self.interval) * 1000 + MARGIN).min(LONGEST)
     }

@@ -1,4 +1,4 @@
-//! Nothing moves: the beginning of a move, and what keeps it from beginning.
+//! The state in which nothing moves: how a move begins, and what keeps it from beginning.
 
 use nudge_api::{Reason, RolloutFailure};
 
@@ -10,21 +10,21 @@ use super::watch::watch;
 use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 
-/// The first version of a config is current at once, unless it has to be approved. Where pods run a version already, the config was there
-/// before and is made again: for them it is not the first one.
+/// Makes the first version of a config current at once, unless it must be approved. Where pods run a version already, the config existed before and
+/// was created again, and this version is not the first one.
 pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let runs = seen.pods.iter().any(|pod| pod.runs.is_some());
     if let Some(effects) = seen.withheld.filter(|one| runs || one.holds_first()).and_then(|_| seen.withheld()) {
         return (Rollout::Initial { revision }, effects);
     }
     let current = seen.requested.to_owned();
-    let message = format!("version {current} is current, the first one");
+    let message = format!("version {current} is current, as the first version");
     let base = Base { current, previous: None, revision: next_revision(revision, now.time) };
     let event = EventRecord::new(Reason::Current, message);
     (Rollout::Current(Idle { base, failure: None }), Effects::event(event))
 }
 
-/// All pods run the requested version already.
+/// Rests: all pods run the requested version already.
 pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
     // The spec may still name the version that failed, to which pods can't be moved at the moment.
     let failure = idle.failure.filter(|failure| seen.named == Some(&failure.version));
@@ -33,7 +33,7 @@ pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_
     (Rollout::Current(idle), effects)
 }
 
-/// Looks at the pods for harm: to a version that became current a short time ago, and else for how often there is any.
+/// Looks at the pods for harm: by a version that became current a short time ago, and else to count how often pods are harmed.
 fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Effects {
     let on_trial = evidence.suspected_until.is_some_and(|until| now.steady < until);
     if on_trial {
@@ -59,7 +59,7 @@ fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: 
     }
 }
 
-/// Another version is requested: the move begins, unless something keeps it from beginning.
+/// Begins the move to another version that is requested, unless something keeps it from beginning.
 pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
     let (current, requested) = (&base.current, seen.requested);
     let failure = match failure {
@@ -86,8 +86,8 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     (Rollout::Forward(Move::begun(base, requested, now.time), Stage::Moving), Effects::event(event))
 }
 
-/// Whether what is requested is what failed: the same content of that version, and nobody has asked for another attempt since. For all pods at
-/// once only another reason asks, which takes the right to override. No other change of the spec is a new request.
+/// Returns whether the request is for what failed: the same content of that version, without a later request to try it again. An assignment to all
+/// pods at once is a new request only with another reason, which takes the right to override. No other change of the spec is a new request.
 pub(super) fn holds(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
     let retries = seen.requesters.retry.is_some() && failure.retry_time != seen.requesters.retry();
     let asked_anew = match seen.at_once {
@@ -97,7 +97,7 @@ pub(super) fn holds(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
     failure.version == seen.requested && failure.digest == seen.digest && !asked_anew
 }
 
-/// Another config is moved first. Its end is observed.
+/// Waits for another config, which is moved first.
 pub(super) fn waits_for(other: &str) -> Effects {
     let message = format!("config {other}, which shares pods with this one, is being moved");
     Effects::waits(Reason::WaitingFor, message, None)

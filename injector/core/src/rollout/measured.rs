@@ -10,12 +10,12 @@ use super::tally::Tally;
 use super::{Effects, Now, Observation, Subject};
 use crate::analysis::{Judgement, Names, Verdict, judge, sample};
 
-/// Whether versions are judged by numbers now: what can't wait does not wait for them.
+/// Returns whether numbers judge versions now. A version that can't wait does not wait for them.
 fn judges(seen: &Observation<'_>) -> bool {
     !seen.spec.analysis.is_empty() && seen.at_once.is_none()
 }
 
-/// What the numbers say since the pods of this step have proven the target. `None` before that.
+/// Returns what the numbers say since the pods of this step have proven the target; `None` before that.
 pub(super) fn measured(
     moved: &Move,
     evidence: &mut Evidence,
@@ -30,7 +30,7 @@ pub(super) fn measured(
     Some(judge(spec, seen.measured, &mut evidence.analysis, names, moved.step <= 1, now.steady))
 }
 
-/// The name of the round of answers that count.
+/// Returns the name of the round of answers that count.
 fn begin<'a>(evidence: &'a mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Option<&'a str> {
     let (proven, generation) = (evidence.proven?, seen.generation);
     // By the time of day: another leader has another steady clock.
@@ -38,7 +38,7 @@ fn begin<'a>(evidence: &'a mut Evidence, seen: &Observation<'_>, now: Now<'_>) -
     Some(evidence.analysis.round((proven, generation), name))
 }
 
-/// What the status says of the numbers: the last ones stay while there are no others.
+/// Returns what the status says of the numbers: the last ones stay while there are no others.
 pub(super) fn shown(moved: &Move, measured: Option<&Judgement>, seen: &Observation<'_>) -> Vec<AnalysisStatus> {
     match measured {
         Some(measured) => measured.numbers.clone(),
@@ -47,7 +47,8 @@ pub(super) fn shown(moved: &Move, measured: Option<&Judgement>, seen: &Observati
     }
 }
 
-/// What the numbers hold; nothing where they are good. The progress deadline ends none of it: what can't be measured blames nobody.
+/// Returns why the numbers hold the move, or nothing where they are good. The progress deadline does not end that: what can't be measured is no fault
+/// of the version.
 pub(super) fn waits(
     measured: Option<&Judgement>,
     tally: &Tally,
@@ -72,7 +73,7 @@ pub(super) fn waits(
     }
 }
 
-/// Whose numbers are to be asked for.
+/// Returns the pods whose numbers are to be asked for.
 pub(super) fn question(
     rollout: &Rollout,
     evidence: &mut Evidence,

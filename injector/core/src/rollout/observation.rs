@@ -11,21 +11,21 @@ use super::{Effects, Subject};
 use crate::hub_away::HubAway;
 use crate::requester::Requesters;
 
-/// The most that a pod is given for the line of the hub.
+/// The maximum that a pod is given for the line of the hub.
 const MOST_LINE: Millis = 60_000;
-/// So many others must fall with a pod until the node is blamed.
+/// The minimum of other pods on a node that must be harmed too until the node is the cause.
 const LEAST: usize = 2;
 
 /// The state of the workloads that take the version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restarts {
-    /// All of them run it, or there are none.
+    /// All workloads run the version, or there are none.
     Done,
-    /// One of them is being restarted: the message.
+    /// A workload is being restarted: the message.
     Busy(String),
-    /// One of them did not come up: the message.
+    /// A workload did not come up: the message.
     Failed(String),
-    /// Processes that take a version by a restart alone were not restarted, and somebody must act: the message.
+    /// Processes that take a version only by a restart were not restarted, and somebody must act: the message.
     Held(String),
 }
 
@@ -34,9 +34,9 @@ pub enum Restarts {
 pub struct PublishAttempt {
     /// The version.
     pub version: String,
-    /// When it failed, by the steady clock; 0 where it did not.
+    /// When the attempt failed, by the steady clock; 0 where it did not.
     pub at: Millis,
-    /// Why a call failed, if one did. What Nudge does not write by a rule, or may not write, is no failure.
+    /// Why a call failed, if one did. What Nudge does not write by a rule, or may not write, is not a failure.
     pub failure: Option<Explanation>,
 }
 
@@ -50,15 +50,15 @@ impl PublishAttempt {
 /// When pods of a node that have no version on trial last became unready or restarted, if they did, by the steady clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
-    /// Each of the config's namespace.
+    /// The times of each pod of the config's namespace.
     pub own: Vec<Option<Millis>>,
     /// Those of other namespaces, for each of these.
     pub others: Vec<Vec<Option<Millis>>>,
 }
 
 impl Neighbours {
-    /// Whether as many fell at about this time as of `all` pods with the target there, of which so many were harmed. Another namespace counts
-    /// as one pod: what one tenant does to all of its pods excuses nothing in another's.
+    /// Returns whether as many other pods fell at about this time as of the `all` pods with the target there, of which so many were harmed. Another
+    /// namespace counts as one pod: what one tenant does to all of its pods excuses nothing in the namespace of another.
     pub(super) fn fell_too(&self, at: Millis, within: Millis, harmed: u32, all: u32) -> bool {
         let fell =
             |times: &[Option<Millis>]| times.iter().flatten().filter(|time| (*time - at).abs() <= within).count();
@@ -79,15 +79,15 @@ pub struct Observation<'a> {
     pub spec: &'a RolloutSpec,
     /// The generation of the spec.
     pub generation: i64,
-    /// The version that the spec names, also where pods can't be moved to it.
+    /// The version that the spec names, even if pods can't be moved to it.
     pub named: Option<&'a str>,
-    /// Stands for the content of the requested version.
+    /// The digest of the content of the requested version.
     pub digest: &'a str,
     /// The version that the config is to have; pods can be moved to it.
     pub requested: &'a str,
     /// Why the requested version is to be assigned to all pods at once, if it is.
     pub at_once: Option<&'a str>,
-    /// Who asked for these, where that is known.
+    /// The users who asked for the versions, where they are known.
     pub requesters: &'a Requesters,
     /// The pods that steps move.
     pub pods: &'a [Subject],
@@ -99,7 +99,7 @@ pub struct Observation<'a> {
     pub waiting_for: Option<&'a str>,
     /// What keeps the requested version from going on although nothing is wrong with it.
     pub withheld: Option<&'a Withheld>,
-    /// Who has approved the requested version, where that was required and is so.
+    /// The approvals of the requested version, where it needed them and has them.
     pub approvals: &'a [ReleaseApproval],
     /// What was measured of the version.
     pub measured: Option<&'a RolloutAnalysisStatus>,
@@ -118,19 +118,19 @@ pub struct Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Who asked for the version, to go on with in a message.
+    /// Returns who asked for the version, as a phrase that continues a message.
     pub(super) fn asked_by(&self) -> String {
         let user = self.requesters.current.as_ref().map(|requester| &requester.user);
         user.map_or_else(String::new, |user| format!(", requested by {user}"))
     }
 
-    /// What holds the version that is requested, unless it is to go out at once.
+    /// Returns what holds the requested version, unless it is to go out at once.
     pub(super) fn withheld(&self) -> Option<Effects> {
         self.withheld.filter(|_| self.at_once.is_none()).map(Withheld::effects)
     }
 
-    /// What holds the version while the hub is away, however it is assigned. The deadline does not end that. Without pods to move nobody needs
-    /// the hub, and what waits in its line is nothing to a version of which no pod owes a report.
+    /// Returns what holds the version while the hub is away, however it is assigned. The deadline does not end that. Without pods to move nobody
+    /// needs the hub, and reports in its line do not concern a version of which no pod owes a report.
     pub(super) fn without_hub(&self, owed: bool) -> Option<Effects> {
         let matters = |away: &HubAway| !self.pods.is_empty() && (owed || *away == HubAway::NotRenewing);
         let Explanation { reason, message } = self.hub_away.filter(matters)?.explanation();
@@ -155,12 +155,12 @@ impl Observation<'_> {
         (!is_settled).then(|| Effects::waits(reason, message, None))
     }
 
-    /// Why the version could not be published, if a call failed.
+    /// Returns why the version could not be published, if a call failed.
     pub(super) fn not_published(&self, version: &str) -> Option<&Explanation> {
         self.published.filter(|attempt| attempt.version == version)?.failure.as_ref()
     }
 
-    /// How long a pod has to acknowledge. The time in which its report may wait in our own line is no silence of the pod.
+    /// Returns how long a pod has to acknowledge. The time in which its report may wait in the hub's own line is not silence of the pod.
     pub(super) fn ack_patience(&self) -> Millis {
         seconds(self.spec.ack_timeout_seconds) + self.line.clamp(0, MOST_LINE)
     }
@@ -170,7 +170,7 @@ impl Observation<'_> {
 mod tests {
     use super::*;
 
-    /// Whether all of a node's pods with the target are excused that fell at 100 s.
+    /// Returns whether all of a node's pods with the target are excused that fell at 100 s.
     fn excused(own: &[Option<Millis>], others: &[&[Option<Millis>]]) -> bool {
         let others = others.iter().map(|times| times.to_vec()).collect();
         Neighbours { own: own.to_vec(), others }.fell_too(100_000, 13_000, 2, 2)

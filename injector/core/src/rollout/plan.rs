@@ -1,10 +1,10 @@
-//! Which step of a move each pod is in, as far as can be foreseen: pods come and go between steps.
+//! The step of a move that each pod is in, as far as it can be foreseen: pods come and go between steps.
 
 use nudge_api::{Pods, RolloutSpec, Step};
 
 use super::{Subject, Thresholds};
 
-/// The number of the step, from 1, in which each of the pods is assigned the target if the move begins now.
+/// Returns the number of the step, from 1, in which each of the pods is assigned the target if the move begins now.
 pub fn planned_steps(spec: &RolloutSpec, pods: &[Subject]) -> Vec<usize> {
     let whole = Step::of(Pods::Share("100%".to_owned()));
     let mut planned = vec![0; pods.len()];

@@ -15,7 +15,7 @@ fn a_refusal_fails_the_version_at_the_first_pod_and_does_not_count_for_the_next_
     asked.acknowledged = false;
     let name = asked.name.clone();
     rollout.rest("2");
-    let message = format!("pod {name} reported of version 2: config shop: container app refuses it: no");
+    let message = format!("pod {name} reported about version 2: config shop: container app refuses it: no");
     assert_eq!(failure(&rollout), Some((Reason::CheckRefused, message)));
     assert_eq!((rollout.assigned("1"), rollout.status.state()), (8, ConfigState::RollingBack));
     // Its report is on its way.

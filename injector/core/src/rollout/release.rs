@@ -10,7 +10,7 @@ use super::state::{Cause, Move, Rollout};
 use super::{Effects, Observation, Thresholds};
 use crate::requester::{Requester, Requesters};
 
-/// The releases after a transition from `before` to `after`.
+/// Returns the releases after a transition from `before` to `after`.
 pub fn recorded(
     mut releases: Vec<Release>,
     (before, after): (&Rollout, &Rollout),
@@ -75,11 +75,11 @@ pub fn recorded(
     releases
 }
 
-/// Most bytes of releases in a status.
+/// The maximum of bytes of releases in a status.
 pub const MAX_RELEASES_BYTES: usize = 16 * 1024;
 
-/// The releases within so many bytes of JSON: older ones lose their details first, then the oldest are forgotten. The
-/// newest stays, without its details where it is too large alone.
+/// Returns the releases that fit into this many bytes of JSON: older ones lose their details first, then the oldest are forgotten. The newest stays,
+/// without its details where it is too large alone.
 pub fn fitting(mut releases: Vec<Release>, room: usize) -> Vec<Release> {
     let bytes = |release: &Release| serde_json::to_string(release).map_or(usize::MAX / 64, |text| text.len() + 1);
     let mut all: usize = releases.iter().map(bytes).sum();
@@ -109,18 +109,18 @@ fn strip(release: &mut Release) {
     (release.evidence, release.message) = (None, None);
 }
 
-/// The releases that `before` did not have.
+/// Returns the releases that `before` did not have.
 pub fn began<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
     after.iter().filter(|release| !before.iter().any(|old| old.is_same(release)))
 }
 
-/// The releases that `after` says are over and `before` did not.
+/// Returns the releases that have ended by `after` and had not by `before`.
 pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
     let known = |release: &Release| before.iter().any(|old| old.end_time.is_some() && old.is_same(release));
     after.iter().filter(move |release| release.end_time.is_some() && !known(release))
 }
 
-/// What a release came to, for people.
+/// Returns how a release ended, for people.
 pub fn summary(release: &Release) -> String {
     let Release { version, from_version, requested_by, start_time, end_time, outcome, message, .. } = release;
     let of = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
@@ -131,7 +131,7 @@ pub fn summary(release: &Release) -> String {
     format!("release {version}{of}{by}, ended after {took} s: {outcome}{why}")
 }
 
-/// The version that the rollout is about, and the one before.
+/// Returns the version that the rollout is about, and the one before.
 fn subject(rollout: &Rollout) -> Option<(&str, &str)> {
     match rollout {
         Rollout::Forward(moved, _) => Some((&moved.target, &moved.base.current)),
@@ -149,7 +149,7 @@ fn began_at(rollout: &Rollout) -> Option<&Time> {
     }
 }
 
-/// Whether the target is moved to, and has not failed.
+/// Returns whether pods are moved to the target, which has not failed.
 fn tries(rollout: &Rollout) -> bool {
     matches!(rollout, Rollout::Forward(moved, _) if moved.failure.is_none())
 }
@@ -158,7 +158,7 @@ fn open(releases: &mut [Release]) -> Option<&mut Release> {
     releases.last_mut().filter(|release| release.end_time.is_none())
 }
 
-/// A release that begins, with who asked for it.
+/// Returns a release that begins, with the user who asked for it.
 fn begun(
     releases: &[Release],
     (version, from): (&str, Option<String>),
@@ -176,8 +176,8 @@ fn begun(
     release
 }
 
-/// Who asked, unless something newer was asked for before: what is older was written back by somebody. A time to come is that of a clock
-/// that was wrong.
+/// Returns who asked, unless something newer was asked for before: an older request was written back by somebody. A time in the future is that of a
+/// clock that was wrong.
 fn requester<'a, 'b>(
     known: Option<&'a Requester>,
     before: impl Iterator<Item = &'b Time>,
@@ -201,7 +201,7 @@ fn note_failure(open: &mut Release, failure: &RolloutFailure) {
     open.message = Some(clipped(failure.message.clone()));
 }
 
-/// Why pods leave it, where it had not failed.
+/// Notes why pods leave a release that had not failed.
 fn note_leaving(open: &mut Release) {
     if open.reason.is_none() {
         open.reason = Some(Reason::Leaving);
@@ -209,7 +209,7 @@ fn note_leaving(open: &mut Release) {
     }
 }
 
-/// Steps that went out, and a failure that holds the move.
+/// Notes steps that went out, and a failure that holds the move.
 fn note_move(open: &mut Release, moved: &Move, before: &Rollout, seen: &Observation<'_>, now: &Time) {
     if let Some(failure) = &moved.failure {
         note_failure(open, failure);

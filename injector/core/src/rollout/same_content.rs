@@ -1,8 +1,8 @@
-//! Whether two versions have the same content.
+//! The comparison of two versions by their content.
 
 use nudge_api::VersionedConfigStatus;
 
-/// Whether a process that started with one of these versions has what it would have with the other. Of versions with a Secret part that is
+/// Returns whether a process that started with one of these versions has what it would have with the other. For versions with a Secret part that is
 /// not known: seals show nothing equal.
 pub fn is_same(status: &VersionedConfigStatus, one: &str, other: &str) -> bool {
     let digests = |version: &str| {

@@ -9,18 +9,18 @@ use super::thresholds::Thresholds;
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant)] // there is one at a time
 pub enum Rollout {
-    /// No version is current yet.
+    /// The config has no current version yet.
     Initial {
         /// The revision of the assignments.
         revision: u64,
     },
-    /// All is as the spec says.
+    /// The config is as the spec says.
     Current(Idle),
-    /// Nothing moves, since the requested version can't be moved to yet.
+    /// Nothing moves, since pods can't be moved to the requested version yet.
     Waiting(Idle),
     /// The move to this version is withheld before its beginning.
     Held(Idle, String),
-    /// The requested version failed, and is not tried again until something else is requested, or somebody asks for it again.
+    /// The requested version failed. It is tried again when something else was requested meanwhile, or when somebody asks for it again.
     Failed(Base, RolloutFailure),
     /// Pods are moved to the target.
     Forward(Move, Stage),
@@ -28,18 +28,18 @@ pub enum Rollout {
     Back(Return, Cause),
 }
 
-/// What every state has once a version is current.
+/// The fields of every state that has a current version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Base {
     /// The version that is proven.
     pub current: String,
     /// The version that was current before.
     pub previous: Option<String>,
-    /// Grows with every change of what any pod is assigned.
+    /// The revision, which grows with every change of what any pod is assigned.
     pub revision: u64,
 }
 
-/// Nothing moves.
+/// A state in which nothing moves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Idle {
     /// The current version.
@@ -57,13 +57,13 @@ pub struct Move {
     pub target: String,
     /// When the move began.
     pub began_at: Time,
-    /// When it last made progress.
+    /// When the move last made progress.
     pub progressed_at: MicroTime,
-    /// Which pods the target is assigned to.
+    /// The thresholds, which say to which pods the target is assigned.
     pub thresholds: Thresholds,
-    /// How many steps went out.
+    /// The number of steps that went out.
     pub step: u32,
-    /// The name of the last of them.
+    /// The name of the last step.
     pub step_name: Option<String>,
     /// When the target was last assigned to more pods.
     pub stepped_at: Time,
@@ -76,7 +76,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// A move that begins.
+    /// Returns a move that begins.
     pub(super) fn begun(base: Base, target: &str, now: &Time) -> Self {
         Self {
             base,
@@ -114,9 +114,9 @@ pub struct Return {
     pub target: String,
     /// When the move, or the return to the previous version, began.
     pub began_at: Time,
-    /// When it last made progress.
+    /// When the return last made progress.
     pub progressed_at: MicroTime,
-    /// Since when workloads were restarted with the target; absent if they were not.
+    /// When workloads were first restarted with the target; absent if they were not.
     pub workloads_restarted_at: Option<Time>,
 }
 
@@ -132,7 +132,7 @@ pub enum Cause {
 }
 
 impl Rollout {
-    /// The current version and what goes with it.
+    /// Returns the fields of a state that has a current version.
     pub fn base(&self) -> Option<&Base> {
         match self {
             Self::Initial { .. } => None,
@@ -143,7 +143,7 @@ impl Rollout {
         }
     }
 
-    /// The state while the requested version can't be moved to.
+    /// Returns the state in which pods can't be moved to the requested version.
     #[must_use]
     pub fn waiting(self) -> Self {
         match self {
@@ -155,13 +155,13 @@ impl Rollout {
 }
 
 impl Base {
-    /// The same with the next revision, where any pod is assigned another version.
+    /// Returns this base with the next revision, where any pod is assigned another version.
     pub(super) fn reassigned(self, now: &Time) -> Self {
         Self { revision: next_revision(self.revision, now), ..self }
     }
 }
 
-/// The revision after this one. It starts from the time, so that it grows even where the status was lost: an agent never takes a lower
+/// Returns the revision after this one. Revisions start from the time, so that they grow even where the status was lost: an agent never takes a lower
 /// one.
 pub(super) fn next_revision(revision: u64, now: &Time) -> u64 {
     let millis = u64::try_from(now.0.as_millisecond()).unwrap_or(0);

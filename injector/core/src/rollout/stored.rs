@@ -8,8 +8,8 @@ use super::state::{Base, Cause, Idle, Move, Return, Stage};
 use super::thresholds::Thresholds;
 
 impl Rollout {
-    /// The rollout of a status, which somebody may have edited: a field that its state does not have is ignored, and a time that is
-    /// missing is `now`.
+    /// Reads the rollout of a status, which somebody may have edited: a field that its state does not have is ignored, and a time that is missing is
+    /// `now`.
     pub fn from_status(status: &VersionedConfigStatus, now: &Time) -> Self {
         let revision = status.internal.revision;
         let Some(current) = status.current_version.clone() else { return Self::Initial { revision } };
@@ -25,8 +25,8 @@ impl Rollout {
         }
     }
 
-    /// The status with this rollout: its current, previous and target version, the states of its versions, and how far pods are
-    /// moved follow from it alone.
+    /// Returns the status with this rollout: its current, previous and target version, the states of its versions, and how far pods are moved follow
+    /// from the rollout alone.
     pub fn into_status(self, mut status: VersionedConfigStatus) -> VersionedConfigStatus {
         let InternalStatus { identity, background, retired, rehearsed, .. } = std::mem::take(&mut status.internal);
         status.internal = InternalStatus { identity, background, retired, rehearsed, ..InternalStatus::default() };
@@ -147,7 +147,7 @@ fn stored_return(back: Return, cause: Cause, internal: &mut InternalStatus) -> R
     }
 }
 
-/// Where no pod should be assigned the target, one that is has another assignment from now on.
+/// Returns the base of a rollout that assigns the target to no pod: a pod that the status assigns it to gets another version from now on.
 fn without_thresholds(base: Base, stored: &InternalStatus) -> Base {
     let any = stored.threshold > 0 || !stored.workloads.is_empty() || !stored.selectors.is_empty();
     Base { revision: base.revision + u64::from(any), ..base }

@@ -9,16 +9,16 @@ use ring::digest::{SHA256, digest};
 use crate::identity::Identity;
 use crate::pods::{PodState, ReportState};
 
-/// How long after a restart a pod may still be in a loop of them, in seconds: the kubelet waits for up to five minutes between two.
+/// How long after a restart a pod may still be in a loop of restarts, in seconds: the kubelet waits for up to five minutes between two.
 const RESTLESS: i64 = 600;
 
-/// The workload that all Jobs of a namespace count as: their pods may be done before anything is seen of them.
+/// The workload that stands for all Jobs of a namespace: their pods may end before anything is observed of them.
 pub const JOBS: &str = "Job";
 
 /// Reasons for which an agent does not serve the version that is assigned to it.
 const REFUSED: [Reason; 4] = [Reason::TooLarge, Reason::CheckRefused, Reason::CantApply, Reason::Failed];
 
-/// The pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
+/// Returns the pod's position in the order in which pods are moved: the first 32 bits of SHA-256(identity of the config ‖ pod uid), where the
 /// identity is written like a uid.
 pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
     let hash = digest(&SHA256, [&identity.uuid(), pod_uid].concat().as_bytes());
@@ -30,17 +30,17 @@ pub fn pod_number(identity: Identity, pod_uid: &str) -> u32 {
 pub struct Subject {
     /// The pod.
     pub pod: Arc<PodState>,
-    /// Its position in the order in which pods are moved.
+    /// The pod's position in the order in which pods are moved.
     pub number: u32,
-    /// Its node is Ready, as far as is known.
+    /// Whether the pod's node is Ready, as far as that is known.
     pub node_ready: bool,
-    /// The version of the config that it says it serves.
+    /// The version of the config that the pod says it serves.
     pub runs: Option<String>,
-    /// Its containers have acknowledged what it serves of the config.
+    /// Whether the pod's containers have acknowledged the version of the config that it serves.
     pub acknowledged: bool,
-    /// Its agent has reported since the pod was made.
+    /// Whether the pod's agent has reported since the pod was created.
     pub in_contact: bool,
-    /// What it reported as a failure of the config.
+    /// The failure of the config that the pod reported.
     pub failure: Option<Explanation>,
 }
 
@@ -53,7 +53,7 @@ impl Deref for Subject {
 }
 
 impl Subject {
-    /// The pod, seen from the config. `None` where it is terminating or has finished: it no longer counts.
+    /// Returns the pod, as the config sees it; `None` for a pod that is terminating or has finished, which no longer counts.
     pub fn of(pod: Arc<PodState>, config: &str, identity: Identity, node_ready: bool) -> Option<Self> {
         if pod.terminating || pod.finished {
             return None;
@@ -70,13 +70,13 @@ impl Subject {
         })
     }
 
-    /// Whether anything can be expected of it, whatever is assigned to it: it runs, and its node and its agent are there.
+    /// Returns whether the pod can do what is assigned to it: it runs, and its node and its agent are there.
     pub(super) fn is_reachable(&self) -> bool {
         self.node_ready && self.running && !self.ending && self.in_contact && !self.disrupted
     }
 
-    /// Whether it is healthy at `now` (seconds since 1970), so that it counts if it gets worse: a pod that restarted a short time ago may be in
-    /// a loop of restarts.
+    /// Returns whether the pod is healthy at `now` (seconds since 1970), so that harm to it counts: a pod that restarted a short time ago may be in a
+    /// loop of restarts.
     pub(super) fn is_healthy(&self, now: i64) -> bool {
         self.is_reachable()
             && self.ready
@@ -85,18 +85,18 @@ impl Subject {
             && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
     }
 
-    /// Whether it is of a Job.
+    /// Returns whether the pod belongs to a Job.
     pub(super) fn is_of_job(&self) -> bool {
         self.workload == JOBS
     }
 
-    /// Whether it runs `version`, as far as it says, and its containers know.
+    /// Returns whether the pod says that it runs `version`, and its containers know.
     pub(super) fn has_taken(&self, version: &str) -> bool {
         self.acknowledged && self.runs.as_deref() == Some(version)
     }
 
-    /// What it reported against `version`, which is assigned to it. A report may be about the version before; a refusal is about this one although
-    /// the pod still runs the one before.
+    /// Returns what the pod reported against `version`, which is assigned to it. A report may be about the version before; a refusal is about this
+    /// one although the pod still runs the one before.
     pub(super) fn reported(&self, version: &str) -> Option<&Explanation> {
         let about = |reason: Reason| self.runs.as_deref() == Some(version) || REFUSED.contains(&reason);
         self.failure.as_ref().filter(|failure| about(failure.reason))

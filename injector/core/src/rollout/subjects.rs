@@ -7,26 +7,26 @@ use super::Subject;
 use crate::identity::Identity;
 use crate::pods::PodState;
 
-/// The pods that count.
+/// The pods of a config that count.
 #[derive(Clone, Debug, Default)]
 pub struct Subjects {
-    /// Of which config and identity they are.
+    /// The config and the identity that the pods belong to.
     of: Option<(Box<str>, Identity)>,
-    /// Those that steps move.
+    /// The pods that steps move.
     moved: Vec<Subject>,
-    /// Those that take a version by a restart alone: steps can't move them, and they prove nothing.
+    /// The pods that take a version only by a restart: steps can't move them, and they prove nothing.
     by_restart: Vec<Arc<PodState>>,
 }
 
 impl Subjects {
-    /// The pods of the config, some of whose nodes are not Ready.
+    /// Returns the pods of the config, some of whose nodes are not Ready.
     pub fn of(pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) -> Self {
         let mut subjects = Self::default();
         subjects.update(pods, config, identity, nodes_away);
         subjects
     }
 
-    /// The same with these pods, which stand in the same order as before, as far as they were there before.
+    /// Takes these pods in place of the last ones. Pods that were there before must be in the same order.
     pub fn update(&mut self, pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) {
         if self.of.as_ref().is_none_or(|(of, known)| &**of != config || *known != identity) {
             *self = Self { of: Some((config.into(), identity)), ..Self::default() };
@@ -65,12 +65,12 @@ impl Subjects {
         }
     }
 
-    /// The pods that steps move.
+    /// Returns the pods that steps move.
     pub fn moved(&self) -> &[Subject] {
         &self.moved
     }
 
-    /// The pods that take a version by a restart alone and are neither terminating nor finished.
+    /// Returns the pods that take a version only by a restart and are neither terminating nor finished.
     pub fn by_restart(&self) -> impl Iterator<Item = &PodState> {
         self.by_restart.iter().map(|pod| &**pod).filter(|pod| !pod.terminating && !pod.finished)
     }

@@ -1,29 +1,29 @@
-//! How far the pods with the target are.
+//! The number of pods that have the target, by how far they are.
 
 use super::clock::seconds;
 use super::evidence::Evidence;
 use super::state::Move;
 use super::{Now, Observation, Subject, Thresholds};
 
-/// How many pods with the target are where.
+/// The number of pods with the target in each state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// What becomes of them counts, and they can be waited for.
+    /// Pods that count and can be waited for.
     pub(super) judges: usize,
-    /// Of these: they run the target and are Ready.
+    /// Judges that run the target and are Ready.
     pub(super) proven: usize,
-    /// Of these: they run the target, and are not Ready.
+    /// Judges that run the target, and are not Ready.
     pub(super) fallen: usize,
-    /// Of these: they did not acknowledge the target in time.
+    /// Judges that did not acknowledge the target in time.
     pub(super) silent: usize,
-    /// The name of the first of these.
+    /// The name of the first silent pod.
     pub(super) first_silent: Option<String>,
-    /// They can't be waited for.
+    /// Pods that can't be waited for.
     pub(super) not_waited_for: u32,
 }
 
 impl Tally {
-    /// Counts them.
+    /// Counts the pods of a move.
     pub(super) fn of(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
         let mut tally = Self::default();
         let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
@@ -48,22 +48,22 @@ impl Tally {
         tally
     }
 
-    /// Pods that have not reported the target yet.
+    /// Returns the number of pods that have not reported the target yet.
     pub(super) fn owed(&self) -> usize {
         self.judges - self.proven - self.fallen
     }
 
-    /// Pods that are not where they should be, and may still come there.
+    /// Returns the number of pods that are not where they should be, and may still come there.
     pub(super) fn unproven(&self) -> usize {
         self.judges - self.proven - self.silent
     }
 
-    /// Whether too many are silent: more than one and more than a quarter, or there is one and no pod has proven the target.
+    /// Returns whether too many pods are silent: more than one and more than a quarter, or one while no pod has proven the target.
     pub(super) fn is_silent(&self) -> bool {
         self.silent > (self.judges / 4).max(1) || (self.silent > 0 && self.proven == 0)
     }
 
-    /// Names what is silent, as the end of a message about the pods that are not.
+    /// Returns the end of a message about the pods that are not silent, which names the silent ones.
     pub(super) fn without_silent(&self) -> String {
         match (&self.first_silent, self.silent) {
             (None, _) => String::new(),
@@ -77,7 +77,7 @@ impl Tally {
     }
 }
 
-/// Whether a pod without the target could judge it.
+/// Returns whether a pod without the target could judge it.
 pub(super) fn could_judge(thresholds: &Thresholds, now: Now<'_>) -> impl Fn(&Subject) -> bool {
     let seconds = now.time.0.as_second();
     move |pod| !thresholds.is_assigned(pod) && pod.is_healthy(seconds)

@@ -12,15 +12,15 @@ use super::Subject;
 /// The threshold that every pod is below.
 pub const ALL: u64 = 1 << 32;
 
-/// Workloads with at least so many pods have their own threshold.
+/// The minimum of pods for which a workload has its own threshold.
 const LARGE: usize = 20;
 /// A step moves at most one in so many pods that restart in place at the same time, as a Deployment does by default.
 const IN_PLACE: usize = 4;
-/// At most so many of them.
+/// The maximum of large workloads.
 const MOST_LARGE: usize = 100;
 /// At most so many thresholds are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
 pub(super) const MOST_LISTED: usize = 2 * MOST_LARGE;
-/// Most bytes of their thresholds in the status: less than so many where their names are long.
+/// The maximum of bytes of their thresholds in the status. Fewer workloads have a threshold where names are long.
 const LARGE_BYTES: usize = 6 * 1024;
 /// Bytes of a threshold beside the name.
 const THRESHOLD_BYTES: usize = 40;
@@ -28,15 +28,15 @@ const THRESHOLD_BYTES: usize = 40;
 /// The thresholds of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thresholds {
-    /// Of pods whose workload is not listed.
+    /// The threshold of pods whose workload is not listed.
     pub config: u64,
-    /// Of large workloads, sorted by their names.
+    /// The thresholds of large workloads, sorted by their names.
     pub workloads: Vec<WorkloadThreshold>,
-    /// Of pods that selectors match.
+    /// The thresholds of pods that selectors match.
     pub selectors: Vec<SelectorThreshold>,
 }
 
-/// What decides about a pod.
+/// The properties of a pod that decide which version it is assigned.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     pub(super) number: u32,
@@ -45,51 +45,51 @@ pub(super) struct Place<'a> {
 }
 
 impl Subject {
-    /// What decides which version it is assigned.
+    /// Returns the properties of the pod that decide which version it is assigned.
     pub(super) fn place(&self) -> Place<'_> {
         Place { number: self.number, workload: &self.workload, labels: &self.labels }
     }
 }
 
-/// Whether the selector matches these labels.
+/// Returns whether the selector matches these labels.
 fn matches(selector: &StepSelector, labels: &BTreeMap<String, String>) -> bool {
     selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// Whether the selector matches the pod.
+/// Returns whether the selector matches the pod.
 pub(super) fn selects(selector: &StepSelector, pod: &Subject) -> bool {
     matches(selector, &pod.labels)
 }
 
-/// Whether it is all pods, and all that are created.
+/// Returns whether the count is all pods, and all that are created later.
 fn is_whole(count: &Pods) -> bool {
     matches!(count, Pods::Share(share) if share == "100%")
 }
 
-/// Whether the target of this rollout is assigned to the pod.
+/// Returns whether the target of this rollout is assigned to the pod.
 pub(super) fn is_below(status: &InternalStatus, pod: Place<'_>) -> bool {
     let own = status.workloads.iter().find(|own| own.workload == pod.workload);
     below(own.map_or(status.threshold, |own| own.threshold), &status.selectors, pod)
 }
 
-/// Whether its number is below the threshold of its workload, or of a selector.
+/// Returns whether the pod's number is below the threshold of its workload, or of a selector.
 fn below(own: u64, selectors: &[SelectorThreshold], pod: Place<'_>) -> bool {
     let number = u64::from(pod.number);
     number < own || selectors.iter().any(|other| number < other.threshold && matches(&other.selector, pod.labels))
 }
 
 impl Thresholds {
-    /// The target is assigned to all pods, and to all that are created.
+    /// Returns thresholds that assign the target to all pods, and to all that are created later.
     pub(super) fn all() -> Self {
         Self { config: ALL, ..Self::default() }
     }
 
-    /// Whether it is.
+    /// Returns whether the thresholds assign the target to all pods.
     pub(super) fn is_all(&self) -> bool {
         self.config == ALL
     }
 
-    /// Those of a status.
+    /// Returns the thresholds of a status.
     pub(crate) fn stored(status: &InternalStatus) -> Self {
         let mut workloads = status.workloads.clone();
         // As they are written; somebody may have edited them.
@@ -97,14 +97,14 @@ impl Thresholds {
         Self { config: status.threshold, workloads, selectors: status.selectors.clone() }
     }
 
-    /// Whether it is assigned to the pod.
+    /// Returns whether the target is assigned to the pod.
     pub(crate) fn is_assigned(&self, pod: &Subject) -> bool {
         let own = self.workloads.binary_search_by(|own| own.workload.as_str().cmp(&pod.workload));
         let own = own.ok().map(|at| &self.workloads[at]);
         below(own.map_or(self.config, |own| own.threshold), &self.selectors, pod.place())
     }
 
-    /// The thresholds at which so many pods have the target: of those that the selector matches, or of the config. None sinks.
+    /// Returns the thresholds at which so many pods have the target: of those that the selector matches, or of the config. No threshold sinks.
     pub(crate) fn raised(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         match selector {
             Some(selector) => self.raised_selector(pods, count, selector),
@@ -112,7 +112,7 @@ impl Thresholds {
         }
     }
 
-    /// The same, but with no more pods that are Ready and restart in place than may be away at the same time.
+    /// Returns the raised thresholds, but with no more pods that are Ready and restart in place than may be away at the same time.
     pub(super) fn raised_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         let whole = self.raised(pods, count, selector);
         let most = (pods.iter().filter(|pod| pod.in_place).count() / IN_PLACE).max(1);

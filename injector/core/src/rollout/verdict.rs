@@ -1,10 +1,10 @@
-//! Whether the target is bad, by the numbers.
+//! The verdict whether the target is bad, by the numbers.
 //!
-//! Harm to pods with the target is weighed twice. Against chance: so many pods are harmed without any cause with a probability of less than
-//! 0.001 × 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up
-//! to 0.001, a look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed
-//! too, so many of the harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods
-//! that had the target then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
+//! Harm to pods with the target is weighed twice. Against chance: so many pods are harmed without any cause with a probability of less than 0.001 ×
+//! 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up to 0.001, a
+//! look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed too, so many of the
+//! harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods that had the target then (the
+//! log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,26 +16,26 @@ use super::clock::{Millis, seconds};
 use super::evidence::Evidence;
 use super::harm::{Harm, Kind};
 
-/// How often a rollout may go back by chance.
+/// The share of rollouts that may go back by chance.
 const ERROR: f64 = 0.001;
 /// Seconds of a week.
 const WEEK: u64 = 604_800;
-/// Pods are harmed at least so often by chance: one a pod and week.
+/// The minimum rate at which pods are harmed by chance: one a pod and week.
 const RATE: f64 = 1.0 / 604_800.0;
 /// Harm that is less probable by chance holds the rollout.
 const SURPRISE: f64 = 0.05;
 
-/// What the numbers say.
+/// The verdict of the numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Nothing against the target.
+    /// The numbers say nothing against the target.
     Clear,
-    /// Not enough to go back, too much to go on.
+    /// The numbers are not enough to go back, and too much to go on.
     Inconclusive {
         message: String,
         /// When the numbers may say more although nothing changes.
         look_again: Option<Millis>,
-        /// So much harm is to be expected: the pods that are well are watched meanwhile.
+        /// Whether so much harm is to be expected: the healthy pods are watched meanwhile.
         expected: bool,
     },
     /// The target is bad.
@@ -49,7 +49,7 @@ pub(super) struct Names<'a> {
     pub(super) current: &'a str,
 }
 
-/// How often a pod is harmed by chance, in a second.
+/// Returns how often a pod is harmed by chance, in a second.
 fn rate(seen: &Observation<'_>) -> f64 {
     // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
@@ -57,12 +57,13 @@ fn rate(seen: &Observation<'_>) -> f64 {
     seen.background.map_or(0.0, own).max(RATE)
 }
 
-/// What of the error may be spent in this part of the evidence: most of it in the first 15 minutes, all together no more than it.
+/// Returns how much of the error may be spent in this part of the evidence: most of it in the first 15 minutes, and all parts together spend no more
+/// than the error.
 pub(super) fn spend(epoch: u32) -> f64 {
     if epoch <= 1 { 0.9 * ERROR } else { 0.1 * ERROR / f64::from(epoch) / f64::from(epoch - 1) }
 }
 
-/// The verdict. `window`: how long a step is watched, in seconds.
+/// Returns the verdict. `window` is how long a step is watched, in seconds.
 pub(super) fn verdict(
     evidence: &Evidence,
     seen: &Observation<'_>,
@@ -78,7 +79,7 @@ pub(super) fn verdict(
             _ => None,
         })
     {
-        let message = format!("pod {} reported of version {}: {}", harm.name, names.target, why.message);
+        let message = format!("pod {} reported about version {}: {}", harm.name, names.target, why.message);
         return Verdict::Bad(why.reason.explained(message));
     }
     let Some(first) = harmed.first() else { return newborns(evidence, seen, names) };
@@ -111,7 +112,7 @@ pub(super) fn verdict(
     let late = first.at + patience;
     if pending || (unwell > 0 && (holds || now < late)) {
         let message = format!(
-            "{said}: that may have another cause. No more pods get version {} until these are Ready again",
+            "{said}: the version may not be the cause. No more pods get version {} until these are Ready again",
             names.target
         );
         let times = harmed.iter().map(|harm| due_at(harm)).chain([late]).filter(|time| *time > now);
@@ -120,24 +121,24 @@ pub(super) fn verdict(
     newborns(evidence, seen, names)
 }
 
-/// How many pods with the target are harmed by chance, on average.
+/// Returns how many pods with the target are harmed by chance, on average.
 fn expected(evidence: &Evidence, seen: &Observation<'_>) -> f64 {
     #[allow(clippy::cast_precision_loss)] // pod-seconds of 15 minutes
     let exposure = evidence.exposure_seconds() as f64;
     exposure * rate(seen)
 }
 
-/// The probability that so many pods with the target are harmed by chance.
+/// Returns the probability that so many pods with the target are harmed by chance.
 fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
     poisson_tail(expected(evidence, seen), harmed)
 }
 
-/// Whether so many harmed pods are too many where so many are expected, in this part of the evidence.
+/// Returns whether so many harmed pods are too many where so many are expected, in this part of the evidence.
 pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool {
     poisson_tail(expected, harmed) < spend(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
 }
 
-/// Whether so many pods may well be harmed by chance.
+/// Returns whether so many pods may well be harmed by chance.
 pub(super) fn is_expected(evidence: &Evidence, seen: &Observation<'_>, harmed: usize) -> bool {
     seen.spec.max_harmed.is_none() && chance(evidence, seen, u32::try_from(harmed).unwrap_or(u32::MAX)) >= SURPRISE
 }
@@ -152,7 +153,7 @@ fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceSt
     }
 }
 
-/// Whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the target than by chance, or enough
+/// Returns whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the target than by chance, or enough
 /// of them were harmed long after.
 fn is_not_the_environment(
     evidence: &Evidence,
@@ -187,7 +188,7 @@ fn sudden(evidence: &Evidence, window: u32) -> Option<Millis> {
     is_sudden.then_some(until)
 }
 
-/// The numbers of the evidence.
+/// Returns the numbers of the evidence.
 pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
     let count = |assigned: bool| {
         let harms = evidence.harms().filter(|harm| harm.assigned == assigned).count();
@@ -208,7 +209,7 @@ pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
     }
 }
 
-/// The numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
+/// Returns the numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
 pub fn said(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
     let verb = match numbers.reason {
         Some(Reason::PodNotReady) => "became unready",
@@ -233,7 +234,7 @@ pub fn said(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
     format!("{} on {target} {verb}{first}; {others}", of(numbers.harmed, numbers.assigned))
 }
 
-/// Whether new pods fail with the target.
+/// Returns whether new pods fail with the target.
 fn newborns(evidence: &Evidence, seen: &Observation<'_>, names: Names<'_>) -> Verdict {
     let born = evidence.newborns(seen.pods);
     let mut verdict = Verdict::Clear;

@@ -65,7 +65,7 @@ fn a_refusal_of_the_agent_waits_for_nobody() {
     one_harmed(&mut rollout, 30, |pod, _| pod.failure = Some(Reason::NoHandler.explained("it has none")));
     rollout.rest("2");
     let (reason, message) = failure(&rollout).unwrap();
-    assert!(reason == Reason::NoHandler && message.ends_with("reported of version 2: it has none"), "{message}");
+    assert!(reason == Reason::NoHandler && message.ends_with("reported about version 2: it has none"), "{message}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn what_befalls_others_too_is_the_environment() {
     assert_eq!((reason(&held), held.inconclusive, rollout.assigned("2")), (Some(Reason::Inconclusive), true, 10));
     let message = held.waits_for.unwrap().message;
     assert!(message.starts_with("10 of 10 pods on 2 became unready (first: "), "{message}");
-    assert!(message.contains("; of 30 on 1 30: that may have another cause"), "{message}");
+    assert!(message.contains("; of 30 on 1 30: the version may not be the cause"), "{message}");
     rollout.pods.iter_mut().for_each(Subject::recover);
     assert_eq!(rollout.walk("2").last(), Some(&40));
     assert_eq!(rollout.status.current_version.as_deref(), Some("2"));

@@ -1,4 +1,4 @@
-//! How long a step is watched: until the probes of its pods have noticed if they got worse.
+//! The time for which a step is watched: until the probes of its pods have noticed if they got worse.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::pods::SlowestProbe;
 /// The longest time for which a step is watched because of a probe, in seconds. The first one has no such limit.
 const LONGEST: u32 = 300;
 
-/// How long the step is watched that has these pods.
+/// Returns how long the step is watched that has these pods.
 pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
     let (mut slowest, mut without): (Option<&SlowestProbe>, Option<&Subject>) = (None, None);
     for pod in pods {

@@ -10,22 +10,23 @@ use nudge_api::{Explanation, Reason, WithheldStatus};
 use super::Effects;
 use super::clock::Millis;
 
-/// Why a version may not go on.
+/// A version that may not go on, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
-    /// Why.
+    /// The reason and the message.
     pub why: Explanation,
-    /// When that may have changed although nothing is observed to change, by the steady clock.
+    /// When the reason may have changed although nothing is observed to change, by the steady clock.
     pub until: Option<Millis>,
-    /// When that ends by itself, in whole seconds.
+    /// When the wait ends by itself, in whole seconds.
     pub ends: Option<Timestamp>,
-    /// It went on until a moment ago, and an answer is under way that says whether it still may. It stops, and nothing new is said.
+    /// Whether the version went on until a moment ago, and an answer is under way that says whether it still may. The rollout stops, and its message
+    /// stays.
     pub unsaid: bool,
 }
 
 impl Withheld {
-    /// Whether the first version of a config waits too where no pod runs any. Nothing runs that it could break, so the time of it does not matter. Policies that are
-    /// not known may ask for approval, and nothing begins by a spec that can't be used.
+    /// Returns whether the first version of a config waits too where no pod runs any version. Nothing runs that it could break, so the time does not
+    /// matter. Policies that are not known may ask for approval, and nothing begins by a spec that can't be used.
     pub(super) fn holds_first(&self) -> bool {
         matches!(
             self.why.reason,
@@ -33,7 +34,7 @@ impl Withheld {
         )
     }
 
-    /// It is held, and the progress deadline does not end that.
+    /// Returns the effects of a rollout that is held, which the progress deadline does not end.
     pub(super) fn effects(&self) -> Effects {
         if self.unsaid {
             return Effects { look_again: self.until, ..Effects::default() };

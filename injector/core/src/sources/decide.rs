@@ -152,7 +152,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     let earliest = status.make_time.as_ref().filter(|_| !own).map(|made| after(made.0, min_period(source)));
     if let Some(until) = earliest.filter(|&until| until > now && !asked) {
         let message =
-            format!("version {version} comes after spec.minPeriodSeconds, which is {}", source.spec.min_period_seconds);
+            format!("version {version} waits for spec.minPeriodSeconds, which is {}", source.spec.min_period_seconds);
         return Outcome::Waits {
             version: version.to_owned(),
             why: Reason::TooSoon.explained(message),
@@ -170,7 +170,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     Outcome::Acts(Act::Make)
 }
 
-/// Whether the version is sealed and its objects are there. One whose objects are gone is made again.
+/// Returns whether the version is sealed and its objects are there. One whose objects are gone is made again.
 fn is_sealed(observed: &Observed<'_>, version: &str) -> bool {
     let known = observed.config.and_then(|config| config.status.as_ref()?.version(version));
     known.is_some_and(|sealed| sealed.state != VersionState::Broken)
@@ -261,7 +261,7 @@ fn sync_asked(source: &ConfigSource) -> Option<&str> {
 /// A source says something from the beginning.
 fn first_words(mut status: ConfigSourceStatus, observed: &Observed<'_>) -> ConfigSourceStatus {
     if status.conditions.is_empty() && matches!(observed.upstream, Upstream::Content(_)) {
-        let message = "the data was read, and has to stay as it is for a while";
+        let message = "the data was read, and must stay unchanged for a while";
         conclude(&mut status, observed, false, &Reason::Settling.explained(message));
     }
     status

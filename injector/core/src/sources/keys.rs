@@ -2,13 +2,13 @@
 
 use nudge_api::ConfigSourceSpec;
 
-/// Whether the source takes this key.
+/// Returns whether the source takes this key.
 pub fn selects(spec: &ConfigSourceSpec, key: &str) -> bool {
     let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, key));
     any(&spec.include) && !any(&spec.exclude)
 }
 
-/// Whether the text has the pattern, in which `*` stands for any characters.
+/// Returns whether the text has the pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(first) else { return false };

@@ -11,11 +11,11 @@ pub fn refusal(kind: PartKind, meta: &ObjectMeta, secret_type: &str) -> Option<E
     let name = object_name(kind, meta.name.as_deref().unwrap_or_default());
     let has = |label| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label));
     let message = if has(labels::CONFIG) {
-        format!("{name} is an object of a version, which never changes; name the object that it was made of")
+        format!("{name} is an object of a version, which never changes; name the object that it was made from")
     } else if has(labels::PUBLISHED) {
         format!("{name} is what Nudge publishes; name another object")
     } else if !is_configuration(secret_type) {
-        format!("{name} has the type {secret_type}, which is no configuration; name another object")
+        format!("{name} has the type {secret_type}, which is not for configuration; name another object")
     } else {
         return None;
     };
@@ -35,7 +35,7 @@ pub fn unreadable(kind: PartKind, name: &str, source: &str, account: &str) -> Ex
         PartKind::Secret => "secrets",
     };
     Reason::NotAllowed.explained(format!(
-        "{} may not be read; allow it: kubectl create role nudge-source-{source} --verb=get,list,watch --resource={resource} \
+        "Nudge may not read {}; allow it: kubectl create role nudge-source-{source} --verb=get,list,watch --resource={resource} \
          --resource-name={name}; kubectl create rolebinding nudge-source-{source} --role=nudge-source-{source} --serviceaccount={account}",
         object_name(kind, name)
     ))

@@ -33,7 +33,7 @@ pub struct Observed<'a> {
     pub rival: Option<&'a str>,
     /// Why the last act failed, while nothing has changed since.
     pub trouble: Option<&'a Explanation>,
-    /// Now.
+    /// The present time.
     pub now: Timestamp,
 }
 

@@ -170,7 +170,7 @@ impl Scene {
         }
     }
 
-    /// Whether the rollout of a version that failed begins again, because somebody has asked for that.
+    /// Returns whether the rollout of a version that failed begins again, because somebody has asked for that.
     fn tries_again(&mut self) -> bool {
         let Some(config) = self.config.as_mut() else { return false };
         let (retry, named) = (noted_retry(config), config.spec.version.clone());

@@ -32,7 +32,7 @@ fn from_fault(config: &str, spec: &ConfigSourceSpec) -> Option<Explanation> {
 
 /// The object that the source names is the one that Nudge publishes.
 pub fn published(kind: PartKind, name: &str) -> Explanation {
-    let why = format!("{kind} {name} is what Nudge may publish for the config of that name");
+    let why = format!("{kind} {name} is what Nudge publishes for the config of that name");
     invalid("spec.from", format!("{why}; name another {kind} there, or another config in spec.configName"))
 }
 
@@ -54,7 +54,7 @@ fn revision(GitReference { branch, tag, semver, commit }: &GitReference) -> Resu
         (None, Some(tag), None, None) => Revision::Tag(tag.clone()),
         (None, None, Some(range), None) => Revision::Semver(range.clone()),
         (None, None, None, Some(commit)) => Revision::Commit(commit.clone()),
-        _ => return Err(fault(&"it needs exactly one of branch, tag, semver and commit")),
+        _ => return Err(fault(&"it must have exactly one of branch, tag, semver and commit")),
     };
     revision.check().map_err(|error| fault(&error))?;
     Ok(revision)
@@ -67,7 +67,7 @@ pub fn oci_wanted(from: &OciSource) -> Result<(Reference, Pick), Explanation> {
         (Some(tag), None, None) => Pick::Tag(tag.clone()),
         (None, Some(range), None) => Pick::Semver(range.clone()),
         (None, None, Some(digest)) => Pick::Digest(digest.clone()),
-        _ => return Err(invalid("spec.from.oci", "it needs exactly one of tag, semver and digest")),
+        _ => return Err(invalid("spec.from.oci", "it must have exactly one of tag, semver and digest")),
     };
     pick.check().map_err(|error| invalid("spec.from.oci", error))?;
     Ok((reference, pick))

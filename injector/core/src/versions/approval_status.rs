@@ -1,4 +1,4 @@
-//! What the status of a `VersionApproval` says: whether the decision counts, and why not. It is for people, and nothing is decided by it.
+//! The status of a `VersionApproval`: whether the decision counts, and why not. The status is for people, and nothing is decided by it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
@@ -11,26 +11,25 @@ use super::guarded_version::{Provenance, guarded_version};
 use crate::governance::{Given, Policies, approval_counts, approval_faults, deciding_command, sealed_digest};
 use crate::rollout::Now;
 
-/// Longest name of a user in messages.
+/// The maximum length of a user's name in messages.
 const USER_BYTES: usize = 253;
 
-/// What is known of the config whose version a user has decided about.
+/// The config whose version a user has decided about, and what is known of it.
 pub struct ApprovalScene<'a> {
-    /// The object.
+    /// The config.
     pub config: &'a VersionedConfig,
-    /// Who made its versions.
+    /// The makers of its versions.
     pub provenance: Provenance<'a>,
     /// The policies of the namespace.
     pub policies: &'a Policies,
     /// Why approvals of the version that is asked for can't be counted, if so.
     pub incomplete: Option<&'a str>,
-    /// Now.
+    /// The present time.
     pub now: Now<'a>,
 }
 
-/// The status that the approval is to have. It is the one that it has where nothing has changed, and where it is not known yet what has.
-/// `given`: the decision with what is known of the user's right; absent where admission has not signed it. `scene`: absent where there is no such
-/// config.
+/// Returns the status that the approval is to have. It is the present one where nothing has changed, and where it is not known yet what has. `given`
+/// is the decision with what is known of the user's right; absent where admission has not signed it. `scene` is absent where there is no such config.
 pub fn approval_status(
     approval: &VersionApproval,
     given: Option<&Given>,
@@ -56,7 +55,7 @@ pub fn approval_status(
     status
 }
 
-/// Whether the decision counts, with the reason; `None` where what was said last stays.
+/// Returns whether the decision counts, with the reason; `None` where the last status stays.
 fn verdict(
     approval: &VersionApproval,
     given: Option<&Given>,
@@ -104,9 +103,9 @@ fn verdict(
         }
         let way_out = format!("kubectl nudge deny {config_name} {version} --undo");
         let effect = if guarded.is_some() {
-            "which holds it until that is withdrawn"
+            "which holds the version until the denial is withdrawn"
         } else {
-            "which holds it where a rule asks for approvals, until that is withdrawn"
+            "which holds the version where a rule asks for approvals, until the denial is withdrawn"
         };
         return no(Reason::Denied, format!("{approver} denies version {version}, {effect} ({way_out})"));
     }
@@ -114,7 +113,7 @@ fn verdict(
         return approval_counts(&guarded.needed, guarded.candidate(), given, incomplete, now.time.0);
     }
     if status.releases.iter().any(|release| given.is_recorded(release)) {
-        return Some((true, Reason::Counted.explained(format!("version {version} went on by it"))));
+        return Some((true, Reason::Counted.explained(format!("version {version} went on with this approval"))));
     }
     // The release may be forgotten by now. Of a version that is in use, what was said when it went on stays.
     let before = approval.status.as_ref().and_then(|status| find_condition(&status.conditions, ConditionType::Counted));
@@ -126,7 +125,7 @@ fn verdict(
     no(
         Reason::NotAwaited,
         format!(
-            "version {version} waits for no approvals now; this counts when spec.version asks for it and a rule asks for approvals"
+            "version {version} waits for no approvals now; this one counts when spec.version asks for the version and a rule asks for approvals"
         ),
     )
 }
@@ -252,7 +251,7 @@ mod tests {
         fixture.now += 1;
         assert_eq!(said(&fixture, &approval, Some(&given)), is("False", "RanOut"));
         let message = message(&fixture, &approval, Some(&given));
-        let expected = "version 2: bob approved it, which has run out (validSeconds): approvals count for 2592000 s; approve it again: kubectl \
+        let expected = "version 2: bob approved it, but the approval has run out (validSeconds): approvals count for 2592000 s; approve it again: kubectl \
                         nudge approve shop 2 --digest=";
         assert!(message.starts_with(expected), "{message}");
     }

@@ -16,10 +16,10 @@ use ring::hmac;
 use super::mark::subject;
 use crate::signed::{self, Clock};
 
-/// Longest name of a user. One that is longer, or can't be shown in one line, is not known.
+/// The maximum length of a user's name. A name that is longer, or can't be shown in one line, counts as unknown.
 pub const AUTHOR_BYTES: usize = 512;
 
-/// The annotation that says that this user creates the part now. `None` where the part's name, or the user, can't be said.
+/// Returns the annotation that says that this user creates the part now. `None` where the part's name, or the user, can't be said.
 pub fn made_by<V: AsRef<[u8]>>(
     key: &hmac::Key,
     (kind, namespace): (PartKind, &str),
@@ -34,7 +34,7 @@ pub fn made_by<V: AsRef<[u8]>>(
     Some(signed::sign(key, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
-/// Who created the part, if that is known.
+/// Returns the user who created the part, if that is known.
 pub fn author<V: AsRef<[u8]>>(
     key: &hmac::Key,
     kind: PartKind,

@@ -11,7 +11,7 @@ use super::source_name::is_of_source;
 use crate::governance::Authors;
 use crate::keys::PartMeta;
 
-/// The authors of the version, and the parts that must be read before they are known.
+/// Returns the authors of the version, and the parts that must be read before they are known.
 pub(super) fn authors(
     version: &VersionStatus,
     parts: &[Arc<PartMeta>],

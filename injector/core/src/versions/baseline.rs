@@ -1,4 +1,4 @@
-//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make the same.
+//! The first version of a config whose ConfigMap existed before. The control plane and `kubectl nudge baseline` make the same version.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
@@ -6,24 +6,24 @@ use nudge_protocol::labels;
 
 use super::digest::{contents_of, part_digest};
 
-/// The version that it becomes.
+/// The name of the version that the ConfigMap becomes.
 pub const FIRST_VERSION: &str = "1.0.0";
 /// The ConfigMap of Kubernetes that is in every namespace.
 pub(crate) const RESERVED: &str = "kube-root-ca.crt";
 
-/// Whether those who may change the ConfigMap want it to become a config by itself.
+/// Returns whether those who may change the ConfigMap want it to become a config by itself.
 pub fn wants_baseline(plain: &ConfigMap) -> bool {
     let plain_labels = plain.metadata.labels.as_ref();
     plain_labels.and_then(|map| map.get(labels::BASELINE)).is_some_and(|on| on == "true")
 }
 
-/// Why an existing ConfigMap is not made the first version of a config, if there is a reason.
+/// Returns why an existing ConfigMap is not made the first version of a config, if there is a reason.
 pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     let marks = plain.metadata.labels.as_ref();
     if plain.metadata.name.as_deref().is_some_and(|name| name == RESERVED) {
         Some("it belongs to Kubernetes")
     } else if marks.is_some_and(|marks| marks.contains_key(labels::PUBLISHED)) {
-        Some("it was written for a config that was deleted; take its label nudge.dev/published away to begin anew")
+        Some("it was written for a config that was deleted; remove its label nudge.dev/published to begin again")
     } else if plain.metadata.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()) {
         Some("it belongs to its owner")
     } else if plain.immutable == Some(true) {
@@ -35,13 +35,13 @@ pub fn baseline_refusal(plain: &ConfigMap) -> Option<&'static str> {
     }
 }
 
-/// The config. Workloads read the ConfigMap, so it is kept at the current version.
+/// Returns the config. Workloads read the ConfigMap, so Nudge keeps it at the current version.
 pub fn first_config(name: &str) -> VersionedConfig {
     let spec = VersionedConfigSpec { objects: vec![PartKind::ConfigMap], ..VersionedConfigSpec::default() };
     VersionedConfig::new(name, spec)
 }
 
-/// The first version's object. `name` is free.
+/// Returns the object of the first version. `name` must be free.
 pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
     let mut version =
         ConfigMap { immutable: Some(true), data: plain.data, binary_data: plain.binary_data, ..ConfigMap::default() };
@@ -51,7 +51,7 @@ pub fn first_version(plain: ConfigMap, config: &str, name: &str) -> ConfigMap {
     version
 }
 
-/// Names for it, to be tried in this order: where the first is taken by something else, the content's digest makes another.
+/// Returns names for the object, to be tried in this order: where something else has the first, the second is made of the content's digest.
 pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
     let name = format!("{config}-{FIRST_VERSION}");
     let digest = part_digest(&contents_of(plain.data.clone(), plain.binary_data.clone()), None);
@@ -59,7 +59,7 @@ pub fn first_names(plain: &ConfigMap, config: &str) -> [String; 2] {
     [name.clone(), format!("{name}-{short}")]
 }
 
-/// Whether `found` is what would be made: made before, by an attempt that did not come to its end.
+/// Returns whether `found` is the object that would be made, from an attempt that was interrupted.
 pub fn is_first_version(found: &ConfigMap, expected: &ConfigMap) -> bool {
     found.metadata.labels == expected.metadata.labels
         && (&found.data, &found.binary_data) == (&expected.data, &expected.binary_data)

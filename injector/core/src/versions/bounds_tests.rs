@@ -290,7 +290,7 @@ fn what_does_not_fit_is_refused_or_forgotten() {
     let huge: Vec<String> = (0..16).map(|number| format!("{}-{number}-*", "n".repeat(200))).collect();
     let huge = version(999, &huge);
     let refused = kept(&[], std::slice::from_ref(&huge));
-    let bound = format!("a version can have {MAX_VERSION_BYTES}");
+    let bound = format!("a version can have at most {MAX_VERSION_BYTES}");
     assert!(said(&refused, &huge).contains(&bound), "{}", said(&refused, &huge));
     let named = surveyed(&[], std::slice::from_ref(&huge), Some(&huge.version), |_| true);
     assert!(said(&named, &huge).contains(&bound), "{}", said(&named, &huge));
@@ -310,5 +310,5 @@ fn versions_of_those_who_may_not_activate_keep_out_no_other() {
     assert_eq!(inventory.sealed.len(), MAX_VERSIONS / 2 + 1);
     assert!(inventory.find(&wanted.version).is_some_and(|sealed| sealed.consent.is_none()));
     let refused = format!("{:?}", inventory.others.values().next().unwrap());
-    assert!(refused.contains("nobody who may activate them"), "{refused}");
+    assert!(refused.contains("users without the right to activate them"), "{refused}");
 }

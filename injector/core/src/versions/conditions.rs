@@ -33,13 +33,13 @@ enum State {
 }
 
 impl Progress {
-    /// The version that is requested can't be moved to.
+    /// Returns the progress of a config whose pods can't be moved to the requested version.
     pub(super) fn impossible(explanation: Explanation) -> Self {
         let state = if is_stuck(explanation.reason) { State::Stalled } else { State::Reconciling };
         Self { explanation, state, invalid: None }
     }
 
-    /// The state of the rollout, and what its last transition waits for.
+    /// Returns the state of the rollout, and what its last transition waits for.
     pub(super) fn of(rollout: &Rollout, effects: &Effects) -> Self {
         if let Rollout::Current(idle) = rollout {
             let message = format!("version {} is current", idle.base.current);
@@ -58,12 +58,12 @@ impl Progress {
         Self { explanation, state: if stalled { State::Stalled } else { State::Reconciling }, invalid: None }
     }
 
-    /// The same with what is wrong with the spec.
+    /// Returns the progress with what is wrong with the spec.
     pub(super) fn by(self, invalid: Option<Explanation>) -> Self {
         Self { invalid, ..self }
     }
 
-    /// A warning, where only a person can help and the condition Ready did not say so `before`.
+    /// Returns a warning, where only a person can help and the condition Ready did not say so `before`.
     pub(super) fn event(&self, before: &[Condition]) -> Option<EventRecord> {
         let Explanation { reason, message } = &self.explanation;
         let text = clipped(message.clone());
@@ -84,7 +84,7 @@ impl Progress {
     }
 }
 
-/// Whether somebody wanted the rollout to stand still.
+/// Returns whether somebody wanted the rollout to stop.
 fn is_planned(reason: Reason) -> bool {
     matches!(reason, Reason::AwaitingApproval | Reason::OutsideWindow | Reason::OnHold)
 }
@@ -127,13 +127,13 @@ pub(super) fn with_conditions(
     status
 }
 
-/// When the condition Suspect ends, at the latest.
+/// Returns when the condition Suspect ends, at the latest.
 pub(super) fn suspect_until(status: &VersionedConfigStatus) -> Option<Timestamp> {
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
     condition.last_transition_time.0.checked_add(SUSPECT).ok()
 }
 
-/// What was said against the version that is current: it is gone with the version, and after a day.
+/// Returns the message against the current version, which is dropped with the version, and after a day.
 fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     suspect_until(status).filter(|until| now.0 < *until)?;
     let condition = find_condition(&status.conditions, ConditionType::Suspect)?;
@@ -141,7 +141,7 @@ fn suspected(status: &VersionedConfigStatus, now: &Time) -> Option<String> {
     condition.message.starts_with(&about).then(|| condition.message.clone())
 }
 
-/// Objects with labels of versions that they do not belong to, and invalid versions that spec.version does not name.
+/// Returns a message about objects with labels of versions that they do not belong to, and about invalid versions that spec.version does not name.
 pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     let invalid = inventory.others.iter().filter_map(|(version, seal_check)| match seal_check {
         SealCheck::Invalid(message) | SealCheck::Refused(message) if config.spec.version.as_ref() != Some(version) => {
@@ -153,7 +153,7 @@ pub(super) fn conflict(config: &VersionedConfig, inventory: &Inventory) -> Optio
     (!messages.is_empty()).then(|| clipped(messages.join("; ")))
 }
 
-/// A warning, where a conflict is new.
+/// Returns a warning, where a conflict is new.
 pub(super) fn conflict_event(conflict: Option<&str>, before: &[Condition]) -> Option<EventRecord> {
     let kind = ConditionType::Conflict.as_str();
     let message = conflict?;

@@ -1,7 +1,7 @@
-//! What is wrong with a `VersionedConfig` beyond its schema.
+//! The faults of a `VersionedConfig` beyond its schema.
 //!
-//! Nothing new begins by such a spec, and what runs is judged and goes back as ever. Whether the rules of `spec.validation` can be used takes
-//! ConfigMaps and time, and holds new versions before they are sealed: see [`super::judged`].
+//! Nothing new begins by such a spec, and what runs is judged and goes back all the same. To find out whether the rules of `spec.validation` can be
+//! used takes ConfigMaps and time, and holds new versions before they are sealed: see [`super::judged`].
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::analysis::analysis_faults;
 use crate::faults::{invalid, no_label_key};
 use crate::governance::window_faults;
 
-/// Longest value of a label.
+/// The maximum length of a label's value.
 const MAX_LABEL_BYTES: usize = 63;
 
-/// All that is wrong with a config of this name, which is empty where the API server has yet to generate it.
+/// Returns all faults of a config of this name, which is empty where the API server has yet to generate it.
 pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> Vec<Explanation> {
     let RolloutSpec { steps, overridden, windows, analysis, .. } = &spec.rollout;
     let named = Some(name).filter(|name| !name.is_empty()).and_then(|name| name_fault("metadata.name", name));
@@ -29,19 +29,20 @@ pub fn config_faults(name: &str, spec: &VersionedConfigSpec, now: Timestamp) -> 
     faults
 }
 
-/// What is wrong with the name of a config, which this field has. It must fit into a label of its versions.
+/// Returns the fault of the name of a config, which this field has. The name must fit into a label of its versions.
 pub(crate) fn name_fault(field: &str, name: &str) -> Option<Explanation> {
     if let Err(error) = ConfigName::new(name) {
         return Some(invalid(field, format!("{error}; choose another one")));
     }
     (name.len() > MAX_LABEL_BYTES).then(|| {
         let label = labels::CONFIG;
-        let why = format!("versions have it in the label {label}, where {MAX_LABEL_BYTES} characters are allowed");
+        let why =
+            format!("versions have it in the label {label}, where at most {MAX_LABEL_BYTES} characters are allowed");
         invalid(field, format!("{why}; give it a shorter name"))
     })
 }
 
-/// What is wrong with the name of a version, which this field has.
+/// Returns the fault of the name of a version, which this field has.
 fn version_fault(field: &str, version: &str) -> Option<Explanation> {
     VersionName::new(version).err().map(|error| invalid(field, error))
 }
@@ -50,7 +51,10 @@ fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item 
     const FIELD: &str = "spec.rollout.override";
     let late = overridden.ends_too_late(now).then(|| {
         let (end, hours) = (overridden.until_time.0, Override::LONGEST.as_hours());
-        invalid(FIELD, format!("its untilTime is {end}, and it may be {hours} hours ahead; set an earlier one"))
+        invalid(
+            FIELD,
+            format!("its untilTime is {end}, and it may be at most {hours} hours ahead; set an earlier time"),
+        )
     });
     version_fault(FIELD, &overridden.version).into_iter().chain(late)
 }
@@ -64,7 +68,7 @@ fn step_faults(steps: &[Step]) -> Vec<Explanation> {
     let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
     if selectors.len() > StepSelector::MOST {
         let (count, most) = (selectors.len(), StepSelector::MOST);
-        faults.push(fault(format!("they have {count} different selectors, and {most} are allowed; use fewer")));
+        faults.push(fault(format!("they have {count} different selectors, and at most {most} are allowed; use fewer")));
     }
     let keys: BTreeSet<&String> = selectors.into_iter().flat_map(|labels| labels.keys()).collect();
     let bad = keys.into_iter().filter_map(|key| no_label_key(key));

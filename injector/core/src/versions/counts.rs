@@ -1,4 +1,4 @@
-//! How many pods run the version that the config is moved to.
+//! The number of pods that run the version that the config is moved to.
 
 use nudge_api::{PodCounts, RolloutStage, VersionedConfig, VersionedConfigStatus};
 use nudge_protocol::VersionName;
@@ -30,7 +30,7 @@ pub(super) fn pod_counts(config: &VersionedConfig, status: &VersionedConfigStatu
     counts
 }
 
-/// The version that pods are to run in the end: the target, or the current one where nothing moves or pods leave the target.
+/// Returns the version that pods are to run in the end: the target, or the current one where nothing moves or pods leave the target.
 fn goal(status: &VersionedConfigStatus) -> Option<&str> {
     let leaves = matches!(
         status.rollout.stage,

@@ -1,4 +1,4 @@
-//! What the status of a config should be: from the object, its parts, its pods and the time to the next status and its Events.
+//! The decision about the status of a config: from the object, its parts, its pods and the time to the next status and its Events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,37 +30,37 @@ use crate::rollout::{
     Subjects, Withheld, ended, fitting, next, recorded, summary,
 };
 
-/// What is known of a config.
+/// The facts about a config that are known at one look.
 pub struct Observed<'a> {
-    /// The object.
+    /// The config.
     pub config: &'a VersionedConfig,
-    /// The objects with its label.
+    /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
-    /// What is known of their contents.
+    /// The facts about the contents of these objects.
     pub facts: &'a Facts,
-    /// The namespace's Secrets can be seen.
+    /// Whether the namespace's Secrets can be read.
     pub secrets_known: bool,
     /// Kinds of which some objects of the namespace are not known, since there are too many: one that is missing may be there.
     pub left_out: &'a [PartKind],
-    /// The pods that use it.
+    /// The pods that use the config.
     pub pods: &'a Subjects,
-    /// What became of other pods on the nodes of these pods.
+    /// The times at which other pods on the nodes of these pods fell.
     pub neighbours: &'a HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub waiting_for: Option<&'a str>,
-    /// What was measured of the version that is on trial, or of no pods in a rehearsal.
+    /// The measurements of the version that is on trial, or of no pods in a rehearsal.
     pub measured: Option<&'a RolloutAnalysisStatus>,
     /// The last attempt to publish a version.
     pub published: Option<&'a PublishAttempt>,
-    /// By what versions are judged before they are sealed.
+    /// The rules and verdicts by which versions are judged before they are sealed.
     pub judging: Judging<'a>,
     /// The seals of this config.
     pub seals: &'a Seals,
     /// The policies of the namespace.
     pub policies: &'a Policies,
-    /// Who asked for what the spec says.
+    /// The users who asked for what the spec says.
     pub requesters: &'a Requesters,
-    /// What users have decided about its versions.
+    /// The decisions of users about versions of the config.
     pub approvals: &'a Approvals,
     /// The state of the workloads that are restarted.
     pub restart: &'a Restarts,
@@ -68,11 +68,11 @@ pub struct Observed<'a> {
     pub line: Millis,
     /// Why what pods say reaches nobody, if that is so.
     pub hub_away: Option<HubAway>,
-    /// Now.
+    /// The present time.
     pub now: Now<'a>,
 }
 
-/// What follows from it.
+/// The decision about a config.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The status as it should be.
@@ -81,7 +81,7 @@ pub struct Decision {
     pub unread: Vec<(PartKind, String)>,
     /// Versions that must be judged before they are sealed; what `spec.version` names comes first.
     pub unjudged: Vec<Unjudged>,
-    /// Whose numbers are to be asked for.
+    /// The pods whose numbers are to be asked for.
     pub question: Option<RolloutAnalysisSpec>,
     /// The Events to write.
     pub events: Vec<EventRecord>,
@@ -91,10 +91,10 @@ pub struct Decision {
 
 /// When to look again at a spec that can't be used: the time may come for the end of its override.
 const RECHECKED: Millis = 3_600_000;
-/// Most transitions of a rollout at one look.
+/// The maximum of transitions of a rollout at one look.
 const MOST_TRANSITIONS: usize = 16;
 
-/// Decides. `evidence`: what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
+/// Decides about the config. `evidence` is what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
     let mut evidence = evidence.clone();
     let Observed { config, parts, facts, secrets_known, left_out, pods, judging, seals, now: clocks, .. } = *observed;
@@ -170,7 +170,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     (Decision { status, unread, unjudged, question, events, again }, evidence)
 }
 
-/// Why nothing begins or goes on by a spec that no webhook has seen as it is. What runs is judged all the same, and goes back if it is bad.
+/// Returns why nothing begins or goes on by a spec that no webhook has seen as it is. What runs is judged all the same, and goes back if it is bad.
 fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, Override::when_read(now.time.0)).into_iter().next()?;
@@ -178,18 +178,19 @@ fn invalid(config: &VersionedConfig, now: Now<'_>) -> Option<Withheld> {
     Some(Withheld { why: fault.reason.explained(message), until: None, ends: None, unsaid: false })
 }
 
-/// What was found of the approvals that the version needs.
+/// The count of the approvals that a version needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Counted {
-    /// Those that let it go on.
+    /// The approvals that let the version go on.
     approvals: Vec<ReleaseApproval>,
-    /// Why it may not go on.
+    /// The reason why the version may not go on.
     withheld: Option<Withheld>,
-    /// What must be read to know who made it.
+    /// The objects that must be read to know who made the version.
     unread: Vec<(PartKind, String)>,
 }
 
-/// Counts the approvals of the version that the config is to have, if it needs any: not where it is current, or was before, nor at once.
+/// Counts the approvals of the version that the config is to have, if it needs any: not of a version that is current or was before, nor of one that
+/// all pods get at once.
 fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
     let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;
     let provenance = Provenance { parts, facts, seals, requesters };
@@ -260,7 +261,7 @@ fn transitions(
     (rollout, last)
 }
 
-/// Since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.
+/// Returns since when workloads may have been restarted with the current version: since it was published, or at the earliest since it was sealed.
 fn current_since(status: &VersionedConfigStatus) -> Option<&Time> {
     let current = status.current_version.as_deref()?;
     let published = status.publish_time.as_ref().filter(|_| status.published_version.as_deref() == Some(current));

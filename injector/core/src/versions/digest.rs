@@ -13,9 +13,9 @@ use ring::digest::{Context, SHA256};
 use ring::hmac;
 use zeroize::Zeroizing;
 
-/// How the digest of a ConfigMap begins.
+/// The beginning of the digest of a ConfigMap.
 pub const PLAIN: &str = "sha256:";
-/// How a digest under the injector's key begins.
+/// The beginning of a digest under the injector's key.
 pub(super) const KEYED: &str = "hmac-sha256:";
 
 /// Bytes of digests and seals.
@@ -24,14 +24,14 @@ pub(super) const DIGEST_BYTES: usize = 24;
 /// Keys and values of one part; wiped on drop.
 pub type Contents = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
-/// The contents of a ConfigMap or Secret: text and bytes in one map. The API allows no key in both.
+/// Returns the contents of a ConfigMap or Secret: text and bytes in one map. The API allows no key in both.
 pub fn contents_of(text: Option<BTreeMap<String, String>>, bytes: Option<BTreeMap<String, ByteString>>) -> Contents {
     let text = text.into_iter().flatten().map(|(key, value)| (key, Zeroizing::new(value.into_bytes())));
     let bytes = bytes.into_iter().flatten().map(|(key, value)| (key, Zeroizing::new(value.0)));
     text.chain(bytes).collect()
 }
 
-/// [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
+/// Returns [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
 pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&hmac::Key>) -> String {
     enum Sum {
         Plain(Context),

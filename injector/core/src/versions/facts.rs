@@ -1,4 +1,4 @@
-//! What must be known of a part's content to seal its version: taken from the whole object once, without keeping a value.
+//! The facts about a part's content that are needed to seal its version: taken from the whole object once, without keeping a value.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,28 +12,28 @@ use super::mark::is_marked;
 use super::seal::Seals;
 use crate::requester::setter;
 
-/// What must be known of a part's content to seal its version.
+/// The facts about a part's content that are needed to seal its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFacts {
-    /// Uid of the object.
+    /// The uid of the object.
     pub uid: String,
-    /// Its resourceVersion: an object that is not immutable yet can change.
+    /// The resourceVersion of the object, which can change as long as it is not immutable.
     pub resource_version: String,
-    /// It is immutable.
+    /// Whether the object is immutable.
     pub immutable: bool,
-    /// Its creator may update the ConfigMap of the config's name.
+    /// Whether the object's creator may update the ConfigMap of the config's name.
     pub marked: bool,
-    /// Its creator, where that is known.
+    /// The object's creator, where that is known.
     pub author: Option<String>,
-    /// Who set the spec of the source that made it, where that is known.
+    /// The user who set the spec of the source that made the object, where that is known.
     pub setter: Option<String>,
     /// The bare digest; absent for a Secret.
     pub plain: Option<String>,
     /// The digest under the injector's key, which is written nowhere.
     pub keyed: String,
-    /// Its keys.
+    /// The keys of the object.
     pub keys: Vec<String>,
-    /// Bytes of its values.
+    /// The number of bytes of its values.
     pub bytes: u64,
     /// A key that no dictionary can have, with the rule.
     pub bad_key: Option<String>,
@@ -56,30 +56,30 @@ impl PartFacts {
         }
     }
 
-    /// Of a ConfigMap.
+    /// Returns the facts about a ConfigMap.
     pub fn of_config_map(object: ConfigMap, key: &hmac::Key) -> Self {
         let content = contents_of(object.data, object.binary_data);
         Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, key)
     }
 
-    /// Of a Secret.
+    /// Returns the facts about a Secret.
     pub fn of_secret(object: Secret, key: &hmac::Key) -> Self {
         let content = contents_of(None, object.data);
         Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
     }
 
-    /// What the status holds of it as part `number` of the version: the bare digest of a ConfigMap, the seal of a Secret.
+    /// Returns what the status holds of the object as part `number` of the version: the bare digest of a ConfigMap, the seal of a Secret.
     pub(super) fn digest(&self, seals: &Seals, version: &str, number: usize) -> String {
         self.plain.clone().unwrap_or_else(|| seals.seal(version, number, &self.keyed))
     }
 
-    /// Whether the status holds `digest` of this content as part `number` of the version.
+    /// Returns whether the status holds `digest` of this content as part `number` of the version.
     pub(super) fn is_sealed(&self, digest: &str, seals: &Seals, version: &str, number: usize) -> bool {
         digest == self.digest(seals, version, number)
     }
 }
 
-/// The name of an object in a message.
+/// Returns the name of an object in a message.
 pub fn object_name(kind: PartKind, name: &str) -> String {
     format!("{kind} {name}")
 }

@@ -1,4 +1,4 @@
-//! The version of a config that goes on only with approvals: who made it, and who asked for it.
+//! The version of a config that goes on only with approvals: its makers, and the user who asked for it.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
 
-/// What says who made the versions of a config, and who asked for one.
+/// The sources from which follows who made the versions of a config, and who asked for one.
 #[derive(Clone, Copy)]
 pub struct Provenance<'a> {
-    /// The objects with its label.
+    /// The objects with the config's label.
     pub parts: &'a [Arc<PartMeta>],
-    /// What is known of their contents.
+    /// The facts about the contents of these objects.
     pub facts: &'a Facts,
     /// The seals of the config.
     pub seals: &'a Seals,
-    /// Who asked for what its spec says.
+    /// The users who asked for what the spec says.
     pub requesters: &'a Requesters,
 }
 
@@ -33,21 +33,22 @@ pub(super) struct GuardedVersion<'a> {
     authors: Authors,
     asker: Asker<'a>,
     rule: RuleOwner,
-    /// How many approvals, and whose.
+    /// The number of approvals that the version needs, and whose.
     pub(super) needed: Approval,
-    /// What must be read to know who made it, where that matters.
+    /// The objects that must be read to know who made the version, where that matters.
     pub(super) unread: Vec<(PartKind, String)>,
 }
 
 impl GuardedVersion<'_> {
-    /// The version as its approvals are counted.
+    /// Returns the version as its approvals are counted.
     pub(super) fn candidate(&self) -> Candidate<'_> {
         let Self { config, version, digest, authors, asker, rule, .. } = self;
         Candidate { config, version: &version.version, digest, authors, asker: *asker, rule }
     }
 }
 
-/// The version that the config is to have, if it needs approvals: not where it is current, or was before, nor at once.
+/// Returns the version that the config is to have, if it needs approvals: not a version that is current or was before, nor one that all pods get at
+/// once.
 pub(super) fn guarded_version<'a>(
     aim: &str,
     (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
@@ -80,7 +81,7 @@ pub(super) fn guarded_version<'a>(
     })
 }
 
-/// Why this version is to be assigned to all pods at once, if it is. An override that has expired says nothing.
+/// Returns why this version is to be assigned to all pods at once, if it is. An override that has expired has no effect.
 pub(super) fn overridden_for<'a>(config: &'a VersionedConfig, aim: &str, now: Now<'_>) -> Option<&'a str> {
     let it = config.spec.rollout.overridden.as_ref();
     it.filter(|it| it.assigns(aim, now.time.0)).map(|it| it.reason.as_str())

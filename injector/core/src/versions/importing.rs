@@ -1,4 +1,4 @@
-//! A config that is being restored from an export (`nudge.dev/importing`): it is left alone until its status is what it was.
+//! A config that is being restored from an export (`nudge.dev/importing`): Nudge leaves it alone until its status is restored.
 //!
 //! Without that, a config that has no status yet would be a new one: it would get another identity, and its oldest version would become current.
 
@@ -9,12 +9,12 @@ use nudge_protocol::labels;
 const MESSAGE: &str =
     "the config is being imported; nothing is sealed, moved, published or deleted until kubectl nudge import has ended";
 
-/// Whether the config is being restored.
+/// Returns whether the config is being restored.
 pub fn is_importing(config: &VersionedConfig) -> bool {
     config.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(labels::IMPORTING))
 }
 
-/// The status with the conditions that say so, and nothing else changed.
+/// Returns the status with the conditions that say so, and nothing else changed.
 pub fn importing(mut status: VersionedConfigStatus, generation: Option<i64>, now: &Time) -> VersionedConfigStatus {
     status.conditions.retain(|condition| condition.type_ != ConditionType::Stalled.as_str());
     for (kind, on) in [(ConditionType::Ready, false), (ConditionType::Reconciling, true)] {

@@ -1,5 +1,5 @@
-//! All versions of a config together: what became complete is sealed, what is sealed stays so while there is room, what is gone is
-//! retired, what does not belong is named.
+//! The versions of a config together: what became complete is sealed, what is sealed stays so while there is room, what is gone is retired, and
+//! objects that do not belong to a version are named.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -32,12 +32,12 @@ fn new_version(
     sealed
 }
 
-/// What there is to know about the versions of one config.
+/// The versions of one config, in all states.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     /// The sealed versions, oldest first.
     pub sealed: Vec<VersionStatus>,
-    /// Versions that are not sealed, with how they stand.
+    /// The versions that are not sealed, with their seal checks.
     pub others: BTreeMap<String, SealCheck>,
     /// Digests of versions that were deleted or gave way.
     pub retired: Vec<RetiredVersion>,
@@ -45,7 +45,7 @@ pub struct Inventory {
     pub new: Vec<String>,
     /// Messages about objects that do not belong where their labels say.
     pub conflicts: Vec<String>,
-    /// Objects to read before more can be said.
+    /// The objects that must be read before more can be said.
     pub unread: Vec<(PartKind, String)>,
     /// Complete versions that must be judged before they are sealed, in the order in which they would be.
     pub unjudged: Vec<Unjudged>,
@@ -127,7 +127,7 @@ impl Candidate<'_> {
     }
 }
 
-/// By what candidates are sealed at one look.
+/// The conditions under which candidates are sealed at one look.
 struct Sealing<'a> {
     status: &'a VersionedConfigStatus,
     facts: &'a Facts,
@@ -138,7 +138,7 @@ struct Sealing<'a> {
 }
 
 impl Sealing<'_> {
-    /// Seals those that are complete and right. Returns those for which there is no room.
+    /// Seals the candidates that are complete and right. Returns those for which there is no room.
     fn seal_all(
         &self,
         candidates: &[Candidate<'_>],
@@ -192,12 +192,12 @@ impl Sealing<'_> {
         }
     }
 
-    /// Whether the version is current and was deleted: it is the same again.
+    /// Returns whether the version is current and was deleted, so that this one is the same again.
     fn is_current_again(&self, version: &str, retired: Option<&RetiredVersion>) -> bool {
         retired.is_some() && self.status.current_version.as_deref() == Some(version)
     }
 
-    /// Returns what makes a version current whose creator may not do that. Naming one is consent where its content was known before.
+    /// Returns what makes a version current whose creator may not do that. To name such a version is consent where its content was known before.
     fn consent(&self, version: &str, retired: Option<&RetiredVersion>) -> Consent {
         let was_named = self.status.desired_version.as_deref() == Some(version);
         if self.named == Some(version) && (was_named || retired.is_none()) {
@@ -207,7 +207,7 @@ impl Sealing<'_> {
         }
     }
 
-    /// Whether the version follows the rules of `spec.validation`; what was sealed before has passed the rules of that time.
+    /// Returns whether the version follows the rules of `spec.validation`. A version that was sealed before has passed the rules of that time.
     fn passes(&self, sealed: &VersionStatus, inventory: &mut Inventory) -> bool {
         let version = sealed.version.as_str();
         if inventory.retired(version).is_some() {
@@ -225,7 +225,7 @@ impl Sealing<'_> {
 /// The versions that objects are part of, by kind and name of the object.
 type ObjectNames = HashMap<(PartKind, String), String>;
 
-/// Why none of these can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
+/// Returns why none of these objects can be sealed as this version: a name stays with its version, because nodes may hold the old bytes under it.
 fn foreign(names: &ObjectNames, version: &str, objects: &[Arc<PartMeta>]) -> Option<String> {
     objects.iter().find_map(|object| {
         let other = names.get(&(object.kind, object.name.clone()))?;
@@ -238,7 +238,7 @@ fn foreign(names: &ObjectNames, version: &str, objects: &[Arc<PartMeta>]) -> Opt
 }
 
 impl Inventory {
-    /// The deleted version of this name.
+    /// Returns the deleted version of this name.
     fn retired(&self, version: &str) -> Option<&RetiredVersion> {
         self.retired.iter().find(|retired| retired.version == version)
     }
@@ -355,7 +355,7 @@ impl Inventory {
         self.sealed.push(sealed);
     }
 
-    /// The sealed version of this name.
+    /// Returns the sealed version of this name.
     pub fn find(&self, version: &str) -> Option<&VersionStatus> {
         self.sealed.iter().find(|sealed| sealed.version == version)
     }

@@ -1,4 +1,4 @@
-//! Verdicts about contents by `spec.validation`: each is made once, for one content and one set of rules, before the version is sealed.
+//! The verdicts about contents by `spec.validation`: each is made once, for one content and one set of rules, before the version is sealed.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use ring::digest::{SHA256, digest};
 use super::digest::DIGEST_BYTES;
 use super::seal_check::SealCheck;
 
-/// A verdict.
+/// A verdict about the content of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Stands for the content.
+    /// The digest of the content.
     pub content: String,
-    /// Stands for the rules.
+    /// The digest of the rules.
     pub rules: String,
-    /// What is wrong with the content; `None` where nothing is. It holds no values.
+    /// The rules that the content breaks, without values; `None` where it breaks none.
     pub message: Option<String>,
 }
 
@@ -26,21 +26,21 @@ pub type Verdicts = BTreeMap<String, Verdict>;
 /// The rules of a config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RulesState<'a> {
-    /// There are none, so every complete version is sealed.
+    /// The config has no rules, so every complete version is sealed.
     #[default]
     None,
-    /// They are not known yet, or can't be used for this reason. No version is sealed.
+    /// The rules are not known yet, or can't be used for this reason. No version is sealed.
     NotReady(Option<&'a str>),
-    /// They can be used. Holds what stands for them.
+    /// The rules can be used. Holds their digest.
     Ready(&'a str),
 }
 
-/// By what versions are judged.
+/// The rules and verdicts by which versions are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Judging<'a> {
     /// The rules.
     pub rules: RulesState<'a>,
-    /// Verdicts so far, beside those in the status.
+    /// The verdicts so far, beside those in the status.
     pub verdicts: &'a Verdicts,
 }
 
@@ -48,7 +48,7 @@ impl Judging<'_> {
     /// As without any rules.
     pub const NONE: Judging<'static> = Judging { rules: RulesState::None, verdicts: &Verdicts::new() };
 
-    /// What stands for the rules, if the version was judged by them and follows them.
+    /// Returns the digest of the rules, if the version was judged by them and follows them.
     pub(super) fn followed_by(&self, version: &str) -> Option<&str> {
         let RulesState::Ready(rules) = self.rules else { return None };
         let verdict = self.verdicts.get(version)?;
@@ -59,23 +59,23 @@ impl Judging<'_> {
 /// A complete version without a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unjudged {
-    /// Its name.
+    /// The name of the version.
     pub version: String,
-    /// Its objects, by part number.
+    /// The objects of the version, by part number.
     pub objects: Vec<(PartKind, String)>,
-    /// Stands for its content.
+    /// The digest of its content.
     pub content: String,
 }
 
-/// Why a complete version is not sealed.
+/// The reason why a complete version is not sealed.
 pub(super) struct Judgement {
     pub(super) held: SealCheck,
-    /// What the status keeps of it.
+    /// The record of the version in the status.
     pub(super) invalid: Option<InvalidVersion>,
     pub(super) unjudged: Option<Unjudged>,
 }
 
-/// What keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
+/// Returns what keeps a complete version from being sealed: the rules, or that it is not judged by them yet.
 pub(super) fn judge(
     version: &str,
     parts: &[PartStatus],
@@ -105,13 +105,13 @@ pub(super) fn judge(
     Some(Judgement { held: SealCheck::Unjudged(why), invalid, unjudged })
 }
 
-/// What stands for the content of these parts.
+/// Returns the digest of the content of these parts.
 fn content_of(parts: &[PartStatus]) -> String {
     let all: Vec<&str> = parts.iter().map(|part| part.digest.as_str()).collect();
     hex(&digest(&SHA256, all.join("\n").as_bytes()).as_ref()[..DIGEST_BYTES / 2])
 }
 
-/// The verdict about this content by these rules, if there is one.
+/// Returns the verdict about this content by these rules, if there is one.
 fn verdict<'a>(
     judging: &'a Judging<'_>,
     status: &'a VersionedConfigStatus,
@@ -124,7 +124,7 @@ fn verdict<'a>(
     made.or_else(|| status.invalid.iter().find(is_it).map(|known| Err(known.message.as_str())))
 }
 
-/// The record of a version that breaks a rule.
+/// Returns the record of a version that breaks a rule.
 fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVersion {
     InvalidVersion {
         version: version.to_owned(),
@@ -135,7 +135,7 @@ fn record(version: &str, content: &str, rules: &str, message: &str) -> InvalidVe
     }
 }
 
-/// Those that the status keeps: the newest, and what `spec.version` names. What was there before is older.
+/// Returns the records that the status keeps: the newest, and that of the version that `spec.version` names. Earlier records are older.
 pub(super) fn bounded(
     mut all: Vec<InvalidVersion>,
     before: &[InvalidVersion],

@@ -11,12 +11,12 @@ use super::seal::Seals;
 use crate::signed::{self, Clock};
 
 impl Seals {
-    /// The notice for this config.
+    /// Returns the notice for this config.
     pub fn let_go(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
         signed::sign(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
-    /// The last version, where the annotation of the config is such a notice.
+    /// Returns the last version, where the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
         signed::read(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;

@@ -15,7 +15,7 @@ use ring::hmac;
 use super::digest::part_digest;
 use crate::signed::{self, Clock};
 
-/// The mark of a part that is created now. `None` where its name is not known yet: the API server is to make it up.
+/// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to generate it.
 pub fn mark<V: AsRef<[u8]>>(
     key: &hmac::Key,
     (kind, namespace): (PartKind, &str),
@@ -27,7 +27,7 @@ pub fn mark<V: AsRef<[u8]>>(
     Some(signed::sign(key, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
 }
 
-/// Whether the part has its mark.
+/// Returns whether the part has its mark.
 pub fn is_marked<V: AsRef<[u8]>>(
     key: &hmac::Key,
     kind: PartKind,
@@ -41,7 +41,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     })
 }
 
-/// All that the part is.
+/// Returns the text of all that the part is.
 pub(super) fn subject<V: AsRef<[u8]>>(
     kind: PartKind,
     namespace: &str,

@@ -9,20 +9,21 @@ use nudge_api::{
 use crate::analysis::{Rehearsal, rehearsal, rehearsed, server};
 use crate::event_record::EventRecord;
 
-/// What is said before the first answer.
-const UNASKED: &str = "no query of spec.rollout.analysis has been asked yet; if this stays so, nobody asks: install the component analysis";
+/// The message before the first answer.
+const UNASKED: &str =
+    "no query of spec.rollout.analysis has been asked yet; if this stays so, install the component analysis";
 
-/// What follows from a rehearsal, beside the condition.
+/// The results of a rehearsal, beside the condition.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Measurable {
-    /// What is to be asked.
+    /// The question that is to be asked.
     pub(super) question: Option<RolloutAnalysisSpec>,
-    /// The Event that says that it can't be.
+    /// The Event that says that the analyses can't be asked.
     pub(super) event: Option<EventRecord>,
 }
 
-/// The question that is to be asked of the analyses of a config with this status: none while something moves, where one
-/// has no meaning, nor once each has had an answer.
+/// Returns the question that is to be asked of the analyses of a config with this status: none while something moves, where a rehearsal has no
+/// meaning, nor once each analysis has had an answer.
 pub fn wanted_rehearsal(
     config: &VersionedConfig,
     status: Option<&VersionedConfigStatus>,
@@ -37,7 +38,7 @@ pub fn wanted_rehearsal(
     (!works).then_some(question)
 }
 
-/// Sets the condition by what was measured. What another rehearsal has said goes.
+/// Sets the condition by what was measured. What an earlier rehearsal has said is dropped.
 pub(super) fn measurable(
     config: &VersionedConfig,
     status: &mut VersionedConfigStatus,
@@ -78,13 +79,13 @@ pub(super) fn measurable(
     Measurable { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 
-/// The condition, if it is about the answers of this rehearsal.
+/// Returns the condition, if it is about the answers of this rehearsal.
 fn answered<'a>(status: &'a VersionedConfigStatus, round: &str) -> Option<&'a Condition> {
     let known = find_condition(&status.conditions, ConditionType::Measurable);
     known.filter(|_| status.internal.rehearsed.as_deref() == Some(round))
 }
 
-/// Says nothing of any rehearsal.
+/// Removes what any rehearsal has said.
 fn forget(status: &mut VersionedConfigStatus) {
     status.internal.rehearsed = None;
     status.conditions.retain(|condition| condition.type_ != ConditionType::Measurable.as_str());

@@ -5,12 +5,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_protocol::{ConfigName, NameError, VersionName, labels};
 
-/// Most parts of one version.
+/// The maximum of parts of one version.
 pub const MAX_PARTS: usize = 16;
-/// Most characters of a value that an error repeats.
+/// The maximum of characters of a value that an error repeats.
 const MAX_QUOTED: usize = 40;
 
-/// Why an object can't be part of a version. The message names the label or annotation; the caller names the object and the way out.
+/// The reason why an object can't be part of a version. The message names the label or annotation; the caller names the object and the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartLabelsError {
     /// The config's name breaks its rule.
@@ -63,25 +63,25 @@ impl PartNumber {
         Ok(Self { number, count })
     }
 
-    /// The number of this part, from 1.
+    /// Returns the number of this part, from 1.
     pub fn number(self) -> usize {
         self.number
     }
 
-    /// How many parts the version has.
+    /// Returns how many parts the version has.
     pub fn count(self) -> usize {
         self.count
     }
 }
 
-/// What the labels and annotations of a part say.
+/// The labels and annotations of a part, as they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartLabels {
     /// The config.
     pub config: ConfigName,
     /// The version.
     pub version: VersionName,
-    /// Which part of the version the object is.
+    /// The number of the object among the parts of the version.
     pub number: PartNumber,
 }
 
@@ -100,7 +100,7 @@ impl PartLabels {
     }
 }
 
-/// A number from 1 to `most`, without a sign, blanks or leading zeros.
+/// Returns a number from 1 to `most`, without a sign, blanks or leading zeros.
 fn number(text: &str, most: usize) -> Option<usize> {
     let number = text.parse().ok().filter(|number| (1..=most).contains(number))?;
     (number.to_string() == text).then_some(number)

@@ -1,5 +1,5 @@
-//! Which versions the history limit deletes: only those that `kubectl nudge` and sources created, and none that may still be needed.
-//! Secret versions of a source whose Secret is gone for long go without a limit, and so do those that were never sealed.
+//! The versions that the history limit deletes: only those that `kubectl nudge` and sources created, and none that may still be needed. Secret
+//! versions of a source whose Secret is gone for long go without a limit, and so do those that were never sealed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::pods::PodState;
 /// takes from its first object to its seal.
 const SUPERSEDED: i64 = 600;
 
-/// The versions to delete, oldest first, with their objects. `last` is the last version of a source whose Secret is gone for long. `named`
+/// Returns the versions to delete, oldest first, with their objects. `last` is the last version of a source whose Secret is gone for long. `named`
 /// are the objects that workloads' templates name.
 pub fn to_prune(
     config: &VersionedConfig,
@@ -43,7 +43,7 @@ pub fn to_prune(
     surplus.map(|sealed| (sealed.version.clone(), sealed.parts.clone())).collect()
 }
 
-/// Those of which newer ones like them fill the limit. What sources have made has a limit of its own.
+/// Returns the versions of which newer ones of the same maker fill the limit. Versions of sources have a limit of their own.
 fn surplus<'a>(
     config: &VersionedConfig,
     parts: &[Arc<PartMeta>],
@@ -68,7 +68,7 @@ fn surplus<'a>(
     surplus
 }
 
-/// Whether there may be something to prune, whatever the pods use.
+/// Returns whether there may be something to prune, whatever the pods use.
 pub fn is_beyond_limit(config: &VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> bool {
     !surplus(config, parts, last, &may_prune(config, parts, last)).is_empty() || !never_sealed(config, parts).is_empty()
 }
@@ -122,7 +122,7 @@ fn superseded<'a>(config: &VersionedConfig, parts: &'a [Arc<PartMeta>]) -> Vec<&
     old.into_iter().map(|(_, version)| version).collect()
 }
 
-/// The versions that may be deleted where nobody uses them, oldest first.
+/// Returns the versions that may be deleted where nobody uses them, oldest first.
 fn may_prune<'a>(config: &'a VersionedConfig, parts: &[Arc<PartMeta>], last: Option<&str>) -> Vec<&'a VersionStatus> {
     let Some(status) = &config.status else { return Vec::new() };
     let least = parts.iter().filter_map(|part| part.keep).chain([config.spec.history_limit]).min().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! What is written of a decided status where the API server refuses the whole one.
+//! The part of a decided status that is written where the API server refuses the whole.
 //!
-//! The status is where the assignment of pods stands, so a text that somebody wrote, or an admission policy of the cluster, must not keep a
-//! bad version from its way back.
+//! The status holds the assignment of pods, so a text that somebody wrote, or an admission policy of the cluster, must not keep a bad version from
+//! its way back.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{
@@ -11,23 +11,23 @@ use nudge_api::{
 
 use super::room::MAX_RETIRED;
 
-/// What stands in place of a text that is left out.
+/// The text in place of one that is left out.
 const LEFT_OUT: &str = "left out; see the condition StatusComplete";
 
-/// How much of a decided status is written.
+/// The extent to which a decided status is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it.
+    /// The whole status.
     #[default]
     Whole,
-    /// What pods are assigned, the failure, the conditions, the versions that are in use, and releases without details.
+    /// The assignment of pods, the failure, the conditions, the versions that are in use, and releases without details.
     Short,
-    /// The same, without what pods reported, the names of objects in messages, and the names of users. What stands in the spec stays.
+    /// The short status without what pods reported, the names of objects in messages, and the names of users. What the spec says stays.
     Plain,
 }
 
 impl Extent {
-    /// What to write where this much is refused.
+    /// Returns the extent to try where this one is refused.
     pub fn smaller(self) -> Option<Self> {
         match self {
             Self::Whole => Some(Self::Short),
@@ -37,8 +37,8 @@ impl Extent {
     }
 }
 
-/// So much of `decided`, and a condition with the `cause` for which the rest is missing. `stored` is what the API server holds; whatever is
-/// left out stays as it is there.
+/// Returns this extent of `decided`, and a condition with the `cause` for which the rest is missing. `stored` is what the API server holds; whatever
+/// is left out stays as it is there.
 pub fn reduced(
     extent: Extent,
     stored: &VersionedConfigStatus,

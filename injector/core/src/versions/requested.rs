@@ -1,4 +1,4 @@
-//! Which version a config is to have, and why pods can't be moved to it yet.
+//! The version that a config is to have, and why pods can't be moved to it yet.
 
 use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
 
@@ -6,7 +6,7 @@ use super::inventory::Inventory;
 use super::room::wish;
 use super::seal_check::SealCheck;
 
-/// The version that the config is to have, if pods can be moved to it.
+/// Returns the version that the config is to have, if pods can be moved to it.
 pub(super) fn requested(
     config: &VersionedConfig,
     inventory: &Inventory,
@@ -16,12 +16,12 @@ pub(super) fn requested(
     version.map_err(|explanation| if secrets_known { explanation } else { with_hint(explanation) })
 }
 
-/// The version that is asked for, whether pods can be moved to it or not.
+/// Returns the version that is asked for, whether pods can be moved to it or not.
 pub(super) fn desired(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     named(config, inventory).ok()
 }
 
-/// Whether only a person can make the version possible.
+/// Returns whether only a person can make the version possible.
 pub(super) fn is_stuck(reason: Reason) -> bool {
     matches!(
         reason,
@@ -33,7 +33,7 @@ pub(super) fn is_stuck(reason: Reason) -> bool {
     )
 }
 
-/// What is missing may be a Secret.
+/// Adds to the message that the missing object may be a Secret.
 fn with_hint(mut explanation: Explanation) -> Explanation {
     if matches!(explanation.reason, Reason::VersionMissing | Reason::VersionIncomplete) {
         explanation.message += " (Secrets of this namespace can't be seen: ClusterRole nudge-secrets is not bound)";
@@ -41,7 +41,7 @@ fn with_hint(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// The version that is asked for.
+/// Returns the version that is asked for.
 fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Explanation> {
     let current = config.status.as_ref().and_then(|status| status.current_version.as_deref());
     let wish = wish(config.spec.version.as_deref(), current, &inventory.sealed);
@@ -59,7 +59,7 @@ fn named(config: &VersionedConfig, inventory: &Inventory) -> Result<String, Expl
     })
 }
 
-/// Nobody who may decide what the published ConfigMap holds has asked for the version.
+/// Returns why the version is not authorized: nobody who may decide what the published ConfigMap holds has asked for it.
 fn not_authorized(config: &VersionedConfig, version: &str) -> Explanation {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     Reason::VersionNotAuthorized.explained(format!(
@@ -86,7 +86,7 @@ fn not_sealed(version: &str, seal_check: &SealCheck) -> Explanation {
     }
 }
 
-/// The version, if pods can be moved to it.
+/// Returns the version, if pods can be moved to it.
 fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) -> Result<String, Explanation> {
     if let Some(sealed) = inventory.find(&version) {
         if sealed.consent == Some(Consent::NeededAnew) {
@@ -108,7 +108,7 @@ fn possible(config: &VersionedConfig, version: String, inventory: &Inventory) ->
     })
 }
 
-/// At most ten names, newest first, or `(none)`.
+/// Returns at most ten names, newest first, or `(none)`.
 fn listed<'a>(versions: impl DoubleEndedIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = versions.rev().take(10).collect();
     if names.is_empty() { "(none)".to_owned() } else { names.join(", ") }

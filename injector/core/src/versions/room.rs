@@ -1,4 +1,4 @@
-//! What the versions of a config take of its status, which of them get a place there, and which give way.
+//! The room of a config's versions in its status: how much they take, which of them get a place, and which give way.
 
 use nudge_api::{Consent, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus};
 use serde::Serialize;
@@ -22,11 +22,11 @@ struct Room {
 }
 
 impl Room {
-    /// What all versions can have.
+    /// The room of all versions together.
     const WHOLE: Self = Self { versions: MAX_VERSIONS, bytes: MAX_BYTES };
-    /// What one version can have. So much is kept free for the next one that is asked for.
+    /// The room of one version, which is kept free for the next one that is asked for.
     const ONE: Self = Self { versions: 1, bytes: MAX_VERSION_BYTES };
-    /// What versions can have that nobody who may activate them has made: so they keep out no other.
+    /// The room of versions that were made by users who may not activate them, so that these keep out no others.
     const UNMARKED: Self = Self { versions: MAX_VERSIONS / 2, bytes: MAX_BYTES / 2 };
 
     fn and(self, other: Self) -> Self {
@@ -48,7 +48,7 @@ fn sealed_bytes(sealed: &VersionStatus) -> usize {
     bytes(&VersionStatus { state: VersionState::Available, consent: Some(Consent::NeededAnew), ..sealed.clone() })
 }
 
-/// Whether a tenth of the room or less is left, or one more version may find none beside what is kept free.
+/// Returns whether a tenth of the room or less is left, or one more version may find none beside what is kept free.
 pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
     let taken = Room { versions: status.versions.len(), bytes: status.versions.iter().map(sealed_bytes).sum() };
     10 * taken.versions >= 9 * MAX_VERSIONS || !taken.and(Room::ONE).and(Room::ONE).is_within(Room::WHOLE)
@@ -164,7 +164,7 @@ impl Occupancy {
         let Occupant { version, bytes, .. } = new;
         if *bytes > MAX_VERSION_BYTES {
             return Some(format!(
-                "version {version} takes {bytes} bytes of the status, and a version can have {MAX_VERSION_BYTES}; give it fewer objects, \
+                "version {version} takes {bytes} bytes of the status, and a version can have at most {MAX_VERSION_BYTES}; give it fewer objects, \
                  or shorter names"
             ));
         }
@@ -175,14 +175,14 @@ impl Occupancy {
         let place = Room { versions: 1, bytes: *bytes };
         let (count, rule, only_unmarked) = if !all.and(place).and(Room::ONE).is_within(Room::WHOLE) {
             let rule = format!(
-                "of the status, and a config holds {MAX_VERSIONS} with {MAX_BYTES} bytes, one of which is kept for the version that is asked \
-                 for"
+                "of the status, and a config holds at most {MAX_VERSIONS} with {MAX_BYTES} bytes; one place is kept for the version that is \
+                 asked for"
             );
             (all, rule, false)
         } else if new.unmarked && !unmarked.and(place).is_within(Room::UNMARKED) {
             let Room { versions, bytes } = Room::UNMARKED;
             let rule = format!(
-                "of the status that nobody who may activate them has made, and a config holds {versions} of these with {bytes} bytes"
+                "of the status that users without the right to activate them have made, and a config holds at most {versions} of these with {bytes} bytes"
             );
             (unmarked, rule, true)
         } else {

@@ -162,8 +162,8 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
     assert_eq!(
         why,
         format!(
-            "version 2026.11.50 has no room: there are 49 versions with {} bytes of the status, and a config holds 50 with 24576 bytes, \
-             one of which is kept for the version that is asked for; delete some that are not needed, such as 2026.11.2",
+            "version 2026.11.50 has no room: there are 49 versions with {} bytes of the status, and a config holds at most 50 with \
+             24576 bytes; one place is kept for the version that is asked for; delete some that are not needed, such as 2026.11.2",
             bytes.unwrap_or_default()
         )
     );
@@ -171,7 +171,7 @@ fn what_is_refused_for_lack_of_room_says_what_to_delete() {
     let found = cluster.look();
     assert_eq!(names(&cluster).len(), MAX_VERSIONS / 2);
     let why = refusals(&found)["2026.11.30"];
-    let rule = "bytes of the status that nobody who may activate them has made, and a config holds 25 of these with 12288 bytes; \
+    let rule = "bytes of the status that users without the right to activate them have made, and a config holds at most 25 of these with 12288 bytes; \
                 delete some that are not needed, such as 2026.11.1";
     assert!(
         why.starts_with("version 2026.11.30 has no room: there are 25 versions with ") && why.ends_with(rule),

@@ -1,9 +1,8 @@
-//! The seals of a config: what its status holds of a Secret part's content.
+//! The seals of a config, which its status holds in place of the contents of Secret parts.
 //!
-//! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal contents in two configs,
-//! two versions or two parts have seals that have nothing in common, so without the key a seal says nothing about a content.
-//! The key follows from the content key by HKDF (RFC 5869) with the namespace, the name and the identity of the config, so a copied
-//! identity gives no other config the same key.
+//! A seal is an HMAC under a key of this one config, over the version, the part's number and the content. Equal contents in two configs, two versions
+//! or two parts have seals that have nothing in common, so without the key a seal says nothing about a content. The key follows from the content key
+//! by HKDF (RFC 5869) with the namespace, the name and the identity of the config, so a copied identity gives no other config the same key.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +14,9 @@ use crate::identity::Identity;
 use crate::keys::ConfigKey;
 use crate::signed::sub_key;
 
-/// How a seal begins.
+/// The beginning of a seal.
 pub const SEAL: &str = "seal:";
-/// What separates these keys from the other uses of the content key.
+/// The text that separates these keys from the other uses of the content key.
 const PURPOSE: &str = "nudge.dev/seal";
 
 /// The seals of one config.
@@ -28,33 +27,34 @@ pub struct Seals {
 }
 
 impl Seals {
-    /// Of this config.
+    /// Returns the seals of this config.
     pub fn new(content_key: &hmac::Key, config: &ConfigKey, identity: Identity) -> Self {
         Self { content_key: content_key.clone(), own: sub_key(content_key, &info(config, identity)) }
     }
 
-    /// The seal of a part; `keyed` is the digest of its content under the content key.
+    /// Returns the seal of a part; `keyed` is the digest of its content under the content key.
     pub fn seal(&self, version: &str, number: usize, keyed: &str) -> String {
         let message = [version, &number.to_string(), keyed].join("\0");
         format!("{SEAL}{}", hex(&hmac::sign(&self.own, message.as_bytes()).as_ref()[..DIGEST_BYTES]))
     }
 
-    /// The key of keyed digests.
+    /// Returns the key of keyed digests.
     pub(super) fn content_key(&self) -> &hmac::Key {
         &self.content_key
     }
 
-    /// The key of notes about this config by who has the content key. No seal has a message like one that a key is derived by: it has a zero byte.
+    /// Returns the key of notes about this config by holders of the content key. No seal has a message like the one that this key is derived by,
+    /// which has a zero byte.
     pub(super) fn note_key(&self) -> &hmac::Key {
         &self.own
     }
 
-    /// A tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
+    /// Returns a tag of this config. The second field of the message is a digest, and in that of a seal a number, so none is the other.
     pub(super) fn tag(&self, message: &[u8]) -> Vec<u8> {
         hmac::sign(&self.own, message).as_ref().to_vec()
     }
 
-    /// Whether this is the content of which the status holds `digest` as part `number` of the version.
+    /// Returns whether this is the content of which the status holds `digest` as part `number` of the version.
     pub fn is_sealed<V: AsRef<[u8]>>(
         &self,
         digest: &str,
@@ -68,7 +68,7 @@ impl Seals {
         digest == self.seal(version, number, &part_digest(content, Some(&self.content_key)))
     }
 
-    /// What stands on a published Secret with this content: the seal of part 0, which no version has.
+    /// Returns the mark of a published Secret with this content: the seal of part 0, which no version has.
     pub(crate) fn of_published<V: AsRef<[u8]>>(&self, version: &str, content: &BTreeMap<String, V>) -> String {
         self.seal(version, 0, &part_digest(content, Some(&self.content_key)))
     }

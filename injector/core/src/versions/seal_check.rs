@@ -1,4 +1,4 @@
-//! Whether a version is complete: its parts as they are labelled, and their contents where those are needed.
+//! The check whether a version is complete: its parts as they are labelled, and their contents where those are needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use super::seal::Seals;
 use super::source_name::{SOURCE_PREFIX, is_of_source};
 use crate::keys::PartMeta;
 
-/// Facts by uid of the object.
+/// The facts by the uid of the object.
 pub type Facts = HashMap<String, PartFacts>;
 
-/// Whether a version can be sealed.
+/// The result of the check whether a version can be sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealCheck {
-    /// All is there and right; these are its parts.
+    /// The version is complete and right.
     Complete {
-        /// Its objects.
+        /// The objects of the version.
         parts: Vec<PartStatus>,
-        /// Its keys.
+        /// The number of its keys.
         keys: u32,
-        /// Bytes of its values.
+        /// The number of bytes of its values.
         bytes: u64,
-        /// It may become current by itself: all of its parts are marked.
+        /// Whether the version may become current by itself, because all of its parts are marked.
         marked: bool,
     },
     /// Objects are missing; more may come. Holds the message.
     Incomplete(String),
-    /// It breaks a rule, and only a person can repair it. Holds the message.
+    /// The version breaks a rule, and only a person can repair it. Holds the message.
     Invalid(String),
     /// The contents of these objects must be read first.
     Unread(Vec<(PartKind, String)>),
-    /// It breaks a rule of spec.validation. Holds what is wrong.
+    /// The version breaks a rule of spec.validation. Holds the message.
     Refused(String),
-    /// It has to be judged by spec.validation first. Holds why that is not possible.
+    /// The version must be judged by spec.validation first. Holds why that is not possible.
     Unjudged(Option<String>),
 }
 
-/// The facts of this object, if they are of its present state.
+/// Returns the facts of this object, if they are of its present state.
 pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a PartFacts> {
     facts.get(&part.uid).filter(|facts| facts.immutable || facts.resource_version == part.resource_version)
 }
@@ -113,7 +113,7 @@ fn judge(
             if let Some(other) = owners.insert(key, part) {
                 let other = object_name(other.kind, &other.name);
                 return Err(format!(
-                    "key {key} of version {version} stands in {other} and in {name}; keep it in one of them"
+                    "key {key} of version {version} is in {other} and in {name}; keep it in one of them"
                 ));
             }
             block += 6 + key.len();
@@ -132,7 +132,7 @@ fn judge(
     let block = u64::try_from(block).unwrap_or(u64::MAX).saturating_add(bytes);
     if owners.len() > MAX_KEYS || block > MAX_BLOCK_BYTES as u64 {
         return Err(format!(
-            "version {version} has {} keys and {block} bytes; {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed: \
+            "version {version} has {} keys and {block} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed: \
              divide it into several configs",
             owners.len()
         ));
@@ -146,15 +146,18 @@ fn judge(
     Ok(SealCheck::Complete { parts: sealed, keys, bytes, marked })
 }
 
-/// Which part of the version the object is.
+/// Returns the number of the object among the parts of its version.
 pub(super) fn part_number(part: &PartMeta) -> Result<PartNumber, String> {
     PartNumber::parse(part.part.as_deref(), part.parts.as_deref()).map_err(|error| {
         let name = object_name(part.kind, &part.name);
-        format!("{name} can't be part of version {}: {error}; delete it and create it with the right one", part.version)
+        format!(
+            "{name} can't be part of version {}: {error}; delete it and create it with the right value",
+            part.version
+        )
     })
 }
 
-/// The parts in their order, or `None` while some are missing.
+/// Returns the parts in their order, or `None` while some are missing.
 fn in_order(version: &str, parts: &[Arc<PartMeta>]) -> Result<Option<Vec<Arc<PartMeta>>>, String> {
     let Some(first) = parts.first() else { return Ok(None) };
     let count = part_number(first)?.count();
@@ -268,12 +271,12 @@ pub(super) mod tests {
             (
                 vec![map("a", "3", "2")],
                 "ConfigMap a can't be part of version 1: label nudge.dev/part must be a number from 1 to 2, not \"3\"; delete it and \
-                 create it with the right one",
+                 create it with the right value",
             ),
             (
                 vec![map("a", "1", "17")],
                 "ConfigMap a can't be part of version 1: annotation nudge.dev/parts must be a number from 1 to 16, not \"17\"; delete it \
-                 and create it with the right one",
+                 and create it with the right value",
             ),
             (
                 vec![map("a", "1", "2"), map("b", "2", "3")],
@@ -287,7 +290,7 @@ pub(super) mod tests {
         same.get_mut("uid-b").unwrap().keys = vec!["a-key".to_owned()];
         assert_eq!(
             invalid(&parts, &same),
-            "key a-key of version 1 stands in ConfigMap a and in ConfigMap b; keep it in one of them"
+            "key a-key of version 1 is in ConfigMap a and in ConfigMap b; keep it in one of them"
         );
         let mut open = known(&parts);
         open.get_mut("uid-b").unwrap().immutable = false;

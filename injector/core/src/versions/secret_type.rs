@@ -1,12 +1,12 @@
 //! Types of Secrets.
 
-/// The type of a Secret that names none.
+/// The type of a Secret whose type is not set.
 pub(crate) const OPAQUE: &str = "Opaque";
 /// Types that stand for an identity or for a release of another tool: such a Secret decides more than what pods read.
 const NOT_ALLOWED: [&str; 2] = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token"];
 const NOT_ALLOWED_PREFIX: &str = "helm.sh/";
 
-/// Whether a Secret of this type is configuration: something that a version is made of, and that may be published.
+/// Returns whether a Secret of this type is configuration, of which a version can be made, and which may be published.
 pub fn is_configuration(secret_type: &str) -> bool {
     !NOT_ALLOWED.contains(&secret_type) && !secret_type.starts_with(NOT_ALLOWED_PREFIX)
 }

@@ -9,18 +9,18 @@ use super::digest::{Contents, part_digest};
 use super::facts::PartFacts;
 use super::seal::Seals;
 
-/// How the name of a version begins that a source makes. No other version can be sealed under such a name.
+/// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.
 pub const SOURCE_PREFIX: &str = "src-";
 /// Bytes of a digest in a name: enough that nobody finds two contents with one name, whatever content is made for that. A name has 63 characters
 /// at most, so no more than 29 have room beside the prefixes.
 const NAME_BYTES: usize = 20;
 
-/// Whether a source makes versions of this name.
+/// Returns whether a source makes versions of this name.
 pub fn is_of_source(version: &str) -> bool {
     version.starts_with(SOURCE_PREFIX)
 }
 
-/// The digest over the digests of parts, in their order.
+/// Returns the digest over the digests of parts, in their order.
 pub fn digest_of_parts(parts: impl IntoIterator<Item = (PartKind, String)>) -> String {
     hex(&digest(&SHA256, &message(parts)).as_ref()[..NAME_BYTES])
 }
@@ -31,7 +31,7 @@ fn message(parts: impl IntoIterator<Item = (PartKind, String)>) -> Vec<u8> {
 }
 
 impl Seals {
-    /// The name of the version with these parts.
+    /// Returns the name of the version with these parts.
     pub fn source_version<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a Contents)>) -> String {
         let digests = |(kind, content): (PartKind, &Contents)| {
             let plain = (kind == PartKind::ConfigMap).then(|| part_digest(content, None));
@@ -40,12 +40,12 @@ impl Seals {
         self.named(parts.into_iter().map(digests).collect())
     }
 
-    /// The same by what is known of the parts of a version.
+    /// Returns the name by what is known of the parts of a version.
     pub(super) fn source_version_of<'a>(&self, parts: impl IntoIterator<Item = (PartKind, &'a PartFacts)>) -> String {
         self.named(parts.into_iter().map(|(kind, facts)| (kind, facts.plain.clone(), facts.keyed.clone())).collect())
     }
 
-    /// With a Secret among them the name is keyed: it says nothing about a value.
+    /// Returns the name, which is keyed if there is a Secret among the parts, so that it says nothing about a value.
     fn named(&self, parts: Vec<(PartKind, Option<String>, String)>) -> String {
         let name = if parts.iter().all(|(_, plain, _)| plain.is_some()) {
             digest_of_parts(parts.into_iter().map(|(kind, plain, _)| (kind, plain.unwrap_or_default())))

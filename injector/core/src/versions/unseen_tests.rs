@@ -35,7 +35,7 @@ pub(super) fn broken() -> Vec<(Value, &'static str, &'static str)> {
         (
             json!({"steps": zones}),
             "InvalidSpec",
-            "spec.rollout.steps: they have 9 different selectors, and 8 are allowed; use fewer",
+            "spec.rollout.steps: they have 9 different selectors, and at most 8 are allowed; use fewer",
         ),
         (
             json!({"steps": [step(json!({"a b": "c"}))]}),
@@ -81,7 +81,7 @@ pub(super) fn broken() -> Vec<(Value, &'static str, &'static str)> {
         (
             at_once("2", "1970-01-02T01:00:00Z"),
             "InvalidSpec",
-            "spec.rollout.override: its untilTime is 1970-01-02T01:00:00Z, and it may be 24 hours ahead; set an earlier one",
+            "spec.rollout.override: its untilTime is 1970-01-02T01:00:00Z, and it may be at most 24 hours ahead; set an earlier time",
         ),
         (
             at_once("current", "1970-01-01T01:00:00Z"),

@@ -26,7 +26,7 @@ pub(crate) fn recipient(text: &str) -> Result<String, String> {
 /// Encrypts for these recipients, as text.
 pub(crate) fn encrypt(recipients: &[String], plain: &str) -> Result<String, Failure> {
     if recipients.len() > MAX_RECIPIENTS {
-        return Err(Failure::usage(format!("--secrets-to: at most {MAX_RECIPIENTS} recipients")));
+        return Err(Failure::usage(format!("--secrets-to: name at most {MAX_RECIPIENTS} recipients")));
     }
     let mut command = Command::new(PROGRAM);
     command.args(["--encrypt", "--armor"]);
@@ -34,7 +34,8 @@ pub(crate) fn encrypt(recipients: &[String], plain: &str) -> Result<String, Fail
         command.args(["--recipient", recipient]);
     }
     let encrypted = run(&mut command, plain.as_bytes(), "encrypting the Secrets")?;
-    String::from_utf8(encrypted.to_vec()).map_err(|_| Failure::new("encrypting the Secrets: age gave no text"))
+    String::from_utf8(encrypted.to_vec())
+        .map_err(|_| Failure::new("encrypting the Secrets: the output of age is not text"))
 }
 
 /// Decrypts with the keys of this file.
@@ -46,7 +47,7 @@ pub(crate) fn decrypt(identity: &Path, armored: &str) -> Result<Zeroizing<String
         Ok(text) => Ok(Zeroizing::new(text)),
         Err(error) => {
             drop(Zeroizing::new(error.into_bytes()));
-            Err(Failure::new("decrypting the Secrets: what age gave is no text"))
+            Err(Failure::new("decrypting the Secrets: the output of age is not text"))
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn part(exported: &Value, there: &Value) -> Found {
         ("annotations", labels::PARTS),
     ];
     if let Some((_, name)) = marks.into_iter().find(|(of, name)| mark(exported, of, name) != mark(there, of, name)) {
-        return Found::Differs(format!("{name} is another one"));
+        return Found::Differs(format!("{name} differs"));
     }
     // A missing field and an empty one are the same.
     match (content(exported), content(there)) {
@@ -51,7 +51,7 @@ pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seal
 
 /// A policy or a source against the one in the cluster.
 pub(crate) fn spec(exported: &Value, there: &Value) -> Found {
-    if exported["spec"] == there["spec"] { Found::Same } else { Found::Differs("its spec is another one".to_owned()) }
+    if exported["spec"] == there["spec"] { Found::Same } else { Found::Differs("its spec differs".to_owned()) }
 }
 
 /// A config against the one in the cluster; both specs as JSON, so that unknown fields count too.
@@ -94,7 +94,7 @@ pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedCon
         .take(10)
         .collect();
     if !missing.is_empty() {
-        differences.push(format!("versions that are not there, or are others: {}", missing.join(", ")));
+        differences.push(format!("versions that are missing or differ: {}", missing.join(", ")));
     }
     if differences.is_empty() { Found::Same } else { Found::Differs(differences.join("; ")) }
 }
@@ -124,10 +124,7 @@ mod tests {
         };
         assert_eq!(part(&object("1", "1"), &object("1", "1")), Found::Same);
         assert_eq!(part(&object("1", "1"), &object("2", "1")), Found::Differs("it has other content".to_owned()));
-        assert_eq!(
-            part(&object("1", "1"), &object("1", "2")),
-            Found::Differs("nudge.dev/version is another one".to_owned())
-        );
+        assert_eq!(part(&object("1", "1"), &object("1", "2")), Found::Differs("nudge.dev/version differs".to_owned()));
     }
 
     #[test]
@@ -175,7 +172,7 @@ mod tests {
         let Found::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
         assert_eq!(
             why,
-            "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are not there, or are others: 2"
+            "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing or differ: 2"
         );
         let mut importing = of("1", &[]);
         importing.metadata.annotations = Some([(labels::IMPORTING.to_owned(), String::new())].into());

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 /// Bytes of the content key.
 const KEY_BYTES: usize = 32;
-/// Most objects that a refusal names.
+/// The maximum of objects that a refusal names.
 const MOST_NAMED: usize = 20;
 
 /// An export.
@@ -41,14 +41,14 @@ impl Export {
             if document["kind"] == ENCRYPTED && document["apiVersion"] == API {
                 let Some(text) = document["armored"].as_str().filter(|_| export.encrypted.is_none()) else {
                     return Err(Failure::new(format!(
-                        "the encrypted Secrets at line {line} are damaged, or stand twice"
+                        "the encrypted Secrets at line {line} are damaged, or are there twice"
                     )));
                 };
                 export.encrypted = Some(text.to_owned());
                 continue;
             }
             if Kind::of(&document) == Some(Kind::Secret) {
-                return Err(Failure::new(format!("line {line}: a Secret stands in the export and is not encrypted")));
+                return Err(Failure::new(format!("line {line}: the export has a Secret that is not encrypted")));
             }
             export.add(&format!("line {line}"), document)?;
         }
@@ -98,7 +98,7 @@ impl Export {
             self.configs.insert(place.clone(), config);
         }
         if self.objects.contains_key(&place) {
-            return Err(Failure::new(format!("{at}: {place} stands in the export twice")));
+            return Err(Failure::new(format!("{at}: {place} is in the export twice")));
         }
         self.objects.insert(place, document);
         Ok(())
@@ -353,7 +353,7 @@ mod tests {
         pod["kind"] = "Pod".into();
         assert!(refused(&[head(), pod]).contains("no objects of this apiVersion and kind"));
         let twice = part("ConfigMap", "1");
-        assert!(refused(&[head(), twice.clone(), twice]).contains("ConfigMap team/shop-1 stands in the export twice"));
+        assert!(refused(&[head(), twice.clone(), twice]).contains("ConfigMap team/shop-1 is in the export twice"));
         assert!(refused(&[head(), part("Secret", "MQ==")]).contains("is not encrypted"));
         for name in ["../../pods/x", "", "a/b", "A", "a..b", "-a"] {
             let mut odd = part("ConfigMap", "1");

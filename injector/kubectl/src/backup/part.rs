@@ -32,13 +32,13 @@ impl Sealed<'_> {
         Place::new(self.part.kind.into(), &self.config.namespace, &self.part.name)
     }
 
-    /// Whether the object says that it is of this version. Otherwise it may be another one's.
+    /// Returns whether the object says that it is of this version. Otherwise it may be another one's.
     pub(crate) fn is_labelled(&self, document: &Value) -> bool {
         let Self { config, version, .. } = *self;
         label(document, labels::CONFIG) == Some(&config.name) && label(document, labels::VERSION) == Some(version)
     }
 
-    /// Whether the object says that it is of another version.
+    /// Returns whether the object says that it is of another version.
     pub(crate) fn is_of_another(&self, document: &Value) -> bool {
         let both = [labels::CONFIG, labels::VERSION].iter().all(|key| label(document, key).is_some());
         both && !self.is_labelled(document)
@@ -93,7 +93,7 @@ pub(crate) fn parts<'a>(place: &'a Place, config: &'a VersionedConfig) -> impl I
     })
 }
 
-/// Whether the ConfigMap of the config's name is its published one.
+/// Returns whether the ConfigMap of the config's name is its published one.
 pub(crate) fn is_published(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.published_version.is_some())
 }
@@ -126,7 +126,7 @@ pub(crate) fn content(document: &Value) -> Option<Contents> {
     Some(contents_of(text, bytes("binaryData")?))
 }
 
-/// Whether this can be the name of an object, and so a part of a URL.
+/// Returns whether this can be the name of an object, and so a part of a URL.
 pub(crate) fn is_name(name: &str, most: usize) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     let ends = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

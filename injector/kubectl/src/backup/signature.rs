@@ -72,7 +72,7 @@ pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Fa
             return failure;
         }
         Failure::new(format!(
-            "{} is no signature of this export by a key of {}: the export was changed, or somebody else has made it; nothing was imported",
+            "{} is not a signature of this export by a key of {}: the export was changed, or somebody else has made it; nothing was imported",
             signature.display(),
             keys.display()
         ))
@@ -88,7 +88,7 @@ fn allowed(keys: &str) -> Result<String, &'static str> {
     let mut allowed = String::new();
     for line in lines {
         if !KEY_TYPES.iter().any(|start| line.starts_with(start)) {
-            return Err("it has a line that is no public key of SSH; name a file such as id_ed25519.pub");
+            return Err("it has a line that is not a public key of SSH; name a file such as id_ed25519.pub");
         }
         allowed.extend([SIGNER, " namespaces=\"", NAMESPACE, "\" ", line, "\n"]);
     }
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(said("content", &public), Ok(()));
         for (text, keys) in [("changed", &public), ("content", &other)] {
             let refused = said(text, keys).unwrap_err();
-            assert!(refused.contains("is no signature of this export"), "{refused}");
+            assert!(refused.contains("is not a signature of this export"), "{refused}");
         }
         // The same key may sign commits.
         fs::remove_file(beside(&file)).unwrap();

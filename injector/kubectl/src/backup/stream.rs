@@ -8,11 +8,11 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::output::{Format, document};
 
-/// Most bytes of an export.
+/// The maximum of bytes of an export.
 pub(crate) const MAX_BYTES: usize = 512 * 1024 * 1024;
 /// Most documents.
 const MAX_DOCUMENTS: usize = 200_000;
-/// Most bytes of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have more.
+/// The maximum of bytes of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have more.
 const MAX_DOCUMENT: usize = 8 * 1024 * 1024;
 /// What stands before each document.
 const SEPARATOR: &str = "---\n";

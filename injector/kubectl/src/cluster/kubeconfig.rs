@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(server(&["empty", "two"], None), two);
         let gone = server(&["gone", "away"], None).unwrap_err();
         assert!(gone.ends_with("gone: No such file or directory"), "{gone}");
-        assert!(server(&["one", "odd"], None).unwrap_err().starts_with("it is no kubeconfig"));
-        assert!(server(&["one"], None).unwrap_err().starts_with("it says no current context"));
+        assert!(server(&["one", "odd"], None).unwrap_err().starts_with("it is not a kubeconfig"));
+        assert!(server(&["one"], None).unwrap_err().starts_with("it names no current context"));
         assert_eq!(server(&["one"], Some("three")), Err("there is no context three".to_owned()));
     }
 

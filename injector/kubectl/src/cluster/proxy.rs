@@ -68,14 +68,14 @@ fn usable(proxy: &Uri, name: &str) -> Result<Uri, String> {
     }
     let host = proxy.host().unwrap_or_default();
     if proxy.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(format!("{name} has a user for a SOCKS proxy, which is not supported; use a proxy of HTTP"));
+        return Err(format!("{name} has a user for a SOCKS proxy, which is not supported; use an HTTP proxy"));
     }
     // The proxy looks up the name of the server in any case.
     let whole = format!("socks5://{host}:{}", proxy.port_u16().unwrap_or(1080));
     whole.parse().map_err(|_| format!("{name} is not a URL"))
 }
 
-/// Whether the server is asked without a proxy.
+/// Returns whether the server is asked without a proxy.
 fn is_direct(no_proxy: &str, host: &str, port: u16) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
@@ -86,7 +86,8 @@ fn is_direct(no_proxy: &str, host: &str, port: u16) -> bool {
     entries.filter(|entry| !entry.is_empty()).any(|entry| excepts(&entry, &host, address, port))
 }
 
-/// Whether an entry of NO_PROXY is about the server: `*`, a range, an address, a name with what is below it, or `.name` for what is below it alone.
+/// Returns whether an entry of NO_PROXY is about the server: `*`, a range, an address, a name with what is below it, or `.name` for what is below it
+/// alone.
 fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;

@@ -22,11 +22,8 @@ use crate::version::stored::sealed;
   kubectl nudge approve game 1.0.2 --digest=9e6284319d90def5d279ce441189240b --reason='read it, and it runs on staging'
   kubectl nudge approve game 1.0.2 --undo
 
-It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. It counts for this content of the \
-version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets \
-authors approve). --digest names the content that you have read: if the version has another digest, nothing is approved. Without a \
-terminal it is needed. If you have denied the version before, that is withdrawn. If your approval has run out, or your \
-groups have changed since you have approved it, run it again: what counts is the right of the groups that you had.")]
+The command makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. The approval counts for this content \
+of the version only, while you have that right, and not if you have created a part of the version or asked for it (unless the config lets authors approve). --digest names the content that you have read: if the version has another digest, the command approves nothing. Without a terminal, you must give --digest. If you have denied the version before, the command withdraws the denial. If your approval has run out, or your groups have changed since then, run the command again: what counts is the right of the groups that you had.")]
 pub(crate) struct Approve {
     #[command(flatten)]
     pub(crate) decide: Decide,
@@ -40,8 +37,8 @@ pub(crate) struct Approve {
   kubectl nudge deny game 1.0.2 --reason='the limit is too low'
   kubectl nudge deny game 1.0.2 --undo
 
-It makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. A version that one user denies does not \
-go on, however many approve it; what was assigned stays. If you have approved the version before, that is withdrawn.")]
+The command makes a VersionApproval in your name, which needs the verb approve on the VersionedConfig. A version that one user denies does \
+not go on, however many approve it; what was assigned stays. If you have approved the version before, the command withdraws the approval.")]
 pub(crate) struct Deny {
     #[command(flatten)]
     pub(crate) decide: Decide,
@@ -122,8 +119,8 @@ async fn decide(
         return session.out.line(&format!("config {name}: version {version}{which} is already {word} by {me}"));
     }
     let anew = match (is_known, own.iter().any(is_of_today)) {
-        (true, true) => ", in place of what may have run out",
-        (true, false) => ", with the groups of today in place of the earlier ones",
+        (true, true) => ", in place of an approval that may have run out",
+        (true, false) => ", with the groups that you have now in place of the earlier ones",
         (false, _) => "",
     };
     if dry == DryRun::None {
@@ -144,7 +141,7 @@ fn is_what_was_read(config: &str, version: &VersionStatus, read: Option<&Digest>
     )))
 }
 
-/// Whether the decision counts at this time, whatever the rules say of how long approvals count.
+/// Returns whether the decision counts at this time, whatever the rules say of how long approvals count.
 fn lasts(one: &VersionApproval, now: Timestamp) -> bool {
     let made = one.metadata.creation_timestamp.as_ref();
     one.spec.decision == ApprovalDecision::Deny

@@ -68,13 +68,13 @@ pub(crate) enum Command {
     Rollback(Rollback),
     /// Try the version that failed again
     Retry(Retry),
-    /// Approve a version, or withdraw that
+    /// Approve a version, or withdraw the approval
     Approve(Approve),
-    /// Deny a version, or withdraw that
+    /// Deny a version, or withdraw the denial
     Deny(Deny),
     /// List the versions of a config
     Versions(Versions),
-    /// List the last releases of a config: what was asked for, by whom, and what became of it
+    /// List the last releases of a config: which version, who asked for it, and how the release ended
     History(History),
     /// Compare two versions key by key
     Diff(Diff),
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Make existing ConfigMaps version 1.0.0 of configs with the same names
     Baseline(Baseline),
-    /// List the sources of configs, and ask something of them
+    /// List the sources of configs, sync, suspend or resume them
     Source(Source),
     /// Print the dictionary that a pod sees, or the dictionary of a config
     Get(Get),

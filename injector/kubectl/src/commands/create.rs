@@ -41,8 +41,8 @@ A version never changes. A version that is too large for one object is divided i
 pub(crate) struct Create {
     /// The config
     pub(crate) config: ConfigName,
-    /// The name of the new version. By default it is the digest of the content; with Secrets, whose values a name must not show, it
-    /// is another one each time
+    /// The name of the new version. By default it is the digest of the content; with Secrets, whose values a name must not show, the
+    /// name is different each time
     pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
@@ -65,7 +65,7 @@ pub(crate) struct Create {
 }
 
 impl Create {
-    /// Whether the command sends no request to an API server.
+    /// Returns whether the command sends no request to an API server.
     pub(crate) fn is_offline(&self) -> bool {
         self.dry.dry_run == DryRun::Client
     }

@@ -23,7 +23,7 @@ deleted without --force.")]
 pub(crate) struct Delete {
     /// The config
     pub(crate) config: ConfigName,
-    /// The version; without it, the config and all its versions are deleted
+    /// The version; without a version, the config and all its versions are deleted
     pub(crate) version: Option<VersionName>,
     /// Delete the config although pods use it; the pods keep their content until they end
     #[arg(long, conflicts_with = "version")]
@@ -46,7 +46,7 @@ fn refusal(config: &VersionedConfig, version: &str) -> Option<String> {
     let status = config.status.as_ref()?;
     let is = |name: &Option<String>| name.as_deref() == Some(version);
     let (state, action) = if is(&status.current_version) {
-        ("is current", "make another one current first")
+        ("is current", "make another version current first")
     } else if is(&status.target_version) {
         ("is the target of a rollout", "wait for the end of the rollout, or roll it back first")
     } else if is(&status.previous_version) {

@@ -142,7 +142,7 @@ async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
     loop {
         let reply = ask(session.client.clone(), &command.name, About::Namespace).await;
         if let Reply::NotAllowed(cause) = &reply {
-            session.out.warn(&format!("you may not try whether the webhooks of Nudge answer: {cause}"));
+            session.out.warn(&format!("you may not test whether the webhooks of Nudge answer: {cause}"));
             return Ok(());
         }
         contact = contact.after(reply);

@@ -34,9 +34,9 @@ pub(super) const CONTENT_KEY_SECRET: &str = "nudge-content-key";
 pub(super) const KEY: &str = "key";
 /// Objects in one answer of the API server.
 const PAGE: u32 = 250;
-/// Most objects of a kind.
+/// The maximum of objects of a kind.
 const MOST: usize = 100_000;
-/// Most names of what is missing.
+/// The maximum of names of what is missing.
 const MOST_NAMED: usize = 1000;
 
 #[derive(Clone, Debug, Args)]
@@ -44,7 +44,7 @@ const MOST_NAMED: usize = 1000;
     after_help = "An export has the configs, their versions, sources and, with -A, policies. Values of Secrets are in it only with
 --secrets-to, encrypted by the program age; otherwise it has their names. Approvals are not in it.
 
-What is broken or not sealed is left out, so that the rest can be restored. It is named, and the exit code is 1.
+The command leaves out what is broken or not sealed, so that the rest can be restored. Warnings name it, and the exit code is 1.
 
 Examples:
   kubectl nudge export -A -f nudge.yaml

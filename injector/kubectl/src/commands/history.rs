@@ -19,8 +19,8 @@ use crate::version::stored::readable_contents;
   kubectl nudge history game --diff
   kubectl nudge history game -o json
 
-It lists the last 20 releases: which version, who set spec.version to it, when, and what became of it. --diff also shows \
-what changed between the two versions, as kubectl nudge diff does. For keys in Secrets it never shows a value.")]
+The command lists the last 20 releases: which version, who set spec.version to it, when, and how the release ended. --diff also shows \
+what changed between the two versions, as kubectl nudge diff does. The command never shows a value of a key in a Secret.")]
 pub(crate) struct History {
     /// The config
     pub(crate) config: ConfigName,

@@ -24,7 +24,7 @@ kubectl nudge use --now do not wait.")]
 pub(crate) struct Hold {
     /// The config
     pub(crate) config: ConfigName,
-    /// Why; who waits reads it
+    /// The reason, which users read who wait
     #[arg(long, value_name = "TEXT", value_parser = reason::parse)]
     pub(crate) reason: String,
     /// When the hold ends, such as 2026-12-24T18:00:00Z; by default, with kubectl nudge unhold
@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     /// For how long, such as 48h
     #[arg(long = "for", id = "period", value_name = "PERIOD", value_parser = period::parse)]
     pub(crate) period: Option<Duration>,
-    /// Let nobody end the hold who may not override the config; you need that right, too
+    /// Let only users end the hold who may override the config; you need that right, too
     #[arg(long)]
     pub(crate) protected: bool,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct Hold {
 #[command(after_help = "Example:
   kubectl nudge unhold game
 
-A hold by a RolloutPolicy is not the config's own: an administrator of the cluster ends it.")]
+The command does not end a hold by a RolloutPolicy: an administrator of the cluster must end it.")]
 pub(crate) struct Unhold {
     /// The config
     pub(crate) config: ConfigName,

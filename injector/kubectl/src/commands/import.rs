@@ -43,7 +43,7 @@ const TRIES: usize = 10;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Nothing is changed if an object of the export exists and differs. An import that was interrupted can be repeated.
-It takes the ClusterRole nudge-restore. What is in the file decides what pods get: sign exports, and use --verify.
+You need the ClusterRole nudge-restore. The file decides what pods get: sign exports, and use --verify.
 
 Examples:
   kubectl nudge import -f nudge.yaml --verify ops.pub --identity key.txt
@@ -119,13 +119,13 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
     }
     if failed > 0 {
         return Err(Failure::new(format!(
-            "configs that are not imported: {failed} of {count}, as the warnings say, and no ConfigSource is; mend that and run the command \
+            "{failed} of {count} configs, and all ConfigSources, are not imported; do what the warnings say, and run the command \
              again"
         )));
     }
     if waiting > 0 {
         return Err(Failure::new(format!(
-            "configs that wait for Secrets: {waiting} of {count}; Nudge leaves them alone until then: create the Secrets as they were and run \
+            "{waiting} of {count} configs wait for Secrets, and Nudge leaves them alone until then: create the Secrets as they were and run \
              the command again, or add --without-secrets"
         )));
     }
@@ -228,7 +228,9 @@ async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) 
             let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
             match compared(export, place, exported, there)? {
                 Found::Same | Found::Importing => Ok(uid),
-                Found::Nothing => Err(Failure::new(format!("{place} comes and goes; run the command again"))),
+                Found::Nothing => {
+                    Err(Failure::new(format!("somebody creates and deletes {place}; run the command again")))
+                }
                 Found::Differs(why) => {
                     Err(Failure::new(format!("{place} exists and differs: {why}; run the command again")))
                 }
@@ -303,7 +305,7 @@ async fn release(session: &Session, export: &Export, place: &Place) -> Result<()
             Err(error) => return Err(Failure::of(&ending(), &error)),
         }
     }
-    Err(Failure::new(format!("{place} is written by somebody else again and again; run the command again")))
+    Err(Failure::new(format!("somebody else keeps writing {place}; run the command again")))
 }
 
 /// Gives a config that is being imported the spec of the export.
@@ -323,7 +325,7 @@ async fn overwrite(session: &Session, export: &Export, place: &Place) -> Result<
             Err(error) => return Err(Failure::of(&format!("writing the spec of {place}"), &error)),
         }
     }
-    Err(Failure::new(format!("the spec of {place} is written by somebody else again and again; run the command again")))
+    Err(Failure::new(format!("somebody else keeps writing the spec of {place}; run the command again")))
 }
 
 fn gone(place: &Place) -> Failure {
@@ -344,7 +346,7 @@ async fn write_status(
         };
         if !is_importing(&there) {
             return Err(Failure::new(format!(
-                "the annotation {} of {place} was taken away before its status was written; delete the config and run the command again",
+                "the annotation {} of {place} was removed before its status was written; delete the config and run the command again",
                 labels::IMPORTING
             )));
         }
@@ -359,16 +361,14 @@ async fn write_status(
             Err(error) => return Err(Failure::of(&format!("writing the status of {place}"), &error)),
         }
     }
-    Err(Failure::new(format!(
-        "the status of {place} is written by somebody else again and again; run the command again"
-    )))
+    Err(Failure::new(format!("somebody else keeps writing the status of {place}; run the command again")))
 }
 
 /// Gives Nudge the content key, where it has none.
 async fn content_key(session: &Session, export: &Export, command: &Import) -> Result<(), Failure> {
     let namespace = command.system_namespace.as_str();
     let Some(key) = &export.content_key else {
-        return Err(Failure::new("the export has no content key; it is made with --content-key"));
+        return Err(Failure::new("the export has no content key; make the export with --content-key"));
     };
     let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
     let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);

@@ -21,7 +21,7 @@ use crate::version::sources::files;
   kubectl nudge push config/ oci://registry.example.com/team/game:1.0.1 --docker-config=ci.json
   kubectl nudge create game 1.0.1 --from-oci=oci://registry.example.com/team/game:1.0.1
 
-The command prints the digest. The same files have the same digest. It sends no request to an API server.")]
+The command prints the digest. The same files have the same digest. The command sends no request to an API server.")]
 pub(crate) struct Push {
     /// The folder. Its files keep their paths; links, and names in its folders that begin with a dot, are left out
     #[arg(value_name = "DIR")]
@@ -59,7 +59,7 @@ fn read(folder: &Path) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, String> {
         }
         let names: Option<Vec<&str>> =
             file.strip_prefix(folder).unwrap_or(&file).iter().map(|name| name.to_str()).collect();
-        let path = names.ok_or_else(|| format!("{}: its name is no text", file.display()))?.join("/");
+        let path = names.ok_or_else(|| format!("{}: its name is not UTF-8", file.display()))?.join("/");
         content.insert(path, Zeroizing::new(fs::read(&file).map_err(|error| fault(&file, &error))?));
     }
     Ok(content)

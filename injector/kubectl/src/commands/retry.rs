@@ -30,7 +30,7 @@ pub(crate) async fn run(session: &Session, command: &Retry) -> Result<(), Failur
     let Some(version) = config.spec.version.as_deref().filter(|named| failure.is_some_and(|it| it.version == *named))
     else {
         return Err(Failure::new(format!(
-            "config {name}: the version that spec.version names has not failed; nothing is to be tried again"
+            "config {name}: the version that spec.version names has not failed, so there is nothing to try again"
         )));
     };
     // In steps, also where it failed in all pods at once.

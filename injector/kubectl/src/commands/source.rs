@@ -90,17 +90,17 @@ async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), F
     }
     let way_out = Attended::Sources.way_out(namespace);
     let why = if attended == Some(true) {
-        "nobody has looked since it was created; does the Deployment nudge-sources in namespace nudge-system run?"
+        "nothing has looked at it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
             .to_owned()
     } else if attended == Some(false) {
         format!("ClusterRole nudge-sources is not bound in namespace {namespace}; {way_out}")
     } else {
-        format!("is ClusterRole nudge-sources bound in namespace {namespace}? If not: {way_out}")
+        format!("check that ClusterRole nudge-sources is bound in namespace {namespace}; if not: {way_out}")
     };
-    Err(Failure::new(format!("nobody looks at source {}: {why}", names.join(", "))))
+    Err(Failure::new(format!("Nudge does not look at source {}: {why}", names.join(", "))))
 }
 
-/// Whether nobody looks at a source: the role that does may not, or it has said nothing about it for long.
+/// Returns whether nobody looks at a source: the role that does may not, or it has said nothing about it for long.
 fn is_unattended(source: &ConfigSource, attended: Option<bool>, now: Timestamp) -> bool {
     let said_nothing = source.status.as_ref().is_none_or(|status| status.observed_generation.is_none());
     let is_new = source.metadata.creation_timestamp.as_ref().is_none_or(|made| now.duration_since(made.0) < FIRST_LOOK);
@@ -127,7 +127,7 @@ fn row(source: &ConfigSource) -> Vec<String> {
     ]
 }
 
-/// What somebody has to do about it.
+/// What somebody must do about it.
 fn message(source: &ConfigSource) -> Option<String> {
     let status = source.status.as_ref()?;
     let stalled = find_condition(&status.conditions, ConditionType::Stalled).filter(|it| it.status == "True")?;
@@ -196,7 +196,7 @@ async fn resume(session: &Session, named: &Named) -> Result<(), Failure> {
         patched.map_err(doing(format!("giving back spec.version of config {}", source.config())))?;
     }
     session.out.line(&format!(
-        "spec.version of config {}, which {other} has set, is the source's again{}",
+        "the source sets spec.version of config {} again, which {other} had set{}",
         source.config(),
         dry.suffix()
     ))

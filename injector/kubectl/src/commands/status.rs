@@ -65,7 +65,7 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
     if !command.all_namespaces && !reports.is_empty() && attends(session, Attended::Configs).await == Some(false) {
         let namespace = &session.namespace;
         session.out.warn(&format!(
-            "nobody looks at the configs of namespace {namespace}, because Nudge may not read them; {}",
+            "Nudge does not look at the configs of namespace {namespace}, because it may not read them; {}",
             Attended::Configs.way_out(namespace)
         ));
     }

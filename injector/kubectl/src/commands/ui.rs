@@ -14,8 +14,8 @@ use crate::session::{Connection, Session};
   kubectl nudge ui
   kubectl nudge ui -n shop --no-browser --port=8001
 
-The page shows what you may see, and does what you may do: it asks the API server with your kubeconfig. Nothing is installed. It is \
-served on 127.0.0.1 until you press Ctrl-C. The address has a token that works once, within a minute.")]
+The page shows what you may see, and does what you may do: it asks the API server with your kubeconfig. Nothing is installed. The command \
+serves the page on 127.0.0.1 until you press Ctrl-C. The address has a token that works once, within a minute.")]
 pub(crate) struct Ui {
     /// The port on 127.0.0.1; by default any that is free
     #[arg(long, default_value_t = 0, value_name = "PORT", hide_default_value = true)]

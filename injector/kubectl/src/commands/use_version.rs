@@ -25,9 +25,8 @@ A version that failed is tried again when you use it again.
 
 --now assigns the version to every pod in one write: without steps, also where the config is on hold or waits for another one. \
 Nothing is tried out, and no pod is left to compare with, so a bad version reaches every pod before it is rolled back. Use it when \
-waiting does more harm than a bad version would, such as when a password was revoked. This holds for an hour: then \
-spec.rollout.override means nothing any more, and what pods run stays. Given again before the version is current, the same command \
-moves the end, and begins nothing anew. To go back, use kubectl nudge rollback, which needs no --now.")]
+waiting does more harm than a bad version would, such as when a password was revoked. The assignment holds for an hour: \
+then spec.rollout.override has no effect any more, and pods keep what they run. If you run the command again before the version is current, it only moves the end. To go back, use kubectl nudge rollback, which needs no --now.")]
 pub(crate) struct Use {
     /// The config
     pub(crate) config: ConfigName,

@@ -18,8 +18,8 @@ use crate::version::stored::labelled;
   kubectl nudge validate config/ --rules=game
   kubectl nudge validate 1.0.1 --rules=game
 
-With a folder and a file the command sends no request to an API server. What has a slash, ends with
-.yaml, .yml or .json, or is a folder, is a path: write ./config for a folder that may be missing.")]
+With a folder and a file the command sends no request to an API server. A name that has a slash, ends with
+.yaml, .yml or .json, or is that of a folder, is a path: write ./config for a folder that may be missing.")]
 pub(crate) struct Validate {
     /// A folder or file, as for --from-file of create; or a version
     #[arg(value_name = "DIR|VERSION")]
@@ -30,7 +30,7 @@ pub(crate) struct Validate {
 }
 
 impl Validate {
-    /// Whether the command sends no request to an API server.
+    /// Returns whether the command sends no request to an API server.
     pub(crate) fn is_offline(&self) -> bool {
         is_path(&self.what) && is_path(&self.rules)
     }
@@ -51,7 +51,7 @@ pub(crate) async fn run(session: &Session, command: &Validate) -> Result<(), Fai
     }
     let config = rules.config.as_deref().ok_or_else(|| {
         Failure::usage(format!(
-            "--rules {} names no config whose version {what} could be; use --rules=CONFIG",
+            "{what} must be a folder, because --rules {} does not name a config; to check a version, use --rules=CONFIG",
             rules.name
         ))
     })?;

@@ -106,12 +106,12 @@ impl Output {
         }
     }
 
-    /// Whether a person types the command and reads what it says.
+    /// Returns whether a person types the command and reads what it says.
     pub(crate) fn is_interactive(&self) -> bool {
         self.kept.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
     }
 
-    /// Whether standard error is a terminal that can move its cursor.
+    /// Returns whether standard error is a terminal that can move its cursor.
     pub(crate) fn is_terminal(&self) -> bool {
         self.kept.is_none()
             && std::io::stderr().is_terminal()

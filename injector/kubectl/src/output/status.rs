@@ -75,7 +75,7 @@ pub(crate) fn asked_for(config: &VersionedConfig) -> Option<&VersionStatus> {
     )
 }
 
-/// Whether its versions need approval, by its spec or by a policy.
+/// Returns whether its versions need approval, by its spec or by a policy.
 pub(crate) fn needs_approval(config: &VersionedConfig) -> bool {
     let conditions = config.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = find_condition(conditions, ConditionType::Ready);
@@ -455,7 +455,7 @@ mod tests {
     fn a_source_says_why_its_newest_content_is_not_asked_for() {
         let of = |status: &str, reason: &str| {
             let ready = json!({
-                "type": "Ready", "status": status, "reason": reason, "message": "app.json is no JSON",
+                "type": "Ready", "status": status, "reason": reason, "message": "app.json must be JSON",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"
             });
             let source: ConfigSource = serde_json::from_value(json!({
@@ -467,7 +467,7 @@ mod tests {
             shown.sources = vec![SourceReport::of(&source)];
             shown.text()
         };
-        assert!(of("False", "Invalid").contains("\nSource:    shop, Invalid: app.json is no JSON\n"));
+        assert!(of("False", "Invalid").contains("\nSource:    shop, Invalid: app.json must be JSON\n"));
         assert!(of("True", "Activated").contains("\nSource:    shop\n"));
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn json(document: &str) -> Cow<'_, str> {
     escaped(document, units, |char| is_hidden(char) && !is_layout(char))
 }
 
-/// Whether nothing but the layout is hidden in the text.
+/// Returns whether nothing but the layout is hidden in the text.
 pub(crate) fn is_visible(text: &str) -> bool {
     text.chars().all(|char| is_layout(char) || !is_hidden(char))
 }

@@ -83,7 +83,7 @@ impl Access {
         &self.first.0
     }
 
-    /// Whether the token of the address was exchanged.
+    /// Returns whether the token of the address was exchanged.
     pub(crate) fn is_used(&self) -> bool {
         self.used
     }
@@ -103,7 +103,7 @@ impl Access {
         Ok(&self.session.0)
     }
 
-    /// Whether this is the token of the session, and somebody has it.
+    /// Returns whether this is the token of the session, and somebody has it.
     pub(crate) fn admits(&self, offered: &str) -> bool {
         self.session.is(offered) && self.used
     }

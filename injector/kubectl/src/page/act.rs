@@ -67,7 +67,9 @@ impl Act {
         }
         match (self.digest, &asked.digest) {
             (true, Some(digest)) => words.push(format!("--digest={digest}")),
-            (true, None) => return Err(Failure::usage("the page does not say which content it has shown")),
+            (true, None) => {
+                return Err(Failure::usage("the request has no digest of the content that the page has shown"));
+            }
             (false, _) => {}
         }
         words.extend(self.flags.iter().map(|&flag| flag.to_owned()));

@@ -105,7 +105,7 @@ impl Feed {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Whether anybody looks.
+    /// Returns whether anybody looks.
     pub(crate) fn is_seen(&self) -> bool {
         self.changed.receiver_count() > 0
     }

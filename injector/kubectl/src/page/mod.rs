@@ -101,7 +101,8 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         |error: std::io::Error| Failure::new(format!("127.0.0.1:{}: {error}; choose another --port", options.port));
     let listener = listener.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
-    let access = Access::new(Instant::now()).ok_or_else(|| Failure::new("the system has no random numbers"))?;
+    let access =
+        Access::new(Instant::now()).ok_or_else(|| Failure::new("the operating system gives no random numbers"))?;
     let address = format!("http://127.0.0.1:{port}/#{}", access.first());
     session.out.line(&address)?;
     session.out.note("The address works once, within a minute. The page can do what you may do. Ctrl-C ends it.");

@@ -38,7 +38,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
             return asset.map_or_else(|| nothing_here().into(), |asset| file(asset.kind, asset.content));
         }
         Method::POST => {}
-        _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is nothing here for this method").into(),
+        _ => return Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not take the method").into(),
     }
     let path = request.uri().path().to_owned();
     if path == "/api/session" {
@@ -72,7 +72,7 @@ async fn in_time(answer: impl Future<Output = Answer>) -> Answer {
 }
 
 fn nothing_here() -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, "there is nothing here")
+    Refusal::new(StatusCode::NOT_FOUND, "there is no such path")
 }
 
 /// The body as this type, and nothing more.
@@ -83,7 +83,7 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refu
     };
     // Messages of the parser would repeat what was sent.
     serde_json::from_slice(&body.to_bytes())
-        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body is not what is expected here"))
+        .map_err(|_| Refusal::new(StatusCode::BAD_REQUEST, "the body is not what this path takes"))
 }
 
 #[derive(Deserialize)]
@@ -114,7 +114,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
         Err(refused) => {
             if refused == Refused::Used {
                 page.session.out.warn(
-                    "the address was opened again, in vain: it works once. If you did not, somebody else knows it",
+                    "somebody opened the address again, but it works once. If that was not you, somebody else knows the address",
                 );
             }
             Err(Refusal::new(StatusCode::FORBIDDEN, refused.message()))

@@ -24,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<Digest, String> {
 }
 
 impl Digest {
-    /// Whether it is that of the version, by the parts that it has.
+    /// Returns whether it is that of the version, by the parts that it has.
     pub(crate) fn is_of(&self, version: &VersionStatus) -> bool {
         digits(version).starts_with(&self.0)
     }

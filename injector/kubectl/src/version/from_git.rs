@@ -147,7 +147,7 @@ fn credential(flags: &GitFlags) -> Result<Credential, String> {
     if let Some(path) = &flags.git_token_file {
         let bytes = read("git-token-file", path)?;
         let text =
-            std::str::from_utf8(&bytes).map_err(|_| format!("--git-token-file {}: it is no text", path.display()))?;
+            std::str::from_utf8(&bytes).map_err(|_| format!("--git-token-file {}: it is not text", path.display()))?;
         let token = Zeroizing::new(text.trim().to_owned());
         return Ok(Credential::Token { username: flags.git_username.clone(), token });
     }

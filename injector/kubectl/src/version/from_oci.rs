@@ -53,7 +53,7 @@ struct DockerConfig {
 }
 
 impl Registries {
-    /// Whether the credential may be sent to this token realm.
+    /// Returns whether the credential may be sent to this token realm.
     pub(crate) fn allows(&self, address: &Address) -> bool {
         address.is_in(&self.allowed_hosts)
     }

@@ -28,7 +28,7 @@ pub(crate) struct NamedRules {
     pub(crate) config: Option<String>,
 }
 
-/// Whether the text is a path, and not the name of a config or a version.
+/// Returns whether the text is a path, and not the name of a config or a version.
 pub(crate) fn is_path(text: &str) -> bool {
     let extension = Path::new(text).extension().and_then(|extension| extension.to_str());
     text.contains('/') || matches!(extension, Some("yaml" | "yml" | "json")) || Path::new(text).is_dir()
@@ -42,8 +42,7 @@ pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
     let mut texts = SchemaTexts::new();
     for reference in references(&rules) {
         let text = schema_of(maps.get(&reference.name).cloned(), reference);
-        let in_file =
-            |why: String| failed(format!("{why}; without a cluster, the ConfigMap must stand in the same file"));
+        let in_file = |why: String| failed(format!("{why}; without a cluster, the ConfigMap must be in the same file"));
         texts.insert(reference.clone(), text.map_err(in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));

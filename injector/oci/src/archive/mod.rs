@@ -35,7 +35,7 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// Not an archive.
-    #[error("a layer of the artifact is no tar archive, or is damaged")]
+    #[error("a layer of the artifact is not a tar archive, or is damaged")]
     Malformed,
     /// Something follows its end.
     #[error(
@@ -45,7 +45,7 @@ pub enum ArchiveError {
     /// It takes too much memory to read.
     #[error(
         "a layer of the artifact is compressed by zstd with a window of more than {0} bytes, which is the limit; compress it without --ultra, \
-         or with --long=25 at most"
+         or with at most --long=25"
     )]
     Window(u64),
     /// It would be written elsewhere.
@@ -60,13 +60,13 @@ pub enum ArchiveError {
     #[error("{0} is a device, a pipe or a sparse file in the artifact; put a regular file there")]
     NoFile(String),
     /// The name.
-    #[error("the artifact has the path {0:?}, which is no text")]
+    #[error("the artifact has the path {0:?}, which is not UTF-8")]
     Name(String),
     /// The length.
     #[error("the artifact has the path {0:?}, which is too long, or in too many folders")]
     Deep(String),
     /// Too many entries.
-    #[error("the artifact has more than {0} files, folders and links, which is the limit; push less of them")]
+    #[error("the artifact has more than {0} files, folders and links, which is the limit; push fewer")]
     TooMany(usize),
     /// Too long when decompressed.
     #[error("a layer of the artifact has more than {0} bytes when it is decompressed, which is the limit")]
@@ -76,7 +76,7 @@ pub enum ArchiveError {
     Header(u64),
     /// Too much content.
     #[error(
-        "the wanted files have more than {limit} bytes, which is the limit, with {path}; name a path or files with less in them"
+        "with {path}, the wanted files have more than {limit} bytes, which is the limit; name a path or files with fewer bytes"
     )]
     TooLarge {
         /// The file that was one too many.

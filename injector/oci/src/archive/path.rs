@@ -15,7 +15,7 @@ pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.rmatch_indices('/').map(|(at, _)| &path[..at]).chain(std::iter::once(""))
 }
 
-/// Whether `path` is this folder, or in it.
+/// Returns whether `path` is this folder, or in it.
 pub(crate) fn is_below(path: &str, folder: &str) -> bool {
     folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         let refused = |why| OciError::Redirect { host: self.host(), what: "a blob", why };
         let location = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
         let (address, path) = located(location.unwrap_or_default(), self.reference.address())
-            .ok_or_else(|| refused("its target is no address"))?;
+            .ok_or_else(|| refused("its target is not an address"))?;
         if !address.tls && &address != self.reference.address() {
             return Err(refused("its target has no TLS"));
         }
@@ -176,8 +176,11 @@ impl<'a> Session<'a> {
             built = built.header(AUTHORIZATION, authorization);
         }
         let body = ask.content.as_ref().map(|(_, content)| content.clone()).unwrap_or_default();
-        let malformed =
-            |_| OciError::Malformed { repository: self.reference.to_string(), what: "address", why: "it is none" };
+        let malformed = |_| OciError::Malformed {
+            repository: self.reference.to_string(),
+            what: "address",
+            why: "it can't be used",
+        };
         let built = built.body(Full::new(body)).map_err(malformed)?;
         let bounds = Bounds { time: TIME, bytes: ask.bytes };
         request(address, &self.registry.reach, &self.registry.roots, built, bounds)
@@ -218,7 +221,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Whether the answer is an error with this code, as the distribution specification has them.
+/// Returns whether the answer is an error with this code, as the distribution specification has them.
 fn has_code(body: &[u8], code: &str) -> bool {
     #[derive(Deserialize)]
     struct Body {

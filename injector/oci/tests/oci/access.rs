@@ -41,7 +41,7 @@ async fn a_password_is_checked_by_the_registry_over_tls() -> Result<()> {
     ensure!(matches!(nobody, Err(OciError::NoAccess { act: "push", .. })), "{nobody:?}");
     // Nobody who does not trust the certificate sends anything.
     let stranger = refused(&anywhere(), &by(&right)).await?;
-    ensure!(chain(&stranger).contains("authority that is not trusted"), "{}", chain(&stranger));
+    ensure!(chain(&stranger).contains("authority of its certificate is not trusted"), "{}", chain(&stranger));
     let without = plain(&server.host())?;
     let without = refused(&registry, &Request { credential: &right, ..all(&without, &wanted) }).await?;
     ensure!(matches!(without, OciError::Status { status: 400, .. }), "{without}");

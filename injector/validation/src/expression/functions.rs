@@ -29,7 +29,7 @@ const BYTES: u64 = 32;
 const VALUE: u64 = 2;
 /// Steps to compile a regular expression.
 const COMPILE: u64 = 5000;
-/// Most bytes of a compiled one.
+/// The maximum of bytes of a compiled one.
 const MAX_REGEX_BYTES: usize = 32 * 1024;
 
 /// For messages.

@@ -40,7 +40,7 @@ impl Expression {
     /// Reads it, and finds out whether it can be evaluated: with values of any content it yields true or false, or an error.
     pub(crate) fn compile(source: &str) -> Result<Self, String> {
         if source.len() > MAX_SOURCE_BYTES {
-            return Err(format!("it has {} bytes, and {MAX_SOURCE_BYTES} are allowed", source.len()));
+            return Err(format!("it has {} bytes, and at most {MAX_SOURCE_BYTES} are allowed", source.len()));
         }
         let parser = Env::stdlib().with_optional_support(false).parser();
         let tree = parser.parse(source).map_err(|errors| {
@@ -54,7 +54,7 @@ impl Expression {
         let metered = metered::metered(tree)?;
         if metered.nodes > MAX_NODES {
             return Err(format!(
-                "it has {} operations, and {MAX_NODES} are allowed; make several rules",
+                "it has {} operations, and at most {MAX_NODES} are allowed; make several rules",
                 metered.nodes
             ));
         }
@@ -62,7 +62,7 @@ impl Expression {
         meter::begin(meter::STEPS);
         match expression.evaluate(&Dictionary::new(), std::iter::empty()) {
             Ok(Err(why)) if why == NOT_BOOL => Err("it must yield true or false".to_owned()),
-            Err(Exhausted) => Err("it needs more time than it may have".to_owned()),
+            Err(Exhausted) => Err("it takes more time than a rule may take".to_owned()),
             // Keys are missing.
             Ok(_) => Ok(expression),
         }

@@ -44,7 +44,7 @@ pub(super) fn yaml(text: &str) -> Result<Parsed, Refusal> {
             cause = error.without_snippet();
         }
         let rule = match cause {
-            Error::DuplicateMappingKey { .. } => "must be YAML in which a key stands once in a mapping",
+            Error::DuplicateMappingKey { .. } => "must be YAML in which no mapping has a key twice",
             Error::MultipleDocuments { .. } | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => "must be one YAML document, and another follows it",
             Error::UnknownAnchor { .. } => "must be YAML, and an alias has no anchor",
             Error::Budget { .. }
@@ -76,7 +76,7 @@ pub(super) fn toml(text: &str) -> Result<Parsed, Refusal> {
     toml::from_str::<Value>(text).map(Parsed).map_err(|error| {
         let place = error.span().and_then(|span| Some(end_of(text.get(..span.start)?)));
         let rule = match error.message() {
-            message if message.starts_with("duplicate key") => "must be TOML in which a key stands once in a table",
+            message if message.starts_with("duplicate key") => "must be TOML in which no table has a key twice",
             _ => "must be TOML",
         };
         (place, rule)

@@ -12,7 +12,7 @@ use crate::finding::Place;
 use crate::meter::{charge, is_exhausted};
 
 /// How the error about a name that stands twice begins.
-const TWICE: &str = "a name stands twice";
+const TWICE: &str = "a name occurs twice";
 /// Steps of each value.
 const VALUE: u64 = 4;
 
@@ -23,14 +23,14 @@ pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
         let rule = match error.classify() {
             // The check says so.
             Category::Data if is_exhausted() => "must be JSON",
-            Category::Data if text.starts_with(TWICE) => "must be JSON in which a name stands once in an object",
+            Category::Data if text.starts_with(TWICE) => "must be JSON in which no object has a name twice",
             Category::Eof => "must be JSON, and ends too early",
             _ if text.starts_with("recursion limit") => "must be JSON that is nested at most 127 deep",
             _ if text.starts_with("trailing characters") => "must be one JSON value, and more follows it",
             _ if text.starts_with("trailing comma") => "must be JSON, which has no comma before a closing bracket",
             _ if text.starts_with("expected `,`") => "must be JSON; a comma or a closing bracket is missing",
             _ if text.starts_with("expected `:`") => "must be JSON; a colon is missing",
-            _ if text.starts_with("key must be a string") => "must be JSON, where names stand in double quotes",
+            _ if text.starts_with("key must be a string") => "must be JSON, where names have double quotes",
             _ if text.starts_with("control character") => "must be JSON, where text holds no line breaks",
             _ => "must be JSON",
         };

@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
             return Err(refused("must be properties, where each line begins with a key"));
         }
         if all.insert(key, Value::String(value)).is_some() {
-            return Err(refused("must be properties in which a key stands once"));
+            return Err(refused("must be properties in which no key occurs twice"));
         }
     }
     Ok(Parsed(Value::Object(all)))

@@ -107,7 +107,7 @@ fn is_url(text: &str) -> bool {
     is_scheme && name && is_port && text.bytes().all(allowed) && is_percent_encoded(rest)
 }
 
-/// Whether each percent sign is followed by two hexadecimal digits.
+/// Returns whether each percent sign is followed by two hexadecimal digits.
 fn is_percent_encoded(text: &str) -> bool {
     let digits = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     text.split('%').skip(1).all(digits)

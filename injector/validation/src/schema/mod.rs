@@ -14,7 +14,7 @@ use crate::meter::{Exhausted, charge};
 
 /// Largest schema, as JSON.
 const MAX_BYTES: usize = 64 * 1024;
-/// Most bytes of a compiled regular expression.
+/// The maximum of bytes of a compiled regular expression.
 const MAX_REGEX_BYTES: usize = 32 * 1024;
 /// Most findings about one value.
 const MAX_ERRORS: usize = 4;
@@ -35,7 +35,7 @@ impl Schema {
     pub(crate) fn compile(source: Value) -> Result<Self, String> {
         let bytes = source.to_string().len();
         if bytes > MAX_BYTES {
-            return Err(format!("it has {bytes} bytes, and {MAX_BYTES} are allowed"));
+            return Err(format!("it has {bytes} bytes, and at most {MAX_BYTES} are allowed"));
         }
         shape::check(&source)?;
         let patterns = PatternOptions::regex().size_limit(MAX_REGEX_BYTES).dfa_size_limit(8 * MAX_REGEX_BYTES);

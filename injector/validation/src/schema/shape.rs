@@ -16,7 +16,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     let mut patterns = 0;
     walk(schema, 0, &mut patterns)?;
     if patterns > MAX_PATTERNS {
-        return Err(format!("it has {patterns} regular expressions, and {MAX_PATTERNS} are allowed"));
+        return Err(format!("it has {patterns} regular expressions, and at most {MAX_PATTERNS} are allowed"));
     }
     Ok(())
 }

@@ -223,6 +223,6 @@ async fn a_check_outside_of_the_pod_is_refused_at_the_start() -> Result<()> {
     let hub = FakeHub::start()?;
     let mut pod = Pod::new(&hub)?.with(&["--check", "app=http://192.0.2.1:8080/"]);
     pod.spawn()?;
-    pod.logs("the check of container app can't be taken").await?;
+    pod.logs("the check of container app can't be used").await?;
     Ok(())
 }

@@ -160,7 +160,7 @@ async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() 
     });
     let reported = reported.await?.request.configs[0].clone();
     let message = reported.problem.context("no problem")?.message;
-    assert_eq!(message, "container app has not answered its check within 1 s, and is asked again");
+    assert_eq!(message, "container app has not answered its check within 1 s; the agent asks again");
     assert_eq!(reported.version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
     // The attempt that hangs is cut.
     check.answer(Answer::Status(StatusCode::OK));

@@ -35,7 +35,7 @@ async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_no
     let status = rollout.stands("it has failed", failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!(failure.reason.as_str() == "CheckRefused", "{failure:?}");
-    ensure!(failure.message.contains("reported of version 2: config shop: container app refuses it"), "{failure:?}");
+    ensure!(failure.message.contains("reported about version 2: config shop: container app refuses it"), "{failure:?}");
     ensure!(failure.message.ends_with(": number: must be odd"), "{failure:?}");
     let asked = check.deliveries();
     ensure!(asked.len() == 1 && asked[0].version()? == "2", "{asked:?}");

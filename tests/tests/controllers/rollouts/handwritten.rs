@@ -176,7 +176,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     liar.report(&json!([failed("shop", &head.configs[0].uid, "2")]), false).await?;
     let failure = async || rollout.status().await.ok()?.rollout.failure;
     let RolloutFailure { message, .. } = eventually(LONG, "it is heard", failure).await?;
-    ensure!(message.contains("pod liar reported of version 3"), "{message}");
+    ensure!(message.contains("pod liar reported about version 3"), "{message}");
     for member in &rollout.members {
         let said = condition(space, &member.name).await;
         ensure!(said.is_none_or(|(_, message)| !message.contains("broken")), "{} is said to have failed", member.name);

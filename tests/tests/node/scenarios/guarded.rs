@@ -56,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let read = awaits_approval(&shop, [&alice, &bob, &eve]).await?;
     waits_for_its_time(&hours).await?;
     eve.is_refused(&ACTIVATE, &["that removes spec.rollout.approval"])?;
-    eve.is_refused(&DELETE, &["its guards are gone then (approval)"])?;
+    eve.is_refused(&DELETE, &["that removes its guards (approval)"])?;
 
     let approved = OffsetDateTime::now_utc();
     carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it", &read])?;

@@ -57,7 +57,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     eventually(SOON, "so is its version", async || maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(()))
         .await?;
     let said = eve(&home, &["create", "-f", "-"], &bare()).err().context("she could make the config")?.to_string();
-    ensure!(said.contains("may not create it, because it decides what ConfigMap shop holds"), "{said}");
+    ensure!(said.contains("may not create it, because that decides what ConfigMap shop holds"), "{said}");
     home.apply(&bare())?;
     is_held(&home, "6.6.7").await?;
     is_untouched(&home, &web).await?;

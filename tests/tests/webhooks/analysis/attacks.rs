@@ -132,7 +132,8 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     scene.set(&json!({"rollout": {"analysis": analyses}})).await?;
     // Before a version is on trial, the queries are tried.
     let says = |said: &str| {
-        said.contains("slow: no answer within 10 s") && said.contains("closed: Secret closed may not be read")
+        said.contains("slow: the server did not answer within 10 s")
+            && said.contains("closed: Nudge may not read Secret closed")
     };
     let tried = |status: &VersionedConfigStatus| {
         measurable(status).is_some_and(|(reason, said)| reason == "NotMeasurable" && says(said))
@@ -141,12 +142,12 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     scene.wants("2").await?;
     let expected = [
         ("endless", "of the pods with the version: the answer has more than 1048576 bytes"),
-        ("slow", "no answer within 10 s"),
-        ("elsewhere", "the server redirects the query (status 307), which is not followed"),
+        ("slow", "did not answer within 10 s"),
+        ("elsewhere", "the server redirects the query (status 307), and redirects are not followed"),
         ("metadata", "nothing is sent to 169.254.169.254: it is link-local"),
         ("loopback", "nothing is sent to localhost: it is the machine itself"),
         ("foreign", "Secret foreign is not for"),
-        ("closed", "Secret closed may not be read; allow it: kubectl create role"),
+        ("closed", "Nudge may not read Secret closed; allow it: kubectl create role"),
         ("api", "nothing is sent to ::ffff:"),
     ];
     let object = scene.said(&expected.map(|(name, _)| name)).await?;
@@ -183,7 +184,7 @@ async fn stands_behind_a_service_of_the_system(scene: &Scene, server: &Hostile) 
     let held = analysis("metadata", "http://169.254.169.254", None);
     scene.set(&json!({"rollout": {"analysis": [analysis("system", &server.url(), None), held]}})).await?;
     let refused = |object: &RolloutAnalysis| {
-        error(object, "system").is_ok_and(|error| error.contains("it is of the API server or of kube-system"))
+        error(object, "system").is_ok_and(|error| error.contains("it belongs to the API server or to kube-system"))
     };
     scene.measured("it is refused", refused).await?;
     let asked = server.count();

@@ -28,7 +28,7 @@ async fn nobody_but_nudge_says_what_was_measured() -> Result<()> {
     // An administrator of the cluster, whom no role refuses anything.
     let own = space.api::<RolloutAnalysis>();
     let said = denied(own.create(&PostParams::default(), &object).await)?;
-    ensure!(said.contains("nobody may write it but Nudge itself"), "{said}");
+    ensure!(said.contains("only Nudge itself"), "{said}");
     // The controllers make it; a user who can write all of the namespace can't write its answers.
     let control = installation
         .cluster

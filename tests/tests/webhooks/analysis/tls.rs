@@ -44,11 +44,11 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
     scene.wants("2").await?;
     let expected = [
         ("good", "none"),
-        ("wrong", "its certificate is of an authority that is not trusted"),
-        ("nobody", "its certificate is of an authority that is not trusted"),
+        ("wrong", "the authority of its certificate is not trusted"),
+        ("nobody", "the authority of its certificate is not trusted"),
         ("expired", "its certificate has expired"),
         ("other", "its certificate is not for this host"),
-        ("plain", "the server gave no answer of Prometheus"),
+        ("plain", "the server's answer is not one of Prometheus"),
     ];
     let object = scene.said(&expected.map(|(name, _)| name)).await?;
     for (name, text) in expected {

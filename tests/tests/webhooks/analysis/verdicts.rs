@@ -73,7 +73,7 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     scene.load.bad(None);
     scene.load.outage(true);
     scene.wants("3").await?;
-    let said = scene.is_held("an outage holds version 3", "that has another cause").await?;
+    let said = scene.is_held("an outage holds version 3", "so the version is not the cause").await?;
     ensure!(said.contains("pods on 3 have 1, those on 1 have 1 (max 0.05)"), "{said}");
     let began = Instant::now();
     scene.change_secret("metrics", &json!({"password": "wrong"})).await?;
@@ -81,7 +81,7 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     scene.load.outage(false);
     scene.change_secret("metrics", &json!({"password": PASSWORD})).await?;
     prometheus.process()?.signal(Signal::SIGSTOP)?;
-    scene.is_held("a server that does not answer holds", "no answer within 10 s").await?;
+    scene.is_held("a server that does not answer holds", "did not answer within 10 s").await?;
     let deadline = Duration::from_secs(DEADLINE + 5);
     let status = scene.stands("it holds for longer than the deadline", |_| began.elapsed() > deadline).await?;
     ensure!(status.target_version.as_deref() == Some("3") && status.rollout.step == 1, "{status:#?}");

@@ -49,7 +49,7 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
         shop.stands("it is sealed", sealed).await?;
         alice.change(json!({"version": version})).await?;
         shop.decides(&bob, version, "Approve").await?;
-        shop.awaits("who created it is not known, so nobody's approval counts").await?;
+        shop.awaits("Nudge does not know who created it, so no approval counts").await?;
     }
     // The denial is still there.
     alice.change(json!({"version": "2"})).await?;

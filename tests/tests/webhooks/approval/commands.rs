@@ -123,7 +123,7 @@ async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<
     let anew = async || approves(&after).await.ok().filter(|said| !said.contains("may not approve or deny"));
     let said = eventually(LONG, "the role holds", anew).await?;
     ensure!(
-        said.contains("version 2 approved by bob, with the groups of today in place of the earlier ones"),
+        said.contains("version 2 approved by bob, with the groups that you have now in place of the earlier ones"),
         "{said}"
     );
     shop.is_current("2").await?;

@@ -30,7 +30,7 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
     let full = full.await?.to_string();
     ensure!(names.len() >= 16, "{}", names.len());
     let names_one = names.iter().any(|name| full.contains(&format!("kubectl delete versionapproval {name})")));
-    ensure!(full.contains("you have made 16 VersionApprovals of config shop") && names_one, "{full}");
+    ensure!(full.contains("you have 16 VersionApprovals of config shop") && names_one, "{full}");
     shop.decides(&carol, "2", "Approve").await?;
     alice.change(json!({"version": "2"})).await?;
     shop.is_current("2").await?;

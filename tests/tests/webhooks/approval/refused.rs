@@ -31,7 +31,7 @@ async fn who_activates_does_not_take_the_guard_away() -> Result<()> {
     let api = alice.api::<VersionedConfig>();
     let force = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
     api.patch("shop", &PatchParams::default(), &Patch::Merge(force)).await?;
-    is_refused(api.delete("shop", &DeleteParams::default()).await.map(drop), "its guards are gone then (approval)")?;
+    is_refused(api.delete("shop", &DeleteParams::default()).await.map(drop), "that removes its guards (approval)")?;
     // Server-side apply without it gives up what it owned, and the guard is another's.
     let apply = json!({
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {"version": "2"}

@@ -91,7 +91,10 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     spec(json!({"tag": "1.1.0", "path": "nothing"})).await?;
     fails("a lost path", "FetchFailed", "nothing").await?;
     let two = spec(json!({"semver": "1.x"})).await.err().context("two picks were taken")?;
-    ensure!(format!("{two:#}").contains("spec.from.oci: it needs exactly one of tag, semver and digest"), "{two:#}");
+    ensure!(
+        format!("{two:#}").contains("spec.from.oci: it must have exactly one of tag, semver and digest"),
+        "{two:#}"
+    );
     spec(json!({"path": null, "secretRef": null})).await?;
     fails("nobody", "FetchFailed", "credential").await?;
     credentials(&space, "expired", &ip.to_string(), &pull("pw-expired-hunter2")).await?;
@@ -103,7 +106,7 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
         fails(secret, reason, says).await?;
     }
     spec(json!({"secretRef": null, "ca": null})).await?;
-    fails("another authority", "FetchFailed", "authority that is not trusted").await?;
+    fails("another authority", "FetchFailed", "authority of its certificate is not trusted").await?;
     spec(json!({"url": "oci://127.0.0.1:1/shop"})).await?;
     fails("the machine itself", "FetchFailed", "nothing is sent to 127.0.0.1").await?;
     spec(json!({"url": url, "ca": registry.ca(), "secretRef": {"name": "pull"}})).await?;

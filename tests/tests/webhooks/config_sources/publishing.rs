@@ -37,7 +37,7 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     ensure!(error.contains("this needs the right to update Secret tls"), "{error}");
     // What is published is no source.
     let error = quick(&space, "own", &json!({"secret": {"name": "tls"}})).await.err().context("it is not refused")?;
-    ensure!(error.to_string().contains("Secret tls is what Nudge may publish"), "{error}");
+    ensure!(error.to_string().contains("Secret tls is what Nudge publishes"), "{error}");
 
     quick(&space, "tls", &from).await?;
     let refused = until(&space, "tls", "it may not be asked for", is("NotAllowed")).await?;

@@ -82,7 +82,7 @@ async fn what_nudge_makes_is_no_source() -> Result<()> {
     for (source, map) in [("shop2", "shop"), ("web", "web")] {
         let made = quick(&space, source, &json!({"configMap": {"name": map}})).await;
         let error = made.err().context("it is not refused")?.to_string();
-        ensure!(error.contains(&format!("ConfigMap {map} is what Nudge may publish")), "{error}");
+        ensure!(error.contains(&format!("ConfigMap {map} is what Nudge publishes")), "{error}");
     }
     // And by its label, where the config came later.
     live(&space, "later", "1").await?;

@@ -109,16 +109,16 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     spec(json!({"kv": {"version": 1}})).await?;
     fails("the other engine", "FetchFailed", "").await?;
     spec(json!({"kv": {"version": 2}, "auth": {"kubernetes": {"role": "nobody"}}})).await?;
-    fails("no such role", "FetchFailed", "it refuses service account shop for role nobody").await?;
+    fails("no such role", "FetchFailed", "Vault refuses service account shop for role nobody").await?;
     spec(json!({"auth": {"kubernetes": {"role": "shop", "mount": "elsewhere"}}})).await?;
-    fails("no such mount", "FetchFailed", "it refuses service account shop for role shop").await?;
+    fails("no such mount", "FetchFailed", "Vault refuses service account shop for role shop").await?;
     may_have_tokens(&space, "other").await?;
     spec(json!({"auth": {"kubernetes": {"mount": "kubernetes", "serviceAccount": "other"}}})).await?;
-    fails("another account", "FetchFailed", "it refuses service account other for role shop").await?;
+    fails("another account", "FetchFailed", "Vault refuses service account other for role shop").await?;
     spec(json!({"auth": {"kubernetes": {"serviceAccount": "nobody"}}})).await?;
     fails("no such account", "NotAllowed", "--resource-name=nobody").await?;
     spec(json!({"auth": {"kubernetes": {"serviceAccount": "shop"}}, "ca": installation.cluster.authority().certificate()})).await?;
-    fails("another authority", "FetchFailed", "authority that is not trusted").await?;
+    fails("another authority", "FetchFailed", "authority of its certificate is not trusted").await?;
     // The way of an attacker: what only the control plane reaches.
     for address in ["https://127.0.0.1:1", "https://localhost", "https://169.254.169.254", &installation.cluster.url()]
     {
@@ -129,7 +129,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     until(&space, "shop", "all is right again", is("Activated")).await?;
     bao.bao(&["operator", "seal"])?;
     sync("3").await?;
-    fails("it is sealed", "FetchFailed", "it is sealed or not ready (status 503)").await?;
+    fails("it is sealed", "FetchFailed", "Vault is sealed or not ready (status 503)").await?;
     bao.process().kill()?;
     sync("4").await?;
     fails("it is away", "FetchFailed", "can't be reached").await?;
@@ -157,7 +157,7 @@ async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alo
     quick(&space, "shop", &vault).await?;
     let refused = until(&space, "shop", "the role is for another address", is("FetchFailed")).await?;
     let message = condition(&refused, "Fetched").2;
-    for part in ["it refuses service account shop for role shop (status 403)", "audience of the role", &address] {
+    for part in ["Vault refuses service account shop for role shop (status 403)", "audience of the role", &address] {
         ensure!(message.contains(part), "{part}: {message}");
     }
     bao.bao(&["write", "auth/kubernetes/role/shop", &format!("audience={address}")])?;

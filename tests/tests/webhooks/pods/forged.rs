@@ -195,7 +195,7 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     let shop = asks("shop", &[], "any").await?.0;
     let more = [
         "/metadata/annotations/nudge.dev~1warnings",
-        "ConfigMaps that are no configs and do not become one by themselves: plain",
+        "ConfigMaps that are not configs, and do not become configs by themselves: plain",
         "base",
     ];
     assert_eq!(here.more_than(&shop), more);
@@ -224,7 +224,7 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
     };
     let refused = eventually(SOON, "it asks too often", flood).await?;
     let message = refused["response"]["status"]["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("the reviews of 127.0.0.2 have made Nudge ask the API server more than"), "{message}");
+    ensure!(message.contains("the reviews of 127.0.0.2 make Nudge ask the API server more than"), "{message}");
     // While it goes on, the API server creates pods, each of which references a ConfigMap that was never looked up.
     let created = async {
         for number in 0..30 {

@@ -60,7 +60,7 @@ async fn a_token_works_once_and_nothing_is_answered_without_one() -> Result<()> 
     let session = page.session().await?;
     let again = page.post("/api/session", "", &json!({"token": page.token()}).to_string()).await?;
     ensure!(again.status == 403 && again.body.contains("works once"), "{again:?}");
-    ensure!(page.said()?.contains("somebody else knows it"), "{}", page.said()?);
+    ensure!(page.said()?.contains("somebody else knows the address"), "{}", page.said()?);
     let endpoints = ["overview", "config", "creations", "diff", "acts", "preview", "act", "nothing"];
     for path in endpoints.map(|name| format!("/api/{name}")) {
         for token in ["", "x", page.token(), &session[1..]] {

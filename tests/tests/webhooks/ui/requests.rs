@@ -45,7 +45,7 @@ async fn nothing_but_the_page_and_its_endpoints_is_answered() -> Result<()> {
     ] {
         let answer = sent(&page, format!("GET {path} HTTP/1.1\r\n{host}\r\n{bearer}\r\n\r\n").as_bytes()).await?;
         ensure!(
-            answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("there is nothing here\"}"),
+            answer.starts_with("HTTP/1.1 404 ") && answer.ends_with("there is no such path\"}"),
             "{path}: {answer}"
         );
     }

@@ -166,7 +166,7 @@ async fn who_may_list_nothing_of_other_namespaces_sees_one() -> Result<()> {
     tab.says("#where", &format!("namespace {} only", space.name)).await?;
     tab.click("tbody a").await?;
     tab.says("#pods", "Pods may be missing or out of date").await?;
-    tab.says("#acts", "You may look at the config, and not change it.").await?;
+    tab.says("#acts", "You may look at the config, but not change it.").await?;
     ensure!(tab.count("[data-act]").await? == 0);
     tab.says("#versions", "Where versions come from, and whether some are not complete, is not known: ").await?;
     // What has no button is refused by the API server all the same.

@@ -19,7 +19,7 @@ pub enum FollowError {
     TooLarge {
         /// The kind.
         what: &'static str,
-        /// Most bytes of a page.
+        /// The maximum of bytes of a page.
         most: u64,
     },
     /// The watch failed.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-/// Most bytes of a page: more than any one object has, whatever its characters become in JSON.
+/// The maximum of bytes of a page: more than any one object has, whatever its characters become in JSON.
 pub(super) const PAGE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The events of a watch.

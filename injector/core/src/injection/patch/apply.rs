@@ -108,7 +108,7 @@ fn agent(edit: &mut Edit, plan: &Plan<'_>) -> Result<(), PatchError> {
     }
 }
 
-/// Whether the present agent matches. Somebody may have changed its image or resources for good reasons (a mirror of images, a
+/// Returns whether the present agent matches. Somebody may have changed its image or resources for good reasons (a mirror of images, a
 /// vertical autoscaler); that is kept while the agent is of this version.
 fn matches(present: &Value, required: &Value, same_version: bool) -> bool {
     let mut required = required.clone();
@@ -120,7 +120,7 @@ fn matches(present: &Value, required: &Value, same_version: bool) -> bool {
     covers(present, &required) && !has_obsolete(present, &required)
 }
 
-/// Whether it has something of ours that is no longer required. What others have added stays.
+/// Returns whether it has something of ours that is no longer required. What others have added stays.
 fn has_obsolete(present: &Value, required: &Value) -> bool {
     let obsolete = |list: &str, is_ours: fn(&Value) -> bool| {
         let known = |one: &Value| items(required, list).any(|(_, required)| required["name"] == one["name"]);
@@ -171,7 +171,7 @@ fn container(edit: &mut Edit, list: &'static str, at: usize, plan: &Plan<'_>) ->
     Ok(())
 }
 
-/// Whether the variables at `indexes` are the required ones. They may be anywhere, as long as the address comes before the endpoint
+/// Returns whether the variables at `indexes` are the required ones. They may be anywhere, as long as the address comes before the endpoint
 /// that refers to it.
 fn has_variables(container: &Value, indexes: &[usize], required: &[Value]) -> bool {
     let position = |name: &Value| indexes.iter().position(|at| container["env"][*at]["name"] == *name);

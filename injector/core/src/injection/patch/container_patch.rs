@@ -34,7 +34,7 @@ impl ContainerPatch {
                 patch.variables.push(variable);
             } else if variable_name == POD_IP {
                 return Err(Refusal::Pod(format!(
-                    "container {} sets variable {POD_IP}, which is Nudge's own; rename it",
+                    "container {} sets variable {POD_IP}, which is reserved for Nudge; rename the variable",
                     shown(name)
                 )));
             } else {

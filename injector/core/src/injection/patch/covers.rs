@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Fields that identify the elements of Kubernetes' lists.
 const KEYS: [&str; 3] = ["mountPath", "containerPort", "name"];
 
-/// Whether `present` has every field of `required`. Elements of lists that have a key are looked up by it and must occur once.
+/// Returns whether `present` has every field of `required`. Elements of lists that have a key are looked up by it and must occur once.
 /// Other lists must have the same length and order.
 pub(super) fn covers(present: &Value, required: &Value) -> bool {
     match (present, required) {

@@ -124,7 +124,7 @@ fn referenced_configs(
                 baseline(first)
             )));
         }
-        warnings.push(format!("ConfigMaps that are no configs and do not become one by themselves: {names}"));
+        warnings.push(format!("ConfigMaps that are not configs, and do not become configs by themselves: {names}"));
     }
     if configs.is_empty() {
         return Err(Refusal::Pod(format!(
@@ -134,7 +134,7 @@ fn referenced_configs(
     }
     if configs.len() > MAX_CONFIGS {
         return Err(Refusal::Pod(format!(
-            "this pod's containers use {} ConfigMaps, and a pod can have {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
+            "this pod's containers use {} ConfigMaps, and a pod can have at most {MAX_CONFIGS} configs; name its configs with annotation {CONFIGS}",
             configs.len()
         )));
     }

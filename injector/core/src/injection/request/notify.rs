@@ -25,7 +25,7 @@ pub(super) fn way(text: &str) -> Result<Way, String> {
     text.parse().map(Way::Agent).map_err(|_| format!("choose one of {}, {ROLLOUT}", Notify::ALLOWED))
 }
 
-/// Whether only a rolling update of the workload brings pods with this metadata another version: one container that asks for it decides for
+/// Returns whether only a rolling update of the workload brings pods with this metadata another version: one container that asks for it decides for
 /// all of its pod.
 pub fn by_rollout(meta: &ObjectMeta) -> bool {
     let asks = |name: &str| name == NOTIFY || of_container(name, NOTIFY).is_some();

@@ -17,7 +17,7 @@ fn choice<'a>(mirror: bool, annotation: Option<&'a str>, label: Option<&'a str>)
     annotation.or(label).filter(|_| !mirror)
 }
 
-/// Whether pods with this metadata opt in.
+/// Returns whether pods with this metadata opt in.
 pub fn opts_in(meta: &ObjectMeta) -> bool {
     let annotations = meta.annotations.as_ref();
     let mirror = annotations.is_some_and(|annotations| annotations.contains_key(MIRROR));
@@ -28,7 +28,7 @@ fn inject(map: Option<&BTreeMap<String, String>>) -> Option<&str> {
     map?.get(INJECT).map(String::as_str)
 }
 
-/// Whether the pod under review opts in. Refuses other values than `"true"` and `"false"`.
+/// Returns whether the pod under review opts in. Refuses other values than `"true"` and `"false"`.
 pub(super) fn asks(pod: &Value) -> Result<bool, Refusal> {
     let of = |map: &str| pod["metadata"][map][INJECT].as_str();
     match choice(pod["metadata"]["annotations"].get(MIRROR).is_some(), of("annotations"), of("labels")) {

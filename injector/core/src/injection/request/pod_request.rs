@@ -230,8 +230,7 @@ impl Reader<'_> {
             (names::CHECK, request.checks.len(), MAX_CHECKS, "checks"),
         ] {
             if count > most {
-                let message =
-                    format!("annotations {base}.… ask for {count}, which are too many: a pod can have {most} {what}");
+                let message = format!("annotations {base}.… ask for {count} {what}, and a pod can have at most {most}");
                 return Err(Refusal::Pod(message));
             }
         }
@@ -255,7 +254,7 @@ impl Reader<'_> {
             if left_alone || !matches!(notify, Notify::None | Notify::InPlace) {
                 let is = if left_alone { "left alone".to_owned() } else { format!("notified by {notify}") };
                 let message = format!(
-                    "a variable changes by a restart alone, and container {name} is {is}; remove one of the two"
+                    "a variable changes only by a restart, and container {name} is {is}; remove one of the two"
                 );
                 return Err(Refusal::both(&annotation, &format!("{}.{name}", names::VARIABLES), &message));
             }

@@ -24,7 +24,7 @@ pub(super) fn unknown_keys(user: &UserPod) -> Vec<String> {
     annotations.map(|key| of_annotation(key)).chain(labels.map(|key| of_label(key))).collect()
 }
 
-/// Whether a pod may have this annotation.
+/// Returns whether a pod may have this annotation.
 fn is_annotation(key: &str) -> bool {
     let alone = WITH_AGENT.contains(&key) && !ONLY_OF_CONTAINERS.contains(&key);
     let of_a_container = OF_CONTAINERS.iter().any(|base| of_container(key, base).is_some());

@@ -37,7 +37,7 @@ pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Opti
     }
 }
 
-/// Whether the pod has resources of its own, beside those of its containers.
+/// Returns whether the pod has resources of its own, beside those of its containers.
 pub(super) fn has_pod_resources(spec: &PodSpec) -> bool {
     let own = spec.resources.as_ref();
     COUNTED.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())

@@ -46,7 +46,7 @@ fn configs_are_the_config_maps_that_the_containers_reference() {
     facts.config_maps.get_mut("shop").unwrap().baseline = false;
     assert_eq!(configs(&facts).unwrap(), "absent");
     let warnings = try_with(&pod, &facts).unwrap().1.join("\n");
-    assert!(warnings.contains("do not become one by themselves: shop"), "{warnings}");
+    assert!(warnings.contains("do not become configs by themselves: shop"), "{warnings}");
     facts.configs.clear();
     let refusal = configs(&facts).unwrap_err();
     assert!(

@@ -92,7 +92,7 @@ fn where_a_pod_cannot_be_restarted_in_place_it_is_refused_with_the_way_out() {
     let mut job = pod(&restart);
     job["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
     let said = try_with(&job, &new()).unwrap_err();
-    assert!(said.contains("belongs to a Job, whose work would begin anew"), "{said}");
+    assert!(said.contains("belongs to a Job, whose work would begin again"), "{said}");
     for features in [Features { restart_in_place: false, ..new().features }, Features::default()] {
         let said = try_with(&pod(&restart), &Facts { features, ..facts() }).unwrap_err();
         for part in ["container app", "notify: in-place", "Kubernetes 1.36", "nudge.dev/notify: rollout"] {
@@ -138,11 +138,11 @@ fn a_restart_that_one_container_asks_for_is_for_its_pod() {
 fn a_restart_excludes_what_it_would_make_pointless() {
     let two = json!({"containers": [{"name": "app"}, {"name": "web"}]});
     for (annotations, says) in [
-        (json!({"env.app": "LIVES", "notify.app": "SIGHUP"}), "a variable changes by a restart alone"),
-        (json!({"env.app": "LIVES", "notify": "SIGHUP"}), "a variable changes by a restart alone"),
+        (json!({"env.app": "LIVES", "notify.app": "SIGHUP"}), "a variable changes only by a restart"),
+        (json!({"env.app": "LIVES", "notify": "SIGHUP"}), "a variable changes only by a restart"),
         (
             json!({"env.app": "LIVES", "notify.app": "none"}),
-            "a variable changes by a restart alone, and container app is left alone",
+            "a variable changes only by a restart, and container app is left alone",
         ),
         (json!({"notify": "in-place", "check.app": "http://localhost:1/"}), "are not asked about it"),
         (
@@ -160,5 +160,5 @@ fn a_restart_excludes_what_it_would_make_pointless() {
     }
     let many = |from: usize, to: usize| (from..to).map(|n| format!("V{n}")).collect::<Vec<_>>().join(",");
     let said = refusal(&json!({"env.app": many(0, 200), "env.web": many(0, 57)}), &two);
-    assert!(said.contains("ask for 257, which are too many: a pod can have 256 variables from configs"), "{said}");
+    assert!(said.contains("ask for 257 variables from configs, and a pod can have at most 256"), "{said}");
 }

@@ -97,7 +97,7 @@ fn wrong_values_are_refused_with_name_value_and_what_is_allowed() {
         ("check.app", "http://example.com/", "names are not looked up"),
         ("webhook-allow", "example.com:80", "names are not looked up"),
         ("agent-port", "80", "1024 to 65535"),
-        ("mount-path", "/run/nudge/x", "the agent's own"),
+        ("mount-path", "/run/nudge/x", "belongs to the agent"),
         ("ack", "seen", "delivered, fetched"),
         ("agent-run-as-user", "0", "KILL"),
         ("agent-cpu", "8", "1m to 4"),
@@ -236,9 +236,9 @@ fn bounds_are_kept_at_admission() {
         }
         pod
     };
-    for (base, what) in [("webhook", "16 webhooks"), ("check", "16 checks")] {
+    for (base, what) in [("webhook", "webhooks"), ("check", "checks")] {
         injected(&urls(base, 16));
-        assert!(refused(&urls(base, 17)).contains(&format!("a pod can have {what}")));
+        assert!(refused(&urls(base, 17)).contains(&format!("ask for 17 {what}, and a pod can have at most 16")));
     }
     let maps = |count: usize| {
         let from: Vec<Value> =

@@ -11,7 +11,7 @@ const HOUR: super::super::clock::Millis = 3_600_000;
 const WEEK: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Evidence {
-    /// What the status says of harm without a new version, brought up to date once in an hour.
+    /// Returns what the status says of harm without a new version, which is updated once in an hour.
     pub(crate) fn background(&mut self, known: Option<BackgroundStatus>, now: Now<'_>) -> Option<BackgroundStatus> {
         let since = *self.background_since.get_or_insert(now.steady);
         if now.steady - since < HOUR || self.background.0 < 1000 {

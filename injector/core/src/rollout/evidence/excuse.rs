@@ -1,4 +1,4 @@
-//! Harm that is forgiven, and harm that is not the version's fault.
+//! Harm that is forgiven, and harm that the version did not cause.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use super::super::{Observation, Subject};
 use super::Evidence;
 use super::history::PodHistory;
 
-/// How soon before or after harm the agent must have been started anew, too, for both to be the fault of the node.
+/// The maximum time between harm and a restart of the pod's agent for which both count as caused by the node.
 const WITH_AGENT: Millis = 60_000;
-/// How long after its harm began a pod must be taken away for that to be the cause.
+/// The maximum time between the beginning of harm to a pod and its removal for which the removal counts as the cause.
 const TAKEN_AWAY: Millis = 10_000;
-/// How long a pod must be healthy again, before others were looked at, for its harm to be forgiven once.
+/// How long a pod must be healthy again, before others are looked at, for its harm to be forgiven once.
 const BRIEF: Millis = 2_500;
 
 impl Evidence {
-    /// Forgets that pods were unready for a moment, as all of a node are whose kubelet was started again: once for each pod. What befell others
-    /// stays as long as there is harm to compare with it.
+    /// Forgets that pods were unready for a moment, as all pods of a node are whose kubelet restarts: once for each pod. Harm to other pods stays as
+    /// long as there is harm to compare it with.
     pub(super) fn forgive(&mut self, now: Millis) {
         self.forgive_those(true, now);
         if self.harms().all(|harm| !harm.assigned) {
@@ -39,8 +39,8 @@ impl Evidence {
         });
     }
 
-    /// Finds harm that is not the version's fault: it had begun before, the pod was taken away, its node is away, or as many others on its node
-    /// were harmed.
+    /// Finds harm that the version did not cause: it had begun before, the pod was removed, its node is away, or as many other pods on its node were
+    /// harmed.
     pub(super) fn excuse(&mut self, seen: &Observation<'_>, now: Millis) {
         if self.harms.iter().all(|harm| harm.excused) {
             return;

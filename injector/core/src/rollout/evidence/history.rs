@@ -1,4 +1,4 @@
-//! What one leader remembers of one pod.
+//! The history of one pod, as one leader remembers it.
 
 use std::sync::Arc;
 
@@ -11,61 +11,61 @@ const FLAPS: Millis = 60_000;
 /// Restarts of a new pod after which it counts as failing.
 const NEWBORN_RESTARTS: i32 = 2;
 
-/// What is remembered of one pod.
+/// The history of one pod.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodHistory {
-    /// The last look at which it was there, and what it was then.
+    /// The number of the last look that found the pod.
     pub(super) look: u64,
     pod: Arc<PodState>,
     pub(super) role: Role,
-    /// The target, as it is assigned to the pod.
+    /// The assignment of the target to the pod.
     pub(super) assignment: Option<Assignment>,
-    /// Since when it is healthy.
+    /// When the pod became healthy.
     pub(super) healthy: Option<Millis>,
-    /// Since when its containers are not ready.
+    /// When the pod's containers became unready.
     pub(super) unready: Option<Millis>,
-    /// When it was last seen to be unready without the target.
+    /// When the pod was last unready without the target.
     pub(super) unwell_before: Option<Millis>,
-    /// It was unready for a short time, which was forgiven.
+    /// Whether a short unreadiness of the pod was forgiven.
     pub(super) forgiven: bool,
-    /// When its harm began, which was excused.
+    /// When the pod's harm began, if it was excused.
     pub(super) excused: Option<Millis>,
-    /// Until when its containers may be unready, because the API ordered their restart.
+    /// Until when the pod's containers may be unready, because the API ordered their restart.
     pub(super) starts_until: Option<Millis>,
-    /// When its agent was last seen to have restarted.
+    /// When the pod's agent was last observed to have restarted.
     pub(super) agent_restarted: Option<Millis>,
     pub(super) birth: Option<Birth>,
 }
 
-/// The role of a pod in the judgement: whether it counts what becomes of it.
+/// The role of a pod in the judgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It does not count: the pod was not healthy when the target was assigned to it, and has not been for as long as a step is watched.
+    /// The pod does not count: it was not healthy when the target was assigned to it, and has not been for as long as a step is watched.
     #[default]
     Bystander,
-    /// It counts.
+    /// The pod counts.
     Judge,
-    /// It counts, but its unreadiness is no harm until it was healthy again: it fell while nobody looked.
+    /// The pod counts, but its unreadiness is no harm until it has been healthy again, because it began while nobody looked.
     FellUnseen,
     /// The pod was harmed.
     Harmed { judges: bool },
 }
 
-/// The target, as it is assigned to a pod.
+/// The assignment of the target to a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Assignment {
-    /// It was at the first look of this leader.
+    /// The pod had the target at the first look of this leader.
     Inherited { since: Millis },
-    /// This leader has seen that it was assigned.
+    /// This leader observed the assignment.
     Watched { since: Millis, notified: Option<Millis> },
 }
 
-/// A pod that was not Ready when it was seen first.
+/// A pod that was not Ready at its first look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Birth {
-    /// The target was assigned to it then.
+    /// Whether the target was assigned to the pod then.
     pub(super) on_target: bool,
-    /// When it must be Ready, since its containers run.
+    /// When the pod must be Ready, since its containers run.
     pub(super) due: Option<Millis>,
     pub(super) growth: Growth,
 }
@@ -74,9 +74,9 @@ pub(super) struct Birth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
     Starting,
-    /// It did not start in time, or restarts.
+    /// The pod did not start in time, or restarts.
     Failing,
-    /// It was healthy for as long as a step is watched.
+    /// The pod was healthy for as long as a step is watched.
     Grown,
 }
 
@@ -85,7 +85,7 @@ impl Role {
         if judges { Self::Judge } else { Self::Bystander }
     }
 
-    /// Whether it counts what becomes of the pod.
+    /// Returns whether harm to the pod counts.
     pub(super) fn judges(self) -> bool {
         matches!(self, Self::Judge | Self::FellUnseen | Self::Harmed { judges: true })
     }
@@ -94,7 +94,7 @@ impl Role {
         matches!(self, Self::Harmed { .. })
     }
 
-    /// The role of a pod to which the target is assigned now.
+    /// Returns the role of a pod to which the target is assigned now.
     pub(super) fn assigned(self, judges: bool) -> Self {
         match self {
             Self::Harmed { .. } => Self::Harmed { judges },
@@ -103,7 +103,7 @@ impl Role {
         }
     }
 
-    /// The role without the harm of before.
+    /// Returns the role without earlier harm.
     pub(super) fn mended(self) -> Self {
         if let Self::Harmed { judges } = self { Self::of(judges) } else { self }
     }
@@ -116,7 +116,7 @@ impl Assignment {
         }
     }
 
-    /// When the pod said that it runs the target, or else got it; absent where this leader did not see it.
+    /// Returns when the pod said that it runs the target, or else got it; `None` where this leader did not observe that.
     pub(super) fn notified(self) -> Option<Millis> {
         match self {
             Self::Inherited { .. } => None,
@@ -126,7 +126,7 @@ impl Assignment {
 }
 
 impl PodHistory {
-    /// The history of a pod that is seen for the first time, at the first look of this leader or later.
+    /// Returns the history of a pod at its first look, which is the first one of this leader or a later one.
     pub(super) fn new(pod: &Subject, healthy: bool, first: bool) -> Self {
         let is_new = !first || !pod.was_ready;
         let birth = Birth { on_target: false, due: None, growth: Growth::Starting };
@@ -139,14 +139,14 @@ impl PodHistory {
         }
     }
 
-    /// The history for another target. What is down already counts once it is healthy for as long as a step is watched.
+    /// Returns the history for another target. A pod that is unready already counts once it has been healthy for as long as a step is watched.
     pub(super) fn for_another_target(self) -> Self {
         let role = Role::of(self.role.judges() && self.healthy.is_some());
         Self { role, assignment: None, forgiven: false, excused: None, birth: None, ..self }
     }
 
-    /// Whether a container of the pod crashed since the last look. Where the agent was started again too without a command, the whole pod was
-    /// started anew, as after a reboot of its node.
+    /// Returns whether a container of the pod crashed since the last look. Where the agent restarted too without a command, the whole pod restarted,
+    /// as after a reboot of its node.
     pub(super) fn count_restarts(&mut self, pod: &Subject, now: Millis) -> bool {
         let before = std::mem::replace(&mut self.pod, Arc::clone(&pod.pod));
         let ordered = pod.is_resizing() || pod.ordered_restarts > before.ordered_restarts;
@@ -169,18 +169,18 @@ impl PodHistory {
         pod.restarts > before.restarts
     }
 
-    /// Whether its containers are being started again because the API ordered it, and have time left for that.
+    /// Returns whether the pod's containers restart because the API ordered it, and have time left for that.
     pub(super) fn starts(&self, now: Millis) -> bool {
         self.starts_until.is_some_and(|until| now < until)
     }
 
-    /// Whether it was unready a short time before the target was assigned to it: it may flap.
+    /// Returns whether the pod was unready a short time before the target was assigned to it, so that it may flap.
     pub(super) fn was_unwell(&self) -> bool {
         let assigned = self.assignment.map(Assignment::since);
         self.unwell_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAPS)
     }
 
-    /// Follows a pod that has not been healthy for long since it was made. Returns whether it is new, has the target, and fails.
+    /// Follows a pod that has not been healthy for long since its creation. Returns whether the pod is new, has the target, and fails.
     pub(super) fn grow(&mut self, pod: &Subject, assigned: bool, long: bool, now: Millis) -> bool {
         let Some(birth) = &mut self.birth else { return false };
         if birth.due.is_none() {

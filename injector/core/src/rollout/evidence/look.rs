@@ -1,4 +1,4 @@
-//! One look at the pods: what has become of each since the last one.
+//! One look at the pods, which finds what happened to each since the last one.
 
 use std::collections::HashSet;
 
@@ -12,12 +12,12 @@ use crate::pods::SlowestProbe;
 /// Clocks of nodes may differ by so many seconds.
 const CLOCKS_DIFFER: i64 = 60;
 
-/// What each pod is looked at with.
+/// The time and the bounds of one look.
 struct Look<'a> {
     number: u64,
-    /// This leader has not looked before, or not for a while.
+    /// Whether this leader has not looked before, or not for a while.
     first: bool,
-    /// The target is on trial from now on.
+    /// Whether the trial of the target begins.
     begins: bool,
     target: Option<&'a str>,
     /// When the target was last assigned to more pods, in seconds since 1970.
@@ -28,17 +28,17 @@ struct Look<'a> {
     now_seconds: i64,
 }
 
-/// What has become of a pod since the last look.
+/// What happened to a pod since the last look.
 enum Fate {
-    /// Nothing can be said of it: it does not count, was harmed before, or is started again by order.
+    /// The pod does not count, was harmed before, or restarts by order.
     Unknown,
-    /// It is not harmed.
+    /// The pod is not harmed.
     Unharmed,
-    /// It is harmed since that time.
+    /// The pod is harmed since that time.
     Harmed(Kind, Millis),
 }
 
-/// What one look has found.
+/// The findings of one look.
 #[derive(Default)]
 struct Findings<'a> {
     harms: Vec<Harm>,
@@ -135,14 +135,14 @@ impl Evidence {
         }
     }
 
-    /// Forgets the pods that this look has not found among so many.
+    /// Forgets the pods that this look has not found, which are those beyond `present`.
     fn forget_gone(&mut self, present: usize) {
         if self.pods.len() > present {
             self.pods.retain(|_, history| history.look == self.look);
         }
     }
 
-    /// Writes harm down, one after the other: each with the share of pods with the target among those that were not harmed then.
+    /// Records harm, one after the other: each with the share of pods with the target among those that were not harmed then.
     fn write_down(&mut self, harms: Vec<Harm>) {
         let count = |assigned| harms.iter().filter(|harm| harm.assigned == assigned).map(|_| 1).sum::<u32>();
         let mut left = (self.at_risk.0 + count(true), self.at_risk.1 + count(false));
@@ -216,7 +216,7 @@ impl PodHistory {
         long
     }
 
-    /// What has become of the pod. A report says more than a crash, and a crash more than unreadiness.
+    /// Returns what happened to the pod. A report says more than a crash, and a crash more than unreadiness.
     fn fate(&self, pod: &Subject, assigned: bool, crashed: bool, look: &Look<'_>) -> Fate {
         if !self.role.judges() || self.role.is_harmed() {
             return Fate::Unknown;

@@ -1,7 +1,7 @@
-//! What one leader has seen of a config's pods: since when each is healthy, which were harmed, and for how long they were watched.
+//! The evidence of one leader about a config's pods: since when each is healthy, which were harmed, and for how long they were watched.
 //!
-//! It is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is
-//! no evidence. What is known of pods that are gone is dropped.
+//! Evidence is kept in memory, and measured with a clock that never jumps. A new leader begins without any: what happened while nobody looked is not
+//! evidence. Evidence about pods that are gone is dropped.
 
 mod background;
 mod excuse;
@@ -18,20 +18,20 @@ use super::clock::{Millis, seconds};
 use super::harm::Harm;
 use crate::analysis::Memory;
 
-/// How long containers must be unready until that is harm.
+/// How long containers must be unready until that counts as harm.
 pub(super) const UNREADY: Millis = 3_000;
-/// How long evidence is added up before it begins anew.
+/// How long evidence is added up before the sums begin again.
 const EPOCH: Millis = 900_000;
 
-/// What one leader has seen.
+/// The evidence of one leader.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     look: u64,
     looked: Option<Millis>,
-    /// Nobody has looked since a version is on trial.
+    /// Whether nobody has looked yet since the trial of a version began.
     begins: bool,
     pods: HashMap<Arc<str>, PodHistory>,
-    /// How many new pods with the target fail.
+    /// The number of new pods with the target that fail.
     failing: usize,
     /// The version that assignments, `harms` and the numbers below are about.
     target: Option<String>,
@@ -40,7 +40,7 @@ pub struct Evidence {
     harms: Vec<Harm>,
     /// Milliseconds for which healthy pods with the target were watched in this epoch, added up.
     exposure: u64,
-    /// Of how many pods that was at the last look, and of how many without the target.
+    /// The numbers of these pods at the last look, with the target and without it.
     at_risk: (u32, u32),
     /// Not written into the status yet: milliseconds for which healthy pods without the target were watched, and harm to them.
     background: (u64, u64),
@@ -59,7 +59,7 @@ pub struct Evidence {
     pub(super) unpublished: Option<Millis>,
     /// Since when nothing is waited for but time.
     pub(super) quiet: Option<Millis>,
-    /// The hub was away at the last look.
+    /// Whether the hub was away at the last look.
     hub_away: bool,
     /// Since when the hub is back, if it was away.
     hub_back: Option<Millis>,
@@ -68,7 +68,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// Begins to collect evidence about this target, unless it has begun.
+    /// Begins to collect evidence about this target, unless that has begun.
     pub(super) fn about(&mut self, target: &str) {
         if self.target.as_deref() == Some(target) {
             return;
@@ -86,7 +86,7 @@ impl Evidence {
         };
     }
 
-    /// No version is on trial.
+    /// Forgets the target: no version is on trial.
     pub(super) fn about_none(&mut self) {
         if self.target.is_some() {
             self.about("");
@@ -94,7 +94,7 @@ impl Evidence {
         }
     }
 
-    /// Nobody looked from the last look until now: pods prove the target anew, and what happened is no harm.
+    /// Notes that nobody looked since the last look: pods must prove the target again, and what happened meanwhile is not harm.
     pub fn blind(&mut self) {
         self.looked = None;
         self.proven = None;
@@ -111,21 +111,21 @@ impl Evidence {
         }
     }
 
-    /// Nodes could not be read: nobody looked at what they may have caused. What is waited for goes on, up to its deadline.
+    /// Notes that nodes could not be read, and nobody saw what they may have caused. Waits go on, up to their deadline.
     pub fn blind_to_nodes(&mut self) {
         let (progress, quiet) = (self.progress, self.quiet);
         self.blind();
         (self.progress, self.quiet) = (progress, quiet);
     }
 
-    /// Another step went out, or another stage began.
+    /// Notes that another step went out, or that another stage began.
     pub(super) fn step(&mut self, now: Millis) {
         self.proven = None;
         self.stepped = Some(now);
         self.progress = Some((0, now));
     }
 
-    /// The target is assigned to these pods now: those that are healthy judge it, whatever becomes of them before the next look.
+    /// Notes that the target is assigned to these pods now. Healthy pods judge the target, whatever happens to them before the next look.
     pub(super) fn assign<'a>(&mut self, pods: impl Iterator<Item = &'a Subject>, now: Millis, now_seconds: i64) {
         for pod in pods {
             if let Some(history) = self.pods.get_mut(pod.uid.as_str()) {
@@ -135,8 +135,8 @@ impl Evidence {
         }
     }
 
-    /// Adds up anew after each 15 minutes, unless something that happened is not decided yet. Where nobody has looked for longer, all that
-    /// time was quiet, so it is as if there had been looks: what this one sees is weighed with what was watched since the last turn.
+    /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nobody has looked for longer, all that
+    /// time was quiet, as if there had been looks: what this look finds is weighed with what was watched since the last turn.
     fn turn_epoch(&mut self, window: u32, passed: u64, now: Millis) {
         let open = |harm: &Harm| {
             let unwell = !self.is_well(&harm.uid);
@@ -157,28 +157,28 @@ impl Evidence {
         }
     }
 
-    /// How many times 15 minutes of evidence have begun.
+    /// Returns how many times 15 minutes of evidence have begun.
     pub(super) fn epoch(&self) -> u32 {
         self.epoch.max(1)
     }
 
-    /// Pod-seconds for which healthy pods with the target were watched in this epoch.
+    /// Returns the pod-seconds for which healthy pods with the target were watched in this epoch.
     pub(super) fn exposure_seconds(&self) -> u64 {
         self.exposure / 1000
     }
 
-    /// What was harmed in this epoch without an excuse.
+    /// Returns the harms of this epoch that are not excused.
     pub(super) fn harms(&self) -> impl Iterator<Item = &Harm> {
         self.harms.iter().filter(|harm| !harm.excused)
     }
 
-    /// Healthy pods with the target, and without it, that were not harmed.
+    /// Returns the numbers of healthy pods with the target, and without it, that were not harmed.
     pub(super) fn at_risk(&self) -> (u32, u32) {
         self.at_risk
     }
 
-    /// Pods that had the target before this step, and those that got it then: how many judge, and how many of these were harmed from then on,
-    /// until the other time.
+    /// Returns two pairs of numbers, for pods that had the target before this step and for pods that got it then: how many judge, and how many of
+    /// these were harmed between both times.
     pub(super) fn by_age(&self, stepped: Millis, until: Millis) -> [(u32, u32); 2] {
         let harmed = |harm: &&Harm| harm.assigned && (stepped..until).contains(&harm.at);
         let harmed: HashSet<&str> = self.harms().filter(harmed).map(|harm| harm.uid.as_str()).collect();
@@ -191,22 +191,23 @@ impl Evidence {
         counts
     }
 
-    /// When the last step went out.
+    /// Returns when the last step went out.
     pub(super) fn stepped(&self) -> Option<Millis> {
         self.stepped
     }
 
-    /// When pods began to return, or this leader saw first that they do.
+    /// Returns when pods began to return, or when this leader first saw that they do.
     pub(super) fn began_to_return(&mut self, now: Millis) -> Millis {
         *self.stepped.get_or_insert(now)
     }
 
-    /// Whether what becomes of the pod counts.
+    /// Returns whether harm to the pod counts.
     pub(super) fn judges(&self, pod: &Subject) -> bool {
         self.pods.get(pod.uid.as_str()).is_some_and(|history| history.role.judges())
     }
 
-    /// Whether the pod may show more about the target: it was not harmed, is well again, or was harmed for another reason a short time ago.
+    /// Returns whether the pod may show more about the target: it was not harmed, is healthy again, or was harmed for another reason a short time
+    /// ago.
     pub(super) fn is_waited_for(&self, pod: &str, patience: Millis, now: Millis) -> bool {
         let Some(history) = self.pods.get(pod) else { return false };
         !history.role.is_harmed() || history.healthy.is_some() || history.excused.is_some_and(|at| now < at + patience)
@@ -219,18 +220,18 @@ impl Evidence {
         }
     }
 
-    /// Whether the pod is healthy now, or gone.
+    /// Returns whether the pod is healthy now, or gone.
     pub(super) fn is_well(&self, pod: &str) -> bool {
         self.pods.get(pod).is_none_or(|history| history.healthy.is_some())
     }
 
-    /// Since when the pod can acknowledge the target that is assigned to it.
+    /// Returns since when the pod can acknowledge the target that is assigned to it.
     pub(super) fn assigned_since(&self, pod: &Subject) -> Option<Millis> {
         let assignment = self.pods.get(pod.uid.as_str()).and_then(|history| history.assignment);
         assignment.map(Assignment::since).max(self.hub_back)
     }
 
-    /// When harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
+    /// Returns when harm will have lasted for long enough, or a pod will count again: the next look although nothing changes.
     pub(super) fn ripens(&self, window: u32, now: Millis) -> Option<Millis> {
         let pods = self.pods.values().filter(|history| !history.role.is_harmed());
         let times = pods.flat_map(|history| {

@@ -16,12 +16,12 @@ pub(in crate::rollout) struct Newborns<'a> {
     pub(in crate::rollout) failing_before: u32,
     /// New pods with the current version that became healthy.
     pub(in crate::rollout) well_before: u32,
-    /// Pods of this template were healthy that did not start while this leader looked.
+    /// Whether pods of this template were healthy that did not start while this leader looked.
     pub(in crate::rollout) known: bool,
 }
 
 impl Evidence {
-    /// New pods by workload and template; none where no new pod with the target fails.
+    /// Returns new pods by workload and template, or none where no new pod with the target fails.
     pub(in crate::rollout) fn newborns<'a>(&self, pods: &'a [Subject]) -> HashMap<(&'a str, &'a str), Newborns<'a>> {
         let mut templates: HashMap<_, Newborns<'_>> = HashMap::new();
         if self.failing == 0 {

@@ -102,7 +102,7 @@ impl Plan {
         }
         for (config, secrets) in &self.missing {
             session.out.warn(&format!(
-                "config {}/{} misses its Secrets: {}",
+                "config {}/{} lacks its Secrets: {}",
                 config.namespace,
                 config.name,
                 secrets.join(", ")
@@ -112,14 +112,14 @@ impl Plan {
             let parts: Vec<String> =
                 parts.iter().map(|(version, object)| format!("version {version} ({object})")).collect();
             session.out.warn(&format!(
-                "config {}/{} comes back with versions that can't be used, because the export does not have what they were sealed with: {}",
+                "config {}/{} is imported with versions that can't be used, because the export lacks what they were sealed with: {}",
                 config.namespace,
                 config.name,
                 parts.join(", ")
             ));
         }
         for (config, _) in export.configs.iter().filter(|(_, config)| has_no_version(config)) {
-            session.out.warn(&format!("config {}/{} comes back without a version", config.namespace, config.name));
+            session.out.warn(&format!("config {}/{} is imported without a version", config.namespace, config.name));
         }
         if differing.is_empty() {
             return Ok(());

@@ -83,7 +83,7 @@ export function actions(into, deciding, said, of) {
         acts = answer.filter((act) => act.allowed);
         if (known === JSON.stringify(acts)) return;
         known = JSON.stringify(acts);
-        const none = answer.length && !acts.length ? element("p", { class: "soft" }, "You may look at the config, and not change it.") : "";
+        const none = answer.length && !acts.length ? element("p", { class: "soft" }, "You may look at the config, but not change it.") : "";
         swap(into, acts.filter((act) => !act.version).map((act) => button(act)), none);
         doing.decide();
         doing.changed();

@@ -26,7 +26,7 @@ export const ask = async (path, body) => (await post(path, body)).json();
 
 // How long a line may be missing, and how long a command that does not answer is looked for.
 const SILENCE = 30000, PATIENCE = 60000;
-const GONE = "kubectl nudge ui has ended, and does not show anything new. Run it again.";
+const GONE = "kubectl nudge ui has ended, so the page shows nothing new. Run it again.";
 
 // Reads lines until the signal ends it, and connects again when the stream breaks off or says nothing. Each line says whether it is up to date.
 export async function follow(path, body, signal, line, state) {

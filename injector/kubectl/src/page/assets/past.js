@@ -42,12 +42,12 @@ export function releases({ releases: all }) {
 
 function condition(one) {
   const color = one.attention, fine = color === "none";
-  const meaning = `${one.meaning}${one.action ? " Somebody has to act." : ""}`;
+  const meaning = `${one.meaning}${one.action ? " Somebody must act." : ""}`;
   return element("tr", {},
     element("td", {}, element("strong", {}, one.type)),
-    cell("Is", element("span", { class: color }, `${SHAPES[color]} ${one.status}`)),
+    cell("Status", element("span", { class: color }, `${SHAPES[color]} ${one.status}`)),
     cell("Reason", one.reason),
-    cell("Says", element("div", {}, one.message), fine ? "" : element("div", { class: "soft" }, meaning)),
+    cell("Message", element("div", {}, one.message), fine ? "" : element("div", { class: "soft" }, meaning)),
     cell("Since", age(one.since, "", "")));
 }
 
@@ -60,12 +60,12 @@ export function why({ conditions: all }) {
   const waits = all.some((one) => one.type === "Ready" && rank(one) >= 0);
   const open = all.filter((one) => rank(one) >= 0 && !(waits && one.type === "Reconciling")).sort((one, other) => rank(one) - rank(other));
   const first = (one, at) => open.findIndex((other) => other.message === one.message) === at;
-  const help = (one) => one.action ? element("div", { class: "soft" }, `${one.meaning} Somebody has to act.`) : "";
+  const help = (one) => one.action ? element("div", { class: "soft" }, `${one.meaning} Somebody must act.`) : "";
   return open.filter(first).map((one) => element("li", { class: `notice is-${one.attention}` },
     element("strong", { class: one.attention }, `${SHAPES[one.attention]} ${one.reason}`), `: ${one.message}`, help(one)));
 }
 
 export function conditions({ conditions: all }) {
   if (!all.length) return element("p", {}, "Nudge has not said anything about the config yet.");
-  return table(["Condition", "Is", "Reason", "Says", "Since"], all.map(condition));
+  return table(["Condition", "Status", "Reason", "Message", "Since"], all.map(condition));
 }

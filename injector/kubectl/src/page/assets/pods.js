@@ -59,7 +59,7 @@ export function pods(into, signal) {
   const pictures = element("div"), rest = element("p", { class: "soft" }), meaning = legend();
   const named = list(cells, () => { names = true; later(); });
   into.replaceChildren(fault, summary, meaning.whole, hint, pictures, rest, named.whole);
-  const over = (cell) => say(hint, cell ? inWords(cell) : "Point at a pod to see which it is.");
+  const over = (cell) => say(hint, cell ? inWords(cell) : "Point at a pod to see its name.");
   over();
 
   // Paints the workloads that have changed.
