@@ -138,7 +138,12 @@ impl HubPipeline {
                         return;
                     }
                 }
-                work = self.intake.next() => self.intake.work(work).await,
+                work = self.intake.next() => {
+                    self.intake.work(work).await;
+                    if self.intake.takes_poll() {
+                        return;
+                    }
+                }
                 () = sleep_until(until) => return,
             }
         }
@@ -156,7 +161,13 @@ impl HubPipeline {
         loop {
             tokio::select! {
                 answer = &mut poll => return (answer, interrupted),
-                work = intake.next() => intake.work(work).await,
+                work = intake.next() => {
+                    intake.work(work).await;
+                    if intake.takes_poll() {
+                        interrupt.ask();
+                        interrupted = true;
+                    }
+                }
                 () = reporter.due(connection), if wait_seconds > 0 && !interrupted => {
                     interrupt.ask();
                     interrupted = true;

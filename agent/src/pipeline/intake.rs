@@ -1,14 +1,17 @@
 //! Takes in what the hub sends: what the containers need not be asked about at once, the rest when they take it. Then it is served, stored
 //! and passed on.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_protocol::ConfigName;
+use nudge_protocol::backoff::Backoff;
 use nudge_protocol::status::ProblemReason;
 use time::OffsetDateTime;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::in_place::Step;
 use super::keeper::Keeper;
@@ -26,6 +29,18 @@ use crate::source::{Applied, Fault, Reading, Store};
 /// How long the containers have for their answer where the hub does not say.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Waits between looks for room for files that had none.
+const ROOM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+
+/// Files that had no room.
+struct Unplaced {
+    /// The sizes of the files, by their keys.
+    files: BTreeMap<String, usize>,
+    failures: u32,
+    /// When to look again; `None` once there was room, until the hub has sent the content again.
+    due: Option<Instant>,
+}
+
 /// What the pod has, and where it goes.
 pub(super) struct Intake {
     pub(super) local_versions: LocalVersions,
@@ -39,6 +54,9 @@ pub(super) struct Intake {
     in_place: Option<InPlace>,
     /// Why the containers can't start with what there is.
     cannot_start: Option<Fault>,
+    unplaced: Option<Unplaced>,
+    /// What was refused is wanted again, so the hub is to be polled at once.
+    polls_anew: bool,
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
@@ -78,11 +96,18 @@ impl Intake {
             ran,
             in_place,
             cannot_start: None,
+            unplaced: None,
+            polls_anew: false,
             question: None,
             served: false,
             silent: false,
             withheld: Applied::default(),
         }
+    }
+
+    /// Returns whether the hub is to be polled at once, and forgets that.
+    pub(super) fn takes_poll(&mut self) -> bool {
+        std::mem::take(&mut self.polls_anew)
     }
 
     /// Returns whether something is served.
@@ -139,7 +164,13 @@ impl Intake {
     ///
     /// Cancel safe until something has happened, which it ends with.
     pub(super) async fn next(&mut self) -> Work {
-        let Self { question, delivery, keeper, in_place, silent, .. } = self;
+        let Self { question, delivery, keeper, in_place, silent, unplaced, .. } = self;
+        let looks = async {
+            match unplaced.as_ref().and_then(|unplaced| unplaced.due) {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
         let restart = async {
             match in_place {
                 Some(in_place) => in_place.is_due().await,
@@ -165,6 +196,7 @@ impl Intake {
             () = delivery.files_due() => Work::Files,
             () = keeper.is_due() => Work::Store,
             () = restart => Work::Restart,
+            () = looks => Work::Room,
         }
     }
 
@@ -173,6 +205,7 @@ impl Intake {
         let readings = match work {
             Work::Files | Work::Ready => return self.pass_on(false).await,
             Work::Store => return self.keep().await,
+            Work::Room => return self.look_for_room(),
             Work::Restart if self.served => return self.restart().await,
             // The variables could not be written. The rest of the configs is not waited for any more.
             Work::Restart => return self.serve_now().await,
@@ -226,6 +259,30 @@ impl Intake {
         let changed = self.adopt(readings);
         self.serve_settled(confirmed, now);
         changed
+    }
+
+    /// Wants what had no room again if there is room now.
+    fn look_for_room(&mut self) {
+        let Some(unplaced) = &mut self.unplaced else { return };
+        let fits = self.delivery.room().is_none_or(|room| room.check(&unplaced.files).is_ok());
+        if fits {
+            unplaced.due = None;
+            self.local_versions.forget_refusals();
+            self.polls_anew = true;
+        } else {
+            unplaced.look_later();
+        }
+    }
+
+    /// Looks for room for these contents later, if there is none now; forgets others.
+    fn note_room(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
+        let before = self.unplaced.take();
+        if self.check_room(room, contents).is_err() {
+            let failures = before.map_or(0, |before| before.failures);
+            let mut unplaced = Unplaced { files: self.store.files_with(contents), failures, due: None };
+            unplaced.look_later();
+            self.unplaced = Some(unplaced);
+        }
     }
 
     /// Adds what is good of the readings to the last good contents. Returns whether these have changed.
@@ -314,6 +371,9 @@ impl Intake {
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
         let unfit = unfit(&contents, check);
+        if !contents.is_empty() {
+            self.note_room(room.as_ref(), &contents);
+        }
         if unfit.is_empty() {
             return;
         }
@@ -324,7 +384,7 @@ impl Intake {
     }
 
     /// These readings, with a fault in place of content whose files have no room.
-    fn without_unfit(&self, mut readings: Vec<Reading>) -> Vec<Reading> {
+    fn without_unfit(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
         let is_new = |content: &&Arc<VersionContent>| self.store.good(content.config()) != Some(*content);
         let contents = readings.iter().filter_map(|reading| reading.result.as_ref().ok());
         let contents: Vec<_> = contents.filter(is_new).cloned().collect();
@@ -334,8 +394,10 @@ impl Intake {
         // After a restart of the agent, or where another version could not be written, they may be there already.
         let are_there = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
         if unfit.is_empty() || are_there() {
+            self.unplaced = None;
             return readings;
         }
+        self.note_room(Some(&room), &contents);
         for (config, fault) in unfit {
             let of_config = readings.iter_mut().filter(|reading| reading.config == config);
             of_config.for_each(|reading| reading.result = Err(fault.clone()));
@@ -421,6 +483,13 @@ impl Intake {
     }
 }
 
+impl Unplaced {
+    fn look_later(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.due = Some(Instant::now() + ROOM.wait(self.failures));
+    }
+}
+
 /// What comes next beside the polls.
 pub(super) enum Work {
     /// The containers say something of the candidate.
@@ -431,6 +500,8 @@ pub(super) enum Work {
     Ready,
     /// The last good contents were not stored and are tried again.
     Store,
+    /// There may be room for files that had none.
+    Room,
     /// A restart of the containers may be commanded now, or the variables be written.
     Restart,
 }

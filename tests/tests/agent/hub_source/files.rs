@@ -1,6 +1,7 @@
 //! Files that can't be written: the version is not taken, the pod says so, and what was there stays whole.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -102,6 +103,35 @@ async fn a_version_that_does_not_fit_is_refused_and_the_old_files_stay_whole() -
         holds(&disk.0, "1.0.2", 50).context(options)?;
         hub.reported(SOON, "it is taken", |report| state(report) == (Some("1.0.2"), true, false)).await?;
         drop(pod);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_version_that_had_no_room_is_taken_when_there_is() -> Result<()> {
+    let hub = FakeHub::start()?;
+    activate(&hub, "1.0.0", 20)?;
+    let mut pod = Pod::new(&hub)?.with(&USR1);
+    let Some(disk) = Disk::at(pod.path("files"), "size=512k")? else { return Ok(()) };
+    pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
+    pod.start_app(APP, &CATCHES).await?;
+    // The first version of a pod that starts, and another one while it runs.
+    for (version, notified) in [("1.0.0", 0), ("1.0.1", 1)] {
+        let mut in_the_way = fs::File::create(disk.0.join("in-the-way"))?;
+        while in_the_way.write_all(&[0; 4096]).is_ok() {}
+        drop(in_the_way);
+        if notified == 0 {
+            pod.spawn()?;
+        } else {
+            activate(&hub, version, 20)?;
+        }
+        let refused = |report: &ReportRequest| cant_apply(report, "KiB");
+        hub.reported(SOON, "it is refused", refused).await.map_err(|error| pod.explain(&error))?;
+        fs::remove_file(disk.0.join("in-the-way"))?;
+        let taken = |report: &ReportRequest| state(report) == (Some(version), true, false);
+        hub.reported(SOON, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
+        holds(&disk.0, version, 20)?;
+        pod.app_says(notified, "SIGUSR1").await?;
     }
     Ok(())
 }
