@@ -2,7 +2,7 @@
 
 use nudge_api::{Explanation, Reason};
 
-/// One Event on a config or a pod.
+/// The Event to write on a config or a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
     /// Somebody should act.

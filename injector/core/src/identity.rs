@@ -20,7 +20,7 @@ impl Identity {
         written.unwrap_or_else(|| Self::of_uid(config.metadata.uid.as_deref().unwrap_or_default()))
     }
 
-    /// From 32 lower-case hex digits.
+    /// Reads an identity of 32 lower-case hex digits.
     pub fn parse(text: &str) -> Option<Self> {
         let bits = u128::from_str_radix(text, 16).ok()?;
         let identity = Self(bits.to_be_bytes());
@@ -28,7 +28,7 @@ impl Identity {
         (identity.to_string() == text).then_some(identity)
     }
 
-    /// Of an object with this uid. The API server makes uids of random bits; others are hashed.
+    /// Returns the identity of an object with this uid. The API server makes uids of random bits; others are hashed.
     pub fn of_uid(uid: &str) -> Self {
         let of_uuid = Self::parse(&uid.replace('-', "")).filter(|identity| identity.uuid() == uid);
         of_uuid.unwrap_or_else(|| {
@@ -38,7 +38,7 @@ impl Identity {
         })
     }
 
-    /// As a uid is written.
+    /// Returns the identity in the form of a uid.
     pub(crate) fn uuid(self) -> String {
         let text = hex(&self.0);
         [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")

@@ -85,11 +85,11 @@ impl fmt::Display for PodUid {
 /// Identifies an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: PartKind,
     /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
@@ -109,35 +109,35 @@ impl fmt::Display for ObjectKey {
 /// Metadata of an object with the labels of a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartMeta {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: PartKind,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Its uid.
+    /// The uid of the object.
     pub uid: String,
-    /// Its resourceVersion.
+    /// The resourceVersion of the object.
     pub resource_version: String,
-    /// Its version label as text: one that is not allowed is reported in the config's status.
+    /// The version label as text: a version that is not allowed is reported in the config's status.
     pub version: String,
-    /// Its part label.
+    /// The part label.
     pub part: Option<String>,
-    /// Its annotation with the number of parts.
+    /// The annotation with the number of parts.
     pub parts: Option<String>,
-    /// The history limit may delete it.
+    /// Whether the history limit may delete the object.
     pub prune: bool,
-    /// How many versions like its own the limit keeps, where that is not what the config says.
+    /// The number of such versions that the limit keeps, where that is not what the config says.
     pub keep: Option<u32>,
-    /// When it was created, in seconds since 1970.
+    /// The time of the object's creation, in seconds since 1970.
     pub created: i64,
-    /// It is being deleted.
+    /// Whether the object is being deleted.
     pub terminating: bool,
 }
 
 /// Metadata of a published ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishedMeta {
-    /// Its uid.
+    /// The uid of the object.
     pub uid: String,
-    /// Its resourceVersion.
+    /// The resourceVersion of the object.
     pub resource_version: String,
 }

@@ -13,12 +13,12 @@ pub enum Enabled {
     /// Namespaces with the label are enabled.
     #[default]
     Labelled,
-    /// All are enabled but these, and those whose label is `false`.
+    /// The namespaces are enabled except these, and those whose label is `false`.
     AllBut(BTreeSet<String>),
 }
 
 impl Enabled {
-    /// All but the namespaces of Kubernetes, that of Nudge itself, and those whose label is `false`.
+    /// Returns the filter for all namespaces except those of Kubernetes, that of Nudge itself, and those whose label is `false`.
     pub fn all_but(own: &str) -> Self {
         Self::AllBut(SYSTEM.into_iter().chain([own]).map(str::to_owned).collect())
     }

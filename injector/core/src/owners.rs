@@ -1,4 +1,4 @@
-//! Who controls an object, and which workload a pod belongs to.
+//! The controller of an object, and the workload that a pod belongs to.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 

@@ -36,7 +36,7 @@ pub enum Request<'a> {
     },
 }
 
-/// Who asked, and when.
+/// The user who asked, and the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requester {
     /// The user, in one line of bounded length.
@@ -45,14 +45,14 @@ pub struct Requester {
     pub at: Time,
 }
 
-/// Who asked for what the spec of a config says; absent where that is not known.
+/// The users who asked for what the spec of a config says; absent where they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requesters {
-    /// Who set `spec.version`.
+    /// The user who set `spec.version`.
     pub current: Option<Requester>,
-    /// Who set `spec.rollout.override`.
+    /// The user who set `spec.rollout.override`.
     pub overridden: Option<Requester>,
-    /// Who asked last for another attempt with the version that `spec.version` names.
+    /// The user who asked last for another attempt with the version that `spec.version` names.
     pub retry: Option<Requester>,
 }
 
@@ -88,7 +88,7 @@ impl Request<'_> {
 }
 
 impl Requesters {
-    /// Who asked for what the spec of this config says.
+    /// Returns the users who asked for what the spec of this config says.
     pub fn of(config: &VersionedConfig, key: &hmac::Key) -> Self {
         let meta = &config.metadata;
         let (namespace, name) =
@@ -129,7 +129,7 @@ pub fn note_setter(key: &hmac::Key, (namespace, source): (&str, &str), user: &st
     is_known.then(|| signed::sign(key, labels::SET_BY, &[namespace, source], user, now))
 }
 
-/// Who set the spec of the source that has this note.
+/// Returns the user who set the spec of the source that has this note.
 pub fn noted_setter(key: &hmac::Key, (namespace, source): (&str, &str), note: &str) -> Option<String> {
     signed::read(key, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
 }
@@ -141,7 +141,7 @@ pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
     Some(format!("{name} {note}"))
 }
 
-/// Who set the spec of the source that this part names.
+/// Returns the user who set the spec of the source that this part names.
 pub fn setter(key: &hmac::Key, part: &ObjectMeta) -> Option<String> {
     let (source, note) = part.annotations.as_ref()?.get(labels::SET_BY)?.split_once(' ')?;
     noted_setter(key, (part.namespace.as_deref().unwrap_or_default(), source), note)

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use ring::hmac;
 
-/// So many seconds the clock of admission may differ from that of the API server.
+/// The seconds by which the clock of admission may differ from that of the API server.
 pub(crate) const SKEW: u64 = 300;
 
 /// What the time of a note must agree with.

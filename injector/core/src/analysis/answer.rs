@@ -5,7 +5,7 @@ use serde_json::Value;
 /// An answer that is no number. Nothing of the answer is repeated: it may be of a server that is none of the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Not an answer of Prometheus.
+    /// The answer is not one of Prometheus.
     #[error("the server's answer is not one of Prometheus")]
     Foreign,
     /// Prometheus refuses the query.
@@ -20,7 +20,7 @@ pub enum AnswerError {
     /// The query found something else than a number.
     #[error("the query's answer is a matrix or a text, not one number")]
     OtherType,
-    /// Not a number.
+    /// The result is not a number.
     #[error("the query's answer is not a number (0/0?)")]
     NotANumber,
     /// Too large.

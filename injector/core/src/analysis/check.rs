@@ -10,7 +10,7 @@ use crate::outbound::{Address, AddressError};
 /// Why an analysis has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Nothing to compare with.
+    /// The analysis has nothing to compare results with.
     #[error("set max, or maxRatio, or both")]
     NoLimit,
     /// A version would be bad that is as good as the one before.
@@ -22,7 +22,7 @@ pub enum Fault {
          once for the others"
     )]
     NoPods,
-    /// It is not clear which data it is about.
+    /// The data that the query is about are not clear.
     #[error("the query can't be used")]
     Query(#[source] ReachError),
     /// The address.

@@ -20,11 +20,11 @@ const LOOKS: (i64, i64) = (1000, 5000);
 /// What follows from all answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing against the version.
+    /// The results say nothing against the version.
     Clear,
     /// More answers are needed: the message.
     Pending(String),
-    /// Nobody can say: the message.
+    /// The results show neither: the message.
     Inconclusive(String),
     /// The version is bad: the message.
     Bad(String),

@@ -7,15 +7,15 @@ use nudge_api::{Analysis, Answer};
 pub(super) enum Outcome {
     /// The pods with the version have no more than they may.
     Good,
-    /// They have more, and the others do not.
+    /// The pods with the version have more than `max`, and the others do not.
     High,
-    /// They have more, and there are no others.
+    /// The pods with the version have more than `max`, and there are no others.
     HighAlone,
-    /// They have more, and so have the others.
+    /// The pods with the version have more than `max`, and so have the others.
     AllHigh,
-    /// They have more than `max`, and the others do not; but no more than `maxRatio` times what those have.
+    /// The pods with the version have more than `max`, and the others do not; but no more than `maxRatio` times what those have.
     WithinRatio,
-    /// Nobody can say.
+    /// The result is not known: the message.
     Unknown(String),
 }
 

@@ -14,10 +14,10 @@ pub enum ReachError {
     /// An offset is not one.
     #[error("offset {0:?} is not a period, such as 1m")]
     Offset(String),
-    /// It is about a fixed time.
+    /// The query is about a fixed time.
     #[error("it asks for a fixed time with @, which is not allowed")]
     At,
-    /// It looks too far back.
+    /// The query looks too far back.
     #[error("it looks back for {} s, and at most {} s are allowed", .0.as_secs(), LONGEST_REACH.as_secs())]
     TooFar(Duration),
     /// A bracket or a quote is not closed.

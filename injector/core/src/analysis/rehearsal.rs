@@ -21,7 +21,7 @@ pub enum Rehearsal {
     Pending,
     /// Each analysis has an answer.
     Works,
-    /// Some have none: why.
+    /// Some queries have no answer: why.
     Fails(String),
 }
 

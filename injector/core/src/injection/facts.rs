@@ -24,13 +24,13 @@ pub struct Features {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is one fact that is observed; none follows from another
 pub struct ReferencedConfigMap {
-    /// It has an owner.
+    /// Whether the ConfigMap has an owner.
     pub owned: bool,
-    /// It is immutable.
+    /// Whether the ConfigMap is immutable.
     pub immutable: bool,
-    /// It has the labels of a version's part.
+    /// Whether the ConfigMap has the labels of a version's part.
     pub part: bool,
-    /// It has the label `nudge.dev/baseline: "true"`.
+    /// Whether the ConfigMap has the label `nudge.dev/baseline: "true"`.
     pub baseline: bool,
 }
 
@@ -62,8 +62,8 @@ pub struct MountedPart {
 pub struct ResolvedConfig {
     /// The version that a new pod is assigned; `None` while there is none.
     pub version: Option<String>,
-    /// All of its parts, numbered from 1. Empty where one of them may not be mounted here (Secrets, unless the namespace's admin
-    /// allows them): the agent would take the others for the whole version.
+    /// The parts of the version, numbered from 1. Empty where a part may not be mounted here (Secrets, unless the namespace's admin allows them): the
+    /// agent would take the others for the whole version.
     pub parts: Vec<MountedPart>,
     /// The number of keys of the version.
     pub keys: u32,

@@ -19,7 +19,7 @@ use super::stale;
 use super::targets::{RunAsUser, Targets};
 use super::user_pod::UserPod;
 
-/// Most warnings: the API server passes on 4096 characters of them.
+/// The maximum of warnings: the API server passes on 4096 characters of them.
 const MAX_WARNINGS: usize = MAX_CONFIGS;
 
 /// The result for one pod.

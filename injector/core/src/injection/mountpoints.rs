@@ -13,14 +13,14 @@ use super::refusal::{Refusal, shown};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::user_pod::{Member, UserPod};
 
-/// Whether a mount has a folder for another mount.
+/// The answer to the question whether a mount has a folder for another mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holds {
-    /// It can't.
+    /// The volume can't have the folder.
     Never,
-    /// It has it if it comes with it.
+    /// The volume has the folder if its content comes with it.
     Perhaps,
-    /// It is made.
+    /// The folder is made.
     Always,
 }
 

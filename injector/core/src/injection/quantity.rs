@@ -56,7 +56,7 @@ impl Quantity {
         part.0 != 0 && self.0 % part.0 == 0
     }
 
-    /// As Kubernetes writes amounts of memory, where it is a whole number of bytes.
+    /// Returns the quantity as Kubernetes writes amounts of memory, where it is a whole number of bytes.
     pub(super) fn memory(self) -> String {
         let bytes = self.0.div_euclid(NANOS);
         let binary = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
@@ -67,7 +67,7 @@ impl Quantity {
     }
 }
 
-/// As Kubernetes writes decimal amounts: no fraction, the largest suffix.
+/// Writes the quantity as Kubernetes writes decimal amounts: no fraction, the largest suffix.
 impl fmt::Display for Quantity {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let suffixes = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000), ("", 1)];

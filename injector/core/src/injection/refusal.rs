@@ -15,7 +15,7 @@ pub enum Refusal {
     Value {
         /// The annotation.
         annotation: String,
-        /// Its value, shortened.
+        /// The value of the annotation, shortened.
         value: String,
         /// What is allowed.
         allowed: String,

@@ -26,13 +26,13 @@ pub struct InjectionSettings {
     pub unknown_keys: UnknownKeys,
 }
 
-/// What becomes of pods with labels or annotations of Nudge's that this version does not know.
+/// The treatment of pods with labels or annotations of Nudge's that this version does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
-    /// They are refused.
+    /// Such pods are refused.
     #[default]
     Refuse,
-    /// They are injected, with a warning.
+    /// Such pods are injected, with a warning.
     Warn,
 }
 

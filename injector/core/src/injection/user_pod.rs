@@ -29,9 +29,9 @@ pub(super) const POD_IP: &str = "NUDGE_POD_IP";
 pub(super) enum Role {
     /// Before the pod's main containers, then no longer.
     Init,
-    /// From before the pod's main containers on.
+    /// The agent runs from before the pod's main containers on.
     Sidecar,
-    /// As one of the pod's main containers.
+    /// The agent runs as one of the pod's main containers.
     Main,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct UserPod {
     pub(super) owners: Vec<String>,
     /// The workload that it belongs to, such as `Deployment/web`.
     pub(super) workload: String,
-    /// Its namespace; empty where the request alone says it.
+    /// The namespace of the pod; empty where the request alone says it.
     pub(super) namespace: String,
 }
 

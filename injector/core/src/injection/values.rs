@@ -10,9 +10,9 @@ use nudge_protocol::{ConfigName, VariableName};
 use super::paths::system_path;
 use crate::injection::quantity::Quantity;
 
-/// With less, the agent can't hold its connections and one dictionary.
+/// The minimum of memory: with less, the agent can't hold its connections and one dictionary.
 pub(in crate::injection) const MIN_MEMORY: Quantity = Quantity::mebi(16);
-/// Most addresses of webhooks outside of a pod.
+/// The maximum of addresses of webhooks outside of a pod.
 const MAX_ALLOWED: usize = 64;
 
 /// What is allowed, for the message of a refusal.
@@ -44,7 +44,7 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
     }
 }
 
-/// From 1 s to 10 min, as the agent reads it.
+/// Reads a time from 1 s to 10 min, as the agent reads it.
 pub(in crate::injection) fn start_timeout(text: &str) -> Result<String, Rule> {
     let range = Duration::from_secs(1)..=Duration::from_mins(10);
     match duration(text) {

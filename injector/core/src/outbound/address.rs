@@ -23,7 +23,7 @@ pub enum AddressError {
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// By TLS.
+    /// Whether the address is reached by TLS.
     pub tls: bool,
     /// The name or the IP address, without brackets, in lower case.
     pub host: String,

@@ -9,11 +9,11 @@ use super::range::Range;
 /// Addresses of this cluster that nothing is sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guarded {
-    /// All ports of them: addresses of Services, and of what stands behind them at any port.
+    /// The addresses of Services, and of the servers behind them, which are guarded at all ports.
     pub hosts: HashSet<IpAddr>,
     /// What stands behind these Services.
     pub endpoints: HashSet<SocketAddr>,
-    /// All ports of them, where kubelets, and every Service with a port of nodes, answer: addresses of nodes.
+    /// The addresses of nodes, where kubelets, and every Service with a port of nodes, answer, which are guarded at all ports.
     pub nodes: HashSet<IpAddr>,
     /// Where nodes may be asked all the same.
     pub lent: Vec<Range>,

@@ -10,7 +10,7 @@ pub struct Range {
     bits: u8,
 }
 
-/// It is none.
+/// The text is not a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be an address, or a range such as 10.0.0.0/24")]
 pub struct RangeError;

@@ -16,13 +16,13 @@ pub enum Pick {
 /// A wish that no registry can meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
-    /// Not a tag.
+    /// The text is not a tag.
     #[error("{0:?} is not a tag: a tag has 1 to 128 letters, digits and ._-, and must not begin with '.' or '-'")]
     Tag(String),
-    /// Not a range.
+    /// The text is not a range of versions.
     #[error("{0:?} is not a range of versions; write one such as >=1.2, <2")]
     Semver(String),
-    /// Not a digest.
+    /// The text is not a digest.
     #[error("{0:?} is not a digest; write sha256: and 64 hex digits")]
     Digest(String),
 }

@@ -69,7 +69,7 @@ pub fn is_id(id: &str) -> bool {
     matches!(id.len(), 40 | 64) && id.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// As git check-ref-format has it, and nothing that a program could take for an option.
+/// Returns whether the text is a name as git check-ref-format has it, and nothing that a program could take for an option.
 pub fn is_ref(name: &str) -> bool {
     let in_part = |part: &str| {
         !part.is_empty()

@@ -19,10 +19,10 @@ use super::source_faults::source_faults;
 use crate::requester::noted_retry;
 use crate::versions::{is_nearly_full, is_of_source};
 
-/// Most failed versions that a source remembers.
+/// The maximum of failed versions that a source remembers.
 const MOST_FAILED: usize = 8;
 
-/// What the source has come to.
+/// The outcome of a look at a source.
 enum Outcome {
     /// Nothing is known yet, or the object changes, about which nothing is said: it may change often.
     Quiet { until: Option<Timestamp> },
@@ -30,9 +30,9 @@ enum Outcome {
     Waits { version: String, why: Explanation, until: Option<Timestamp> },
     /// Something is to be done.
     Acts(Act),
-    /// All is done.
+    /// Nothing is left to do.
     Done(Explanation),
-    /// It can't be done.
+    /// A problem keeps the source from going on.
     Blocked(Explanation),
 }
 

@@ -41,7 +41,7 @@ impl Newest {
     }
 }
 
-/// So much later.
+/// Returns the time that is this much later.
 pub(super) fn after(time: Timestamp, period: Duration) -> Timestamp {
     SignedDuration::try_from(period).ok().and_then(|period| time.checked_add(period).ok()).unwrap_or(Timestamp::MAX)
 }

@@ -8,11 +8,11 @@ use super::newest::Newest;
 /// What is known of the living object.
 #[derive(Clone, Copy, Debug)]
 pub enum Upstream<'a> {
-    /// It was not read yet.
+    /// The object was not read yet.
     Unknown,
-    /// It is missing, may not be read, or can't become a version.
+    /// The object is missing, may not be read, or can't become a version.
     Refused(&'a Explanation),
-    /// Its content.
+    /// The content of the object.
     Content(&'a Newest),
 }
 

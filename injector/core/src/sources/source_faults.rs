@@ -10,7 +10,7 @@ use crate::outbound::Address;
 use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
 use crate::versions::name_fault;
 
-/// All that is wrong with a source of this name, which is empty where the API server has yet to generate it.
+/// Returns all faults of a source of this name, which is empty where the API server has yet to generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {
     let config = spec.config_name.as_deref().unwrap_or(name);
     let named = Some(config).filter(|config| !config.is_empty()).and_then(|name| name_fault("spec.configName", name));

@@ -22,7 +22,7 @@ pub(in crate::injection) struct Plan<'a> {
     /// The list in which the agent comes first.
     pub(in crate::injection) list: &'static str,
     pub(in crate::injection) volumes: &'a [Value],
-    /// By the containers' names.
+    /// The patches of containers, by name.
     pub(in crate::injection) container_patches: BTreeMap<String, ContainerPatch>,
     pub(in crate::injection) share_processes: bool,
     pub(in crate::injection) pull_secrets: &'a [String],

@@ -11,7 +11,7 @@ pub(super) struct Edit {
     operations: Vec<PatchOperation>,
 }
 
-/// One step of a path.
+/// A step of a path.
 pub(super) enum Step<'a> {
     Key(&'a str),
     At(usize),

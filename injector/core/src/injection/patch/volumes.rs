@@ -15,7 +15,7 @@ pub(super) const FILES_DIR: &str = "/run/nudge/files";
 pub(super) const VARIABLES_DIR: &str = "/run/nudge/variables";
 pub(super) const BOOTSTRAP_DIR: &str = "/run/nudge/bootstrap";
 
-/// Most volumes with parts of versions in one pod.
+/// The maximum of volumes with parts of versions in one pod.
 const MAX_PART_VOLUMES: usize = 32;
 /// Readable for every user: the agent's user differs from pod to pod, and only the agent mounts these volumes.
 const MODE: u32 = 0o444;

@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 1024;
 /// Room for the last line, which counts the warnings left out.
 const MORE_BYTES: usize = 16;
 
-/// One line for each warning, as far as there is room.
+/// Returns a line for each warning, as far as there is room.
 fn text(warnings: &[String]) -> Option<String> {
     let mut text = String::new();
     for (at, warning) in warnings.iter().enumerate() {

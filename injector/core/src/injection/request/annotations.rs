@@ -9,11 +9,11 @@ pub use nudge_protocol::labels::INJECT;
 pub const CONFIGS: &str = "nudge.dev/configs";
 /// How containers take another version; with a dot and a name, how that container does.
 pub const NOTIFY: &str = "nudge.dev/notify";
-/// With a dot and a container's name: the URL of its webhook.
+/// The annotation for the URL of a container's webhook, which ends with a dot and the container's name.
 pub const WEBHOOK: &str = "nudge.dev/webhook";
-/// With a dot and a container's name: the URL at which it says whether it takes a version.
+/// The annotation for the URL at which a container says whether it takes a version, which ends with a dot and the container's name.
 pub const CHECK: &str = "nudge.dev/check";
-/// With a dot and a container's name: the keys that become its variables, separated by commas.
+/// The annotation for the keys that become a container's variables, separated by commas, which ends with a dot and the container's name.
 pub const VARIABLES: &str = "nudge.dev/env";
 /// Addresses outside of the pod that webhooks and checks may have.
 pub const WEBHOOK_ALLOW: &str = "nudge.dev/webhook-allow";
@@ -55,10 +55,10 @@ pub(super) const WITH_AGENT: [&str; 15] = [
     AGENT_START_TIMEOUT,
 ];
 
-/// Those that can end with a dot and a container's name.
+/// The annotations that can end with a dot and a container's name.
 pub(super) const OF_CONTAINERS: [&str; 4] = [NOTIFY, WEBHOOK, CHECK, VARIABLES];
 
-/// Those that must.
+/// The annotations that must end so.
 pub(super) const ONLY_OF_CONTAINERS: [&str; 3] = [WEBHOOK, CHECK, VARIABLES];
 
 /// Annotations that Nudge itself writes on pods, their templates and their workloads. `restarted-at` is from a command of earlier versions:

@@ -11,9 +11,9 @@ pub(super) const ROLLOUT: &str = "rollout";
 /// How a container takes another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As its agent does it: by a signal or a webhook, by a restart in place, or not at all.
+    /// The agent brings the version: by a signal or a webhook, by a restart in place, or not at all.
     Agent(Notify),
-    /// By a rolling update of the workload, with all containers of the pod.
+    /// A rolling update of the workload brings the version, to all containers of the pod.
     Rollout,
 }
 

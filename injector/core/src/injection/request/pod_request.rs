@@ -192,7 +192,7 @@ impl Reader<'_> {
         Ok(request)
     }
 
-    /// One annotation, where it is set.
+    /// Returns the value of an annotation, where it is set.
     fn get<T>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Refusal> {
         let Some(text) = self.user.annotations.get(name) else { return Ok(None) };
         read(text).map(Some).map_err(|allowed| Refusal::value(name, text, allowed))

@@ -9,7 +9,7 @@ use crate::injection::user_pod::UserPod;
 
 /// ConfigMaps of the cluster and of service meshes in every namespace: never an application's configuration.
 const IGNORED: [&str; 3] = ["kube-root-ca.crt", "istio-ca-root-cert", "openshift-service-ca.crt"];
-/// Most ConfigMaps that are looked up. A pod that references more must name its configs.
+/// The maximum of ConfigMaps that are looked up. A pod that references more must name its configs.
 const MAX_REFERENCES: usize = 64;
 
 /// A ConfigMap that containers reference.

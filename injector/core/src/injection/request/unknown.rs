@@ -13,7 +13,7 @@ use crate::injection::user_pod::UserPod;
 
 /// The version that does not know them.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Most that a refusal names.
+/// The maximum of annotations that a refusal names.
 const NAMED: usize = 5;
 
 /// A message about each that is not known.

@@ -14,12 +14,12 @@ use crate::injection::settings::AgentDefaults;
 use crate::injection::user_pod::UserPod;
 
 const DEFAULT_CPU: Quantity = Quantity::millis(5);
-/// In a Guaranteed pod the request is also the limit, and with 5m the agent would stop in the middle of a handshake.
+/// The request of the agent in a Guaranteed pod, where it is also the limit: with 5m the agent would stop in the middle of a handshake.
 const GUARANTEED_CPU: Quantity = Quantity::millis(50);
 const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
-/// With the values as files too: they are in memory, twice during an update. More where these have more room.
+/// The memory that is added for values as files: they are in memory, twice during an update. More is added where these have more room.
 const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
-/// With a dictionary that containers are asked about while another one may arrive.
+/// The memory that is added for a dictionary that containers are asked about while another one may arrive.
 const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
 /// The agent's resources, `None` where it has none of its own, and warnings.

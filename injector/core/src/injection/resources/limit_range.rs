@@ -14,7 +14,7 @@ use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
 use crate::injection::user_pod::{Role, UserPod};
 use crate::injection::values::MIN_MEMORY;
 
-/// All bounds for one resource of one container.
+/// The bounds for one resource of one container.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bounds {
     min: Option<Quantity>,

@@ -16,7 +16,7 @@ use super::user_pod::{Member, Role, UserPod};
 
 /// The containers that use the agent.
 pub(super) struct Targets<'a> {
-    /// They get variables and mounts.
+    /// The containers that get variables and mounts.
     pub(super) members: Vec<&'a Member>,
     /// How each container is notified, if at all. By name, so that the position of other injectors' containers makes no difference.
     pub(super) notified: BTreeMap<&'a str, Notify>,

@@ -23,7 +23,7 @@ pub(super) fn warning(container: &Container, signal: NotifySignal) -> Option<Str
     Some(format!("container {} runs {runtime}, which {advice}", container.name))
 }
 
-/// By the first word of the command, or by variables.
+/// Returns the runtime of a container, by the first word of the command, or by variables.
 fn runtime(container: &Container) -> Option<&'static str> {
     let mut words = container.command.iter().flatten().chain(container.args.iter().flatten());
     let program = words.next().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
