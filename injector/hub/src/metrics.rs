@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 macro_rules! results {
-    ($(#[$doc:meta])* $type:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
+    ($(#[$doc:meta])* $type:ident, $family:ident, $count:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum $type { $($variant),+ }
@@ -23,20 +23,26 @@ macro_rules! results {
                 ResultLabel { result: match self { $(Self::$variant => $text),+ } }
             }
         }
+
+        impl Metrics {
+            pub(crate) fn $count(&self, result: $type) {
+                self.0.$family.get_or_create(&result.label()).inc();
+            }
+        }
     };
 }
 
 results!(
     /// How a review of a token ended.
-    ReviewResult { Accepted = "accepted", Refused = "refused", Unavailable = "unavailable" }
+    ReviewResult, reviews, reviewed { Accepted = "accepted", Refused = "refused", Unavailable = "unavailable" }
 );
 results!(
     /// How a fetch of a content ended.
-    FetchResult { Good = "good", Refused = "refused", Unavailable = "unavailable" }
+    FetchResult, fetches, fetched { Good = "good", Refused = "refused", Unavailable = "unavailable" }
 );
 results!(
     /// How a poll ended.
-    PollResult {
+    PollResult, polls, polled {
         Changed = "changed",
         Unchanged = "unchanged",
         Superseded = "superseded",
@@ -49,7 +55,9 @@ results!(
 );
 results!(
     /// How writing a pod's condition ended.
-    ConditionResult { Written = "written", Changed = "changed", Refused = "refused", Unavailable = "unavailable" }
+    ConditionResult, conditions, condition {
+        Written = "written", Changed = "changed", Refused = "refused", Unavailable = "unavailable",
+    }
 );
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -57,7 +65,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Families {
     connections: ConnectionMetrics,
     held: Gauge,
@@ -70,7 +78,17 @@ struct Families {
     blocks: Counter,
     conditions: Family<ResultLabel, Counter>,
     condition_limit: Gauge,
-    answer: Histogram,
+    answer: AnswerTimes,
+}
+
+#[derive(Debug)]
+struct AnswerTimes(Histogram);
+
+impl Default for AnswerTimes {
+    fn default() -> Self {
+        // From 0.5 ms in steps of two to 16 s.
+        Self(Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step))))
+    }
 }
 
 /// The hub's metrics; cheap to clone.
@@ -79,22 +97,7 @@ pub(super) struct Metrics(Arc<Families>);
 
 impl Default for Metrics {
     fn default() -> Self {
-        // From 0.5 ms in steps of two to 16 s.
-        let answer = Histogram::new((0..16).map(|step| 0.0005 * f64::from(1 << step)));
-        let families = Families {
-            connections: ConnectionMetrics::default(),
-            held: Gauge::default(),
-            polls: Family::default(),
-            reviews: Family::default(),
-            entries: Gauge::default(),
-            bytes: Gauge::default(),
-            fetches: Family::default(),
-            reports: Counter::default(),
-            blocks: Counter::default(),
-            conditions: Family::default(),
-            condition_limit: Gauge::default(),
-            answer,
-        };
+        let families = Families::default();
         // All series from the start, so that a rate over the first event is not missed.
         show(&families.polls, PollResult::ALL, PollResult::label);
         show(&families.reviews, ReviewResult::ALL, ReviewResult::label);
@@ -104,14 +107,14 @@ impl Default for Metrics {
     }
 }
 
-fn show<R: Copy>(family: &Family<ResultLabel, Counter>, all: &[R], label: impl Fn(R) -> ResultLabel) {
-    for result in all {
+fn show<R: Copy>(family: &Family<ResultLabel, Counter>, results: &[R], label: impl Fn(R) -> ResultLabel) {
+    for result in results {
         drop(family.get_or_create(&label(*result)));
     }
 }
 
 impl Metrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         let families = &self.0;
         let registry = registry.sub_registry_with_prefix("hub");
         families.connections.register(registry);
@@ -127,68 +130,52 @@ impl Metrics {
         let help = "Pod conditions that may be written at the same time, by how quickly the API server answers";
         registry.register("condition_writes_limit", help, families.condition_limit.clone());
         let help = "Time from the wake-up of a held poll until its reply is handed to the connection";
-        registry.register_with_unit("answer", help, Unit::Seconds, families.answer.clone());
+        registry.register_with_unit("answer", help, Unit::Seconds, families.answer.0.clone());
     }
 
-    /// The connections of agents.
-    pub(super) fn connections(&self) -> &ConnectionMetrics {
+    /// Returns the metrics of the connections of agents.
+    pub(crate) fn connections(&self) -> &ConnectionMetrics {
         &self.0.connections
     }
 
-    /// A poll is held until the value is dropped.
-    pub(super) fn held(&self) -> Counted {
-        Counted::new(self.0.held.clone())
+    /// Counts a held poll until the value is dropped.
+    pub(crate) fn held_poll(&self) -> GaugeCount {
+        GaugeCount::new(self.0.held.clone())
     }
 
-    pub(super) fn polled(&self, result: PollResult) {
-        self.0.polls.get_or_create(&result.label()).inc();
-    }
-
-    pub(super) fn reviewed(&self, result: ReviewResult) {
-        self.0.reviews.get_or_create(&result.label()).inc();
-    }
-
-    pub(super) fn fetched(&self, result: FetchResult) {
-        self.0.fetches.get_or_create(&result.label()).inc();
-    }
-
-    pub(super) fn contents(&self, entries: usize, bytes: usize) {
+    pub(crate) fn contents(&self, entries: usize, bytes: usize) {
         self.0.entries.set(i64::try_from(entries).unwrap_or(i64::MAX));
         self.0.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn block_sent(&self) {
+    pub(crate) fn block_sent(&self) {
         self.0.blocks.inc();
     }
 
-    pub(super) fn reported(&self) {
+    pub(crate) fn reported(&self) {
         self.0.reports.inc();
     }
 
-    pub(super) fn condition(&self, result: ConditionResult) {
-        self.0.conditions.get_or_create(&result.label()).inc();
-    }
-
-    pub(super) fn condition_limit(&self, limit: usize) {
+    pub(crate) fn condition_limit(&self, limit: usize) {
         self.0.condition_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn answered_after(&self, seconds: f64) {
-        self.0.answer.observe(seconds);
+    pub(crate) fn answered_after(&self, seconds: f64) {
+        self.0.answer.0.observe(seconds);
     }
 }
 
-/// Counts up while it lives.
-pub(super) struct Counted(Gauge);
+/// Counts up until it is dropped.
+pub(super) struct GaugeCount(Gauge);
 
-impl Counted {
+impl GaugeCount {
     fn new(gauge: Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeCount {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -1,13 +1,13 @@
-//! Replies and refusals.
+//! Replies to agents, and refusals.
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use nudge_protocol::hub::{MAX_REQUEST_BYTES, POLL_MEDIA_TYPE};
 use nudge_protocol::{ErrorBody, HubErrorCode};
 
-/// Why a request is refused.
+/// Explains why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     #[error("{0}")]
     BadRequest(String),
     #[error("{0}")]
@@ -44,41 +44,37 @@ impl Refusal {
     }
 }
 
-/// What is sent.
+/// What is sent to an agent.
 #[derive(Debug)]
-pub(super) struct Reply {
-    pub(super) status: StatusCode,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
     media_type: &'static str,
-    /// More header lines, each with its line end.
-    more: String,
+    /// Other header lines, each with its line end.
+    headers: String,
     body: Vec<Bytes>,
-    /// Ends the connection.
-    pub(super) close: bool,
+    /// Whether the connection ends.
+    pub(crate) close: bool,
 }
 
 impl Reply {
-    /// 204.
-    pub(super) fn nothing() -> Self {
-        let (status, more) = (StatusCode::NO_CONTENT, String::new());
-        Self { status, media_type: "", more, body: Vec::new(), close: false }
+    /// Returns a reply without a body (204).
+    pub(crate) fn nothing() -> Self {
+        let (status, headers) = (StatusCode::NO_CONTENT, String::new());
+        Self { status, media_type: "", headers, body: Vec::new(), close: false }
     }
 
-    /// A poll's head and blocks.
-    pub(super) fn poll(body: Vec<Bytes>) -> Self {
+    /// Returns a reply with a poll's head and blocks.
+    pub(crate) fn poll(body: Vec<Bytes>) -> Self {
         Self { status: StatusCode::OK, media_type: POLL_MEDIA_TYPE, body, ..Self::nothing() }
     }
 
-    /// 503 that sends the agent to another replica.
-    pub(super) fn draining() -> Self {
+    /// Returns a reply that sends the agent to another replica (503).
+    pub(crate) fn draining() -> Self {
         Self { close: true, ..Refusal::Unavailable("this replica of the hub is shutting down").into() }
     }
 
-    pub(super) fn closing(self) -> Self {
-        Self { close: true, ..self }
-    }
-
-    /// The bytes to send, in order.
-    pub(super) fn into_bytes(self) -> Vec<Bytes> {
+    /// Returns the bytes to send, in order.
+    pub(crate) fn into_bytes(self) -> Vec<Bytes> {
         use std::fmt::Write as _;
         let length: usize = self.body.iter().map(Bytes::len).sum();
         let mut head = format!("HTTP/1.1 {}\r\n", self.status);
@@ -86,7 +82,7 @@ impl Reply {
             // Writing to a String can't fail.
             let _ = write!(head, "content-type: {}\r\ncontent-length: {length}\r\n", self.media_type);
         }
-        head += &self.more;
+        head += &self.headers;
         head += if self.close { "connection: close\r\n\r\n" } else { "\r\n" };
         let mut bytes = self.body;
         match bytes.first_mut() {
@@ -104,7 +100,7 @@ impl From<Refusal> for Reply {
         let body = ErrorBody { error: error.as_str().to_owned(), message: refusal.to_string() };
         // Two strings can't fail to serialise.
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let more = match refusal {
+        let headers = match refusal {
             Refusal::Unauthorized(_) => "www-authenticate: Bearer\r\n".to_owned(),
             Refusal::MethodNotAllowed => "allow: POST\r\n".to_owned(),
             // Random, so that agents do not come back at the same time.
@@ -112,7 +108,7 @@ impl From<Refusal> for Reply {
             _ => String::new(),
         };
         let close = matches!(refusal, Refusal::TooSlow | Refusal::TooLarge);
-        Self { status, media_type: "application/json", more, body: vec![body.into()], close }
+        Self { status, media_type: "application/json", headers, body: vec![body.into()], close }
     }
 }
 
@@ -127,7 +123,7 @@ mod tests {
     #[test]
     fn a_reply_is_http() {
         assert_eq!(text(Reply::nothing()), "HTTP/1.1 204 No Content\r\n\r\n");
-        let poll = Reply::poll(vec![Bytes::from("ab"), Bytes::from("c")]).closing();
+        let poll = Reply { close: true, ..Reply::poll(vec![Bytes::from("ab"), Bytes::from("c")]) };
         assert_eq!(
             text(poll),
             "HTTP/1.1 200 OK\r\ncontent-type: application/vnd.nudge.poll\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"

@@ -5,9 +5,10 @@ use std::time::Duration;
 use nudge_protocol::hub::{BEHIND_SECONDS, HubSettings};
 use nudge_server::rates::Rate;
 
-use super::reports::EVERY;
+/// How often a report of one pod is taken: the newest, whatever number came.
+pub(crate) const REPORT_PERIOD: Duration = Duration::from_secs(2);
 
-/// Bounds of the hub. Tests set smaller ones.
+/// The bounds of the hub. Tests set smaller ones.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Connections at the same time, with a share for each address: see `nudge_server::slots`.
@@ -104,7 +105,7 @@ impl Default for Settings {
             drain: Duration::from_secs(8),
             // As often as reports are taken.
             agents: HubSettings {
-                report_seconds: u32::try_from(EVERY.as_secs()).unwrap_or(u32::MAX),
+                report_seconds: u32::try_from(REPORT_PERIOD.as_secs()).unwrap_or(u32::MAX),
                 ..HubSettings::default()
             },
         }

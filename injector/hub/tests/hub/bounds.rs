@@ -166,7 +166,7 @@ async fn a_report_is_kept_and_answered_without_a_body() -> Result<()> {
     let pod = pod(1);
     let key = pod.key();
     assert_eq!(
-        served.stand_in.hub.reports().of(&key, &pod.uid).map(|reported| reported.report.acknowledged),
+        served.stand_in.hub.last_report(&key, &pod.uid).map(|reported| reported.report.acknowledged),
         Some(true)
     );
     Ok(())

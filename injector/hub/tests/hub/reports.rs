@@ -35,7 +35,7 @@ async fn is_held(stand_in: &StandIn) -> Result<()> {
 
 fn reported(stand_in: &StandIn) -> bool {
     let pod = pod(0);
-    stand_in.hub.reports().of(&pod.key(), &pod.uid).is_some_and(|reported| reported.report.acknowledged)
+    stand_in.hub.last_report(&pod.key(), &pod.uid).is_some_and(|reported| reported.report.acknowledged)
 }
 
 #[tokio::test]

@@ -1,0 +1,196 @@
+//! The audit trail: lines for deliveries and for refusals, with the target `audit`, and never a value. Of equal deliveries (pod, address,
+//! config, version) one in ten seconds is written, and of the refusals one of each address, with the number of those that were left out.
+//! So nobody can flood the trail, and a pod's lines hide nothing but their like.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::mem;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nudge_core::keys::PodUid;
+use nudge_protocol::VersionName;
+use nudge_server::slots::Peer;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::claims::Claims;
+use super::session::Session;
+use crate::contents::ConfigView;
+
+/// How often a line is written that is equal to another one.
+const EVERY: Duration = Duration::from_secs(10);
+/// How often a full table is searched for lines that were written longer ago.
+const TIDY: Duration = Duration::from_secs(1);
+/// The maximum number of addresses whose refusals are remembered.
+const ADDRESSES: usize = 1024;
+/// The maximum number of deliveries that are remembered.
+const DELIVERIES: usize = 16 * 1024;
+
+/// A version that is delivered, or a config that is withheld where there is no version. Only pods whose token was reviewed have such lines.
+type Delivery = (PodUid, Peer, String, Option<VersionName>);
+
+/// Writes the audit trail.
+pub(crate) struct Audit {
+    refusals: Mutex<AuditLines<Peer>>,
+    deliveries: Mutex<AuditLines<Delivery>>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        // A pod has few lines, so that there are more only where very many pods have them: no reason to lose one.
+        Self { refusals: AuditLines::new(ADDRESSES, false), deliveries: AuditLines::new(DELIVERIES, true) }
+    }
+}
+
+impl Audit {
+    /// Notes that a version of one config is sent to a pod.
+    pub(crate) fn delivered(&self, session: &Session, view: &ConfigView) {
+        let secrets = view.content.as_ref().ok().map(|content| content.secrets.join(","));
+        let secrets = secrets.filter(|secrets| !secrets.is_empty());
+        self.write(session, view, view.version.as_ref(), secrets.as_deref(), None, "version delivered");
+    }
+
+    /// Notes that a pod does not get one of its configs.
+    pub(crate) fn withheld(&self, session: &Session, view: &ConfigView, reason: &str) {
+        self.write(session, view, None, None, Some(reason), "config withheld");
+    }
+
+    fn write(
+        &self,
+        session: &Session,
+        view: &ConfigView,
+        version: Option<&VersionName>,
+        secrets: Option<&str>,
+        reason: Option<&str>,
+        event: &str,
+    ) {
+        let (caller, config) = (&session.caller, view.name.as_str());
+        let delivery = (caller.uid.clone(), session.from.address.into(), config.to_owned(), version.cloned());
+        let Some(left_out) = self.deliveries.lock().may_write(delivery, Instant::now()) else { return };
+        tracing::info!(
+            target: "audit",
+            namespace = caller.namespace,
+            config,
+            version = version.map(VersionName::as_str),
+            secrets,
+            pod = caller.name,
+            pod_uid = %caller.uid,
+            service_account = caller.service_account,
+            peer = %session.from.address,
+            token_id = session.token_id,
+            reason,
+            left_out,
+            "{event}"
+        );
+    }
+
+    /// Notes that a request is refused for its token. What the token says of itself is only claimed.
+    pub(crate) fn refused(&self, address: IpAddr, claims: Option<(&Claims, &str)>, reason: &str) {
+        let Some(left_out) = self.refusals.lock().may_write(address.into(), Instant::now()) else { return };
+        tracing::info!(
+            target: "audit",
+            peer = %address,
+            reason,
+            claimed_namespace = claims.map(|(claims, _)| claims.caller.namespace.as_str()),
+            claimed_pod = claims.map(|(claims, _)| claims.caller.name.as_str()),
+            claimed_pod_uid = claims.map(|(claims, _)| claims.caller.uid.as_str()),
+            claimed_service_account = claims.map(|(claims, _)| claims.caller.service_account.as_str()),
+            claimed_token_id = claims.map(|(_, id)| id),
+            left_out,
+            "request refused"
+        );
+    }
+}
+
+/// Chooses the lines that are written: of equal ones, one in ten seconds.
+#[derive(Debug)]
+struct AuditLines<K> {
+    /// When the next one is written, and how many were left out since the last.
+    by_key: HashMap<K, (Instant, u64)>,
+    max: usize,
+    /// Whether lines are written that can't be remembered.
+    beyond: bool,
+    /// How many were left out that are not remembered.
+    others: u64,
+    tidied: Option<Instant>,
+}
+
+impl<K: Eq + Hash> AuditLines<K> {
+    fn new(max: usize, beyond: bool) -> Mutex<Self> {
+        Mutex::new(Self { by_key: HashMap::new(), max, beyond, others: 0, tidied: None })
+    }
+
+    /// Returns how many lines were left out before this one; `None` where it is left out, too.
+    fn may_write(&mut self, key: K, now: Instant) -> Option<u64> {
+        let known = self.by_key.get_mut(&key);
+        if let Some((_, left_out)) = known.filter(|(next, _)| *next > now) {
+            *left_out += 1;
+            return None;
+        }
+        if self.by_key.len() >= self.max && !self.by_key.contains_key(&key) {
+            self.tidy(now);
+            if self.by_key.len() >= self.max {
+                self.others += u64::from(!self.beyond);
+                return self.beyond.then_some(0);
+            }
+        }
+        let before = self.by_key.insert(key, (now + EVERY, 0));
+        Some(before.map_or(0, |(_, left_out)| left_out) + mem::take(&mut self.others))
+    }
+
+    fn tidy(&mut self, now: Instant) {
+        if self.tidied.is_some_and(|at| now < at + TIDY) {
+            return;
+        }
+        self.tidied = Some(now);
+        let others = &mut self.others;
+        self.by_key.retain(|_, (next, left_out)| {
+            let stays = *next > now;
+            *others += if stays { 0 } else { *left_out };
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: usize) -> Peer {
+        let [.., third, fourth] = number.to_be_bytes();
+        IpAddr::from([10, 0, third, fourth]).into()
+    }
+
+    #[test]
+    fn one_of_each_key_is_written_and_the_others_are_counted() {
+        let (lines, now) = (AuditLines::new(ADDRESSES, false), Instant::now());
+        let mut lines = lines.into_inner();
+        assert_eq!(lines.may_write(peer(1), now), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(lines.may_write(peer(1), now), None);
+        }
+        assert_eq!(lines.may_write(peer(2), now), Some(0), "another address is heard");
+        assert_eq!(lines.may_write(peer(1), now + EVERY), Some(1000));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_nothing_is_lost_from_the_count() {
+        let (lines, now) = (AuditLines::new(ADDRESSES, false), Instant::now());
+        let mut lines = lines.into_inner();
+        let written = (0..3 * ADDRESSES).filter(|number| lines.may_write(peer(*number), now).is_some()).count();
+        assert_eq!((written, lines.by_key.len()), (ADDRESSES, ADDRESSES));
+        assert_eq!(lines.may_write(peer(0), now), None);
+        let left_out = u64::try_from(2 * ADDRESSES).unwrap() + 1;
+        assert_eq!(lines.may_write(peer(5000), now + EVERY), Some(left_out));
+        assert_eq!(lines.by_key.len(), 1);
+    }
+
+    #[test]
+    fn no_delivery_is_hidden_by_those_of_others() {
+        let (lines, now) = (AuditLines::new(10, true), Instant::now());
+        let mut lines = lines.into_inner();
+        assert_eq!((0..100).filter(|number| lines.may_write(peer(*number), now).is_some()).count(), 100);
+        assert_eq!(lines.by_key.len(), 10);
+    }
+}

@@ -1,0 +1,242 @@
+//! What a pod should have of each of its configs, by what this replica knows. Pure, apart from a look into the store of contents.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{assigned_version, is_same};
+use nudge_core::versions::is_importing;
+use nudge_protocol::hub::{HubProblem, HubReason, PollRequest, ReportRequest};
+use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
+use nudge_protocol::{ConfigName, VersionName};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::content::{Content, problem};
+use super::return_spread;
+use super::store::{ContentLookup, ContentStore};
+
+/// One config of a pod as the pod should have it.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigView {
+    pub(crate) name: ConfigName,
+    /// Empty while there is no such config.
+    pub(crate) uid: String,
+    pub(crate) revision: u64,
+    pub(crate) version: Option<VersionName>,
+    pub(crate) content: Result<Arc<Content>, Arc<HubProblem>>,
+    /// The version that only a restart brings to this pod.
+    pub(crate) restart_version: Option<VersionName>,
+    /// For how long the pod is not notified yet of what changed.
+    pub(crate) spread: Option<Duration>,
+    /// How long the pod's containers have for their acknowledgement, in seconds.
+    pub(crate) ack_timeout_seconds: Option<u32>,
+}
+
+impl ConfigView {
+    pub(crate) fn new(name: &ConfigName, content: Result<Arc<Content>, Arc<HubProblem>>) -> Self {
+        Self {
+            name: name.clone(),
+            uid: String::new(),
+            revision: 0,
+            version: None,
+            content,
+            restart_version: None,
+            spread: None,
+            ack_timeout_seconds: None,
+        }
+    }
+}
+
+/// All configs of a pod as the pod should have them.
+pub(crate) struct ConfigViews {
+    pub(crate) views: Vec<ConfigView>,
+    /// The contents that are being fetched, which show as `Resolving`.
+    pub(crate) fetching: Vec<watch::Receiver<()>>,
+    /// When a problem is worth another look.
+    pub(crate) again: Option<Instant>,
+}
+
+/// What an agent has of one config.
+pub(crate) struct AgentCopy<'a> {
+    /// Empty where it is not from the hub.
+    uid: &'a str,
+    version: &'a VersionName,
+    /// Empty where the agent does not say.
+    sha256: &'a str,
+}
+
+impl<'a> AgentCopy<'a> {
+    pub(crate) fn polled(request: &'a PollRequest, name: &ConfigName) -> Option<Self> {
+        let config = request.configs.iter().find(|config| config.name == *name && !config.sha256.is_empty())?;
+        Some(Self { uid: &config.uid, version: config.version.as_ref()?, sha256: &config.sha256 })
+    }
+
+    pub(crate) fn reported(report: &'a ReportRequest, name: &ConfigName) -> Option<Self> {
+        let config = report.configs.iter().find(|config| config.name == *name)?;
+        Some(Self { uid: &config.uid, version: config.version.as_ref()?, sha256: "" })
+    }
+}
+
+/// Returns what the pod should have, whose agent has the given copies.
+pub(crate) fn config_views<'a>(
+    index: &Index,
+    store: &Arc<ContentStore>,
+    pod: &PodState,
+    copy: impl Fn(&ConfigName) -> Option<AgentCopy<'a>>,
+) -> ConfigViews {
+    let mut views = ConfigViews { views: Vec::with_capacity(pod.configs.len()), fetching: Vec::new(), again: None };
+    let secrets_allowed = index.secrets_allowed(&pod.namespace);
+    for name in &pod.configs {
+        let key = ConfigKey::new(&*pod.namespace, name.clone());
+        let view = match index.config_since(&key) {
+            // Until its status is there it is as if the config were not: agents keep what they have.
+            Some((config, _)) if is_importing(&config) && !has_current(&config) => {
+                let message =
+                    format!("kubectl nudge import has not given config {name} its versions yet; wait until it ends");
+                ConfigView::new(name, unavailable(HubReason::NotFound, message))
+            }
+            Some((config, since)) => ConfigView {
+                uid: config.metadata.uid.clone().unwrap_or_default(),
+                revision: config.status.as_ref().map_or(0, |status| status.internal.revision),
+                spread: return_spread::time_left(&config, pod, since.elapsed()),
+                ack_timeout_seconds: Some(config.spec.rollout.ack_timeout_seconds),
+                ..if config.spec.admits(&pod.service_account) {
+                    kept_until_restart(pod, name, &config, copy(name))
+                        .unwrap_or_else(|| assigned(&mut views, store, pod, name, &config, secrets_allowed))
+                } else {
+                    not_admitted(pod, name)
+                }
+            },
+            None => absent(index, &key),
+        };
+        views.views.push(view);
+    }
+    bound(&mut views.views);
+    views
+}
+
+fn unavailable(reason: HubReason, message: String) -> Result<Arc<Content>, Arc<HubProblem>> {
+    Err(Arc::new(problem(reason, message)))
+}
+
+fn has_current(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(|status| status.current_version.is_some())
+}
+
+fn absent(index: &Index, key: &ConfigKey) -> ConfigView {
+    let ConfigKey { namespace, name } = key;
+    let message = if index.is_left_out(key) {
+        format!("the hub leaves config {name} out, because namespace {namespace} has too many configs; delete some")
+    } else {
+        format!(
+            "there is no config {name} in namespace {namespace}; create a version of it, or take it out of the \
+             annotation nudge.dev/configs of the pod's template"
+        )
+    };
+    ConfigView::new(name, unavailable(HubReason::NotFound, message))
+}
+
+/// The config as an agent keeps it whose pod takes versions by restarts alone: what its processes were born with, for as long as it lives. The
+/// content is there and is not sent again. `None` where there is nothing of it yet, or nothing else to take.
+fn kept_until_restart(
+    pod: &PodState,
+    name: &ConfigName,
+    config: &VersionedConfig,
+    copy: Option<AgentCopy<'_>>,
+) -> Option<ConfigView> {
+    let (status, copy) = (config.status.as_ref()?, copy.filter(|_| pod.by_restart)?);
+    let version = assigned_version(status, Identity::of(config), pod)?;
+    let of_other_config = !copy.uid.is_empty() && copy.uid != config.metadata.uid.as_deref().unwrap_or_default();
+    if of_other_config || is_same(status, copy.version.as_str(), version) {
+        return None;
+    }
+    let content = Content { block: Bytes::new(), sha256: copy.sha256.to_owned(), secrets: Vec::new() };
+    Some(ConfigView {
+        version: Some(copy.version.clone()),
+        restart_version: VersionName::new(version).ok(),
+        ..ConfigView::new(name, Ok(Arc::new(content)))
+    })
+}
+
+/// The config as a pod sees it whose service account the config does not list: nothing of its versions.
+fn not_admitted(pod: &PodState, name: &ConfigName) -> ConfigView {
+    let account = &pod.service_account;
+    let message = format!(
+        "config {name} does not admit the service account {account} of this pod; add it to spec.allowedServiceAccounts \
+         of VersionedConfig {name}, or take {name} out of the annotation nudge.dev/configs of the pod's template"
+    );
+    ConfigView::new(name, unavailable(HubReason::NotAllowed, message))
+}
+
+/// The config with the version that the pod is assigned.
+fn assigned(
+    views: &mut ConfigViews,
+    store: &Arc<ContentStore>,
+    pod: &PodState,
+    name: &ConfigName,
+    config: &VersionedConfig,
+    secrets_allowed: bool,
+) -> ConfigView {
+    let (status, identity) = (config.status.as_ref(), Identity::of(config));
+    let version = status.and_then(|status| assigned_version(status, identity, pod));
+    let Some(version) = version.and_then(|version| VersionName::new(version).ok()) else {
+        let message = format!("config {name} has no current version yet; kubectl describe vcfg {name} says why");
+        return ConfigView::new(name, unavailable(HubReason::NotFound, message));
+    };
+    let namespace = &pod.namespace;
+    let content = match status.and_then(|status| status.version(version.as_str())) {
+        None => {
+            let message =
+                format!("version {version} of config {name} is not sealed; kubectl describe vcfg {name} says why");
+            unavailable(HubReason::NotFound, message)
+        }
+        Some(sealed) if !secrets_allowed && sealed.parts.iter().any(|part| part.kind == PartKind::Secret) => {
+            let message = format!(
+                "version {version} of config {name} has a Secret part, and namespace {namespace} does not let Nudge \
+                 read Secrets; bind the ClusterRoles nudge-secrets and nudge-secrets-hub there (kubectl nudge enable \
+                 {namespace} --secrets)"
+            );
+            unavailable(HubReason::NotAllowed, message)
+        }
+        Some(sealed) => {
+            let key = ConfigKey::new(&**namespace, name.clone());
+            match store.look(&key, config.metadata.uid.as_deref().unwrap_or_default(), identity, sealed) {
+                ContentLookup::Content(content) => Ok(content),
+                ContentLookup::Problem(problem, again) => {
+                    views.again = views.again.into_iter().chain([again]).min();
+                    Err(problem)
+                }
+                ContentLookup::Fetching(end) => {
+                    views.fetching.push(end);
+                    let message = format!("version {version} of config {name} is being read");
+                    unavailable(HubReason::Resolving, message)
+                }
+            }
+        }
+    };
+    ConfigView { version: Some(version), ..ConfigView::new(name, content) }
+}
+
+/// Leaves out what would push the pod's dictionary over its bound: the agent could not serve it.
+fn bound(views: &mut [ConfigView]) {
+    let mut bytes = 0;
+    for view in views {
+        let Ok(content) = &view.content else { continue };
+        if bytes + content.block.len() > MAX_DICTIONARY_BYTES {
+            let message = format!(
+                "with config {} the pod's configs have more than {MAX_DICTIONARY_BYTES} bytes together; divide them \
+                 among several pods",
+                view.name
+            );
+            view.content = unavailable(HubReason::TooLarge, message);
+        } else {
+            bytes += content.block.len();
+        }
+    }
+}

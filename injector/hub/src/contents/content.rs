@@ -1,0 +1,86 @@
+//! A version's content as pods get it: its parts checked against what was sealed, merged, and encoded once. Pure.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use nudge_api::{PartKind, PartStatus};
+use nudge_core::versions::Seals;
+use nudge_protocol::Key;
+use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::hex::hex;
+use nudge_protocol::hub::{HubProblem, HubReason};
+use ring::digest::{SHA256, digest};
+use zeroize::Zeroizing;
+
+use super::parts::Part;
+
+/// The content of a version, as all its pods get it.
+pub(crate) struct Content {
+    /// The encoded keys and values; wiped when the last of those who send it is done.
+    pub(crate) block: Bytes,
+    /// Lower-case hex SHA-256 of the block.
+    pub(crate) sha256: String,
+    /// The Secrets that it was made of, as `Secret/name`; every delivery of them is audited.
+    pub(crate) secrets: Vec<String>,
+}
+
+impl fmt::Debug for Content {
+    /// Without the values.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Content").field("sha256", &self.sha256).finish_non_exhaustive()
+    }
+}
+
+/// Makes the content of `version` out of the `stored` objects, which stand in the order of the sealed `parts`.
+pub(super) fn assemble(
+    version: &str,
+    parts: &[PartStatus],
+    stored: Vec<Part>,
+    seals: &Seals,
+) -> Result<Content, HubProblem> {
+    let mut values: BTreeMap<Key, Zeroizing<Vec<u8>>> = BTreeMap::new();
+    for ((sealed, part), number) in parts.iter().zip(stored).zip(1..) {
+        if part.uid != sealed.uid || !seals.is_sealed(&sealed.digest, version, number, &part.contents) {
+            return Err(changed(version, sealed, "is not what was sealed"));
+        }
+        for (name, value) in part.contents {
+            let name =
+                Key::new(&name).map_err(|error| problem(HubReason::Changed, format!("version {version}: {error}")))?;
+            if values.insert(name, value).is_some() {
+                return Err(changed(version, sealed, "has a key that another part has too"));
+            }
+        }
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    block::encode(&values, &mut bytes).map_err(|error| match error {
+        BlockError::TooLarge { .. } | BlockError::ValueTooLarge { .. } => {
+            problem(HubReason::TooLarge, format!("version {version}: {error}; divide it among several configs"))
+        }
+        _ => problem(HubReason::Changed, format!("version {version}: {error}")),
+    })?;
+    let secrets = parts.iter().filter(|part| part.kind == PartKind::Secret);
+    Ok(Content {
+        sha256: hex(digest(&SHA256, &bytes).as_ref()),
+        block: Bytes::from_owner(bytes),
+        secrets: secrets.map(|part| format!("{}/{}", part.kind, part.name)).collect(),
+    })
+}
+
+/// Returns the problem that a stored object is not what was sealed.
+pub(super) fn changed(version: &str, part: &PartStatus, what: &str) -> HubProblem {
+    let PartStatus { kind, name, .. } = part;
+    let way_out = "create the version again with the content it had, or make another version current";
+    problem(HubReason::Changed, format!("version {version}: {kind} {name} {what}; {way_out}"))
+}
+
+/// Returns a problem whose message is short enough for every head.
+pub(super) fn problem(reason: HubReason, message: impl Into<String>) -> HubProblem {
+    const MAX_MESSAGE_BYTES: usize = 1024;
+    HubProblem { reason, message: clipped(message.into(), MAX_MESSAGE_BYTES) }
+}
+
+#[cfg(test)]
+#[path = "content_tests.rs"]
+mod tests;

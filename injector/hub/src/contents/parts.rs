@@ -1,0 +1,69 @@
+//! Reads the parts of versions: from the API server, or from a stand-in.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Client};
+use nudge_api::PartKind;
+use nudge_cluster::lenient::Lenient;
+use nudge_core::versions::{Contents, contents_of};
+
+/// One stored object. No `Debug`: it holds values.
+pub struct Part {
+    /// The uid of the object.
+    pub uid: String,
+    /// The keys and values of the object.
+    pub contents: Contents,
+}
+
+/// Explains why a part was not read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PartError {
+    /// There is no such object.
+    #[error("the object is gone")]
+    Missing,
+    /// Nudge has no right to read it.
+    #[error("Nudge may not read the object")]
+    Forbidden,
+    /// A later read may succeed.
+    #[error("the object can't be read now")]
+    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+}
+
+/// Reads parts.
+pub trait PartSource: Send + Sync + 'static {
+    /// Returns the object `name` of this kind as it is stored now.
+    fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>>;
+}
+
+/// Reads from the API server.
+impl PartSource for Client {
+    fn read<'a>(&'a self, namespace: &'a str, kind: PartKind, name: &'a str) -> BoxFuture<'a, Result<Part, PartError>> {
+        Box::pin(async move {
+            let client = self.clone();
+            let (meta, contents) = match kind {
+                PartKind::ConfigMap => {
+                    let maps = Api::<Lenient<ConfigMap>>::namespaced(client, namespace);
+                    let Lenient(object) = maps.get(name).await.map_err(why)?;
+                    (object.metadata, contents_of(object.data, object.binary_data))
+                }
+                PartKind::Secret => {
+                    let secrets = Api::<Lenient<Secret>>::namespaced(client, namespace);
+                    let Lenient(object) = secrets.get(name).await.map_err(why)?;
+                    (object.metadata, contents_of(None, object.data))
+                }
+            };
+            Ok(Part { uid: meta.uid.unwrap_or_default(), contents })
+        })
+    }
+}
+
+fn why(error: kube::Error) -> PartError {
+    match &error {
+        kube::Error::Api(status) if status.code == 404 => PartError::Missing,
+        kube::Error::Api(status) if status.code == 403 => PartError::Forbidden,
+        _ => PartError::Unavailable(Arc::new(error)),
+    }
+}

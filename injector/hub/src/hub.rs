@@ -1,0 +1,183 @@
+//! The hub: its rooms, put together, and what it is asked to do beside the requests of agents.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use kube::Client;
+use nudge_api::{PartKind, VersionedConfig};
+use nudge_cluster::index::Index;
+use nudge_core::identity::Identity;
+use nudge_core::keys::{ConfigKey, PodKey, PodUid};
+use nudge_core::line;
+use nudge_core::pods::PodState;
+use nudge_protocol::hub::MAX_REQUEST_BYTES;
+use nudge_server::shares::Shares;
+use prometheus_client::registry::Registry;
+use ring::hmac;
+use tokio::time::sleep;
+
+use crate::callers::{Authentication, PollSlots, Reviewer};
+use crate::contents::{ContentStore, PartSource};
+use crate::drain::Drain;
+use crate::metrics::Metrics;
+use crate::polling::{ConfigSource, Confirmations, Polling};
+use crate::reporting::{ConditionWriter, PodConditions, PodReport, Reports, WriteQueue};
+use crate::settings::Settings;
+
+/// How often contents that no pod needs are looked for.
+const CHORES: Duration = Duration::from_secs(15);
+
+/// What the hub asks of the cluster.
+pub struct Cluster {
+    /// Reviews tokens.
+    pub reviewer: Arc<dyn Reviewer>,
+    /// Reads configs as they are stored now.
+    pub configs: Arc<dyn ConfigSource>,
+    /// Reads the objects of versions.
+    pub parts: Arc<dyn PartSource>,
+    /// Writes the conditions of pods.
+    pub conditions: Arc<dyn ConditionWriter>,
+}
+
+impl Cluster {
+    /// Asks the API server behind `client`.
+    pub fn new(client: Client) -> Self {
+        let client = Arc::new(client);
+        Self { reviewer: client.clone(), configs: client.clone(), parts: client.clone(), conditions: client }
+    }
+}
+
+/// The hub.
+pub struct Hub {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Metrics,
+    /// Room for the bodies of requests, in bytes.
+    pub(crate) bodies: Shares,
+    pub(crate) authentication: Arc<Authentication>,
+    pub(crate) polling: Polling,
+    pub(crate) conditions: Arc<PodConditions>,
+    pub(crate) drain: Arc<Drain>,
+}
+
+impl Hub {
+    /// Makes a hub of this runtime over `index`, whose only listener for pods and service accounts that are gone it becomes. `key` is the key of the
+    /// digests.
+    pub fn new(
+        index: Arc<Index>,
+        cluster: Cluster,
+        settings: Settings,
+        key: Arc<hmac::Key>,
+        registry: &mut Registry,
+    ) -> Arc<Self> {
+        let metrics = Metrics::default();
+        metrics.register(registry);
+        let settings = Arc::new(settings);
+        let authentication = Authentication::new(&index, cluster.reviewer, &settings, metrics.clone());
+        let contents = ContentStore::new(cluster.parts, key, &settings, metrics.clone());
+        let poll_slots = PollSlots::new(settings.held_per_pod);
+        let conditions = Arc::new(PodConditions {
+            index: Arc::clone(&index),
+            settings: Arc::clone(&settings),
+            metrics: metrics.clone(),
+            authentication: Arc::clone(&authentication),
+            contents: Arc::clone(&contents),
+            poll_slots: Arc::clone(&poll_slots),
+            reports: Reports::default(),
+            queue: WriteQueue::default(),
+            writer: cluster.conditions,
+        });
+        let drain = Arc::new(Drain::new(settings.drain));
+        let polling = Polling {
+            confirmations: Confirmations::new(Arc::clone(&index), cluster.configs),
+            index,
+            settings: Arc::clone(&settings),
+            metrics: metrics.clone(),
+            authentication: Arc::clone(&authentication),
+            contents,
+            poll_slots,
+            conditions: Arc::clone(&conditions),
+            drain: Arc::clone(&drain),
+        };
+        let bodies = Shares::new(settings.body_bytes, MAX_REQUEST_BYTES);
+        let hub = Arc::new(Self { settings, metrics, bodies, authentication, polling, conditions, drain });
+        let weak: Weak<Self> = Arc::downgrade(&hub);
+        hub.polling.index.on_pod_gone(move |pod| {
+            if let Some(hub) = weak.upgrade() {
+                hub.pod_gone(pod);
+            }
+        });
+        let weak = Arc::downgrade(&hub);
+        hub.polling.index.on_account_gone(move |uid| {
+            if let Some(hub) = weak.upgrade() {
+                hub.authentication.add_gone(uid);
+            }
+        });
+        hub
+    }
+
+    /// Takes in that the pod is terminating or gone: its tokens are reviewed anew, and of a gone one nothing is kept.
+    fn pod_gone(&self, pod: &PodState) {
+        self.authentication.forget_tokens(&pod.uid);
+        let key = pod.key();
+        if self.polling.index.pod(&key).is_none_or(|entry| entry.state.uid != pod.uid) {
+            self.authentication.add_gone(pod.uid.as_str());
+            self.conditions.reports.remove(&key, &pod.uid);
+        }
+    }
+
+    /// Returns whether an agent of the pod waits at this replica now.
+    pub fn is_connected(&self, pod_uid: &PodUid) -> bool {
+        self.polling.poll_slots.has(pod_uid.as_str())
+    }
+
+    /// Reads what pods of the config may be about to need, so that it is there when they are woken.
+    pub fn warm(&self, key: &ConfigKey) {
+        let Polling { index, contents, .. } = &self.polling;
+        let Some(config) = index.config(key) else { return };
+        let (Some(status), Some(uid)) = (&config.status, &config.metadata.uid) else { return };
+        if !index.is_enabled(&key.namespace) || index.subscribers(key).is_empty() {
+            return;
+        }
+        let assignable = [&config.spec.version, &status.target_version, &status.current_version];
+        for version in assignable.into_iter().flatten().filter_map(|version| status.version(version)) {
+            let secret = version.parts.iter().any(|part| part.kind == PartKind::Secret);
+            if !secret || index.secrets_allowed(&key.namespace) {
+                drop(contents.look(key, uid, Identity::of(&config), version));
+            }
+        }
+    }
+
+    /// Plans the condition `NoContact` for pods whose agent has not reported for a while. For the leader alone, every 30 s or so.
+    pub fn sweep(&self) {
+        self.conditions.sweep();
+    }
+
+    /// Returns what this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
+    pub fn note(&self) -> Option<String> {
+        line::note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
+    }
+
+    /// Returns the newest report of the pod that this replica has taken.
+    pub fn last_report(&self, pod: &PodKey, uid: &PodUid) -> Option<Arc<PodReport>> {
+        self.conditions.reports.get(pod, uid)
+    }
+
+    /// Drops now and then what is not needed any more.
+    pub(crate) async fn chores(self: Arc<Self>) {
+        let Polling { index, confirmations, contents, .. } = &self.polling;
+        loop {
+            sleep(CHORES).await;
+            let configs = index.subscribed().into_iter().filter_map(|key| index.config(&key));
+            let versions = |config: Arc<VersionedConfig>| {
+                let (status, uid) = (config.status.as_ref()?, config.metadata.uid.as_ref()?);
+                let versions = [&status.current_version, &status.target_version].into_iter().flatten();
+                Some(versions.map(|version| (uid.clone(), version.clone())).collect::<Vec<_>>())
+            };
+            let needed: HashSet<(String, String)> = configs.filter_map(versions).flatten().collect();
+            self.conditions.tend_reports();
+            confirmations.retain(|key| index.config(key).is_some());
+            contents.retain(|uid, version| needed.contains(&(uid.to_owned(), version.to_owned())));
+        }
+    }
+}

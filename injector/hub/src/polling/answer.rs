@@ -1,0 +1,323 @@
+//! Whether a poll is answered, and with what: what the pod should have against what its agent has. Pure.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use bytes::Bytes;
+use nudge_core::pods::PodState;
+use nudge_protocol::hub::{Held, HubSettings, PollConfig, PollHead, PollRequest};
+
+use crate::contents::ConfigView;
+
+/// Decides about a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verdict {
+    /// The agent has what its pod is to run.
+    Hold,
+    /// Something differs that is the pod's own.
+    Answer,
+    /// The agent knows more than this replica.
+    Behind,
+}
+
+/// Compares what the pod should have with what its agent has. A replica that is `stale`, which does not know whether it knows the newest, never
+/// replaces one container by another.
+pub(super) fn verdict(views: &[ConfigView], request: &PollRequest, containers_hash: &str, stale: bool) -> Verdict {
+    let containers = request.containers_hash != containers_hash && (!stale || request.containers_hash.is_empty());
+    let verdicts = views.iter().map(|view| compare(view, entry_of(view, request)));
+    // An answer is about all configs, so none of them may be older than what the agent has.
+    verdicts.max().unwrap_or(Verdict::Hold).max(if containers { Verdict::Answer } else { Verdict::Hold })
+}
+
+/// Returns the configs that are not as the agent has them.
+pub(super) fn differing<'a>(views: &'a [ConfigView], request: &PollRequest) -> impl Iterator<Item = &'a ConfigView> {
+    views.iter().filter(|view| compare(view, entry_of(view, request)) != Verdict::Hold)
+}
+
+/// Returns whether the revision of a config has grown by what concerns other pods alone. Not where the agent has other containers, which only a
+/// replica that is stale leaves so: it would take over what is passed on.
+pub(super) fn is_newer(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> bool {
+    let newer =
+        |view| entry_of(view, request).is_some_and(|entry| entry.uid == view.uid && entry.revision < view.revision);
+    request.containers_hash == containers_hash && views.iter().any(newer)
+}
+
+fn entry_of<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a Held> {
+    request.configs.iter().find(|entry| entry.name == view.name)
+}
+
+/// Returns for how long the answer waits: only where nothing differs but configs whose return is spread.
+pub(super) fn spread(views: &[ConfigView], request: &PollRequest, containers_hash: &str) -> Option<Duration> {
+    let spread: Option<Vec<Duration>> = differing(views, request).map(|view| view.spread).collect();
+    spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
+}
+
+fn compare(view: &ConfigView, entry: Option<&Held>) -> Verdict {
+    let Some(entry) = entry else { return Verdict::Answer };
+    let reason = view.content.as_ref().err().map(|problem| problem.reason);
+    if view.uid.is_empty() && entry.problem == reason {
+        // What it is to the agent that it had of a config which is gone is the agent's affair; the reason is enough.
+        return Verdict::Hold;
+    }
+    if entry.uid != view.uid {
+        return Verdict::Answer;
+    }
+    if view.revision < entry.revision {
+        return Verdict::Behind;
+    }
+    let same_content = match &view.content {
+        Ok(content) => entry.version == view.version && entry.sha256 == content.sha256,
+        Err(_) => true,
+    };
+    if entry.problem == reason && same_content { Verdict::Hold } else { Verdict::Answer }
+}
+
+/// A reply, ready to be block.
+pub(super) struct ComposedReply {
+    /// The head behind its length, then each block behind its length.
+    pub(super) body: Vec<Bytes>,
+    /// The indexes of the views whose block is in the body.
+    pub(super) blocks: Vec<usize>,
+}
+
+/// Makes a reply: a block for each content that the agent does not have.
+pub(super) fn compose(
+    views: &[ConfigView],
+    request: &PollRequest,
+    pod: &PodState,
+    settings: HubSettings,
+) -> Result<ComposedReply, serde_json::Error> {
+    let mut blocks = Vec::new();
+    let config = |(index, view): (usize, &ConfigView)| {
+        let entry = entry_of(view, request);
+        let content = view.content.as_ref().ok();
+        let block = content.filter(|content| entry.is_none_or(|entry| entry.sha256 != content.sha256));
+        if block.is_some() {
+            blocks.push(index);
+        }
+        PollConfig {
+            name: view.name.clone(),
+            uid: view.uid.clone(),
+            revision: view.revision,
+            version: view.version.clone(),
+            sha256: content.map(|content| content.sha256.clone()).unwrap_or_default(),
+            // A block's bound is far below 4 GiB.
+            length: block.and_then(|content| u32::try_from(content.block.len()).ok()),
+            problem: view.content.as_ref().err().map(|problem| (**problem).clone()),
+            ack_timeout_seconds: view.ack_timeout_seconds,
+        }
+    };
+    let head = PollHead {
+        configs: views.iter().enumerate().map(config).collect(),
+        containers: pod.containers.clone(),
+        containers_hash: pod.containers_hash.clone(),
+        settings,
+    };
+    let mut first = vec![0; 4];
+    serde_json::to_writer(&mut first, &head)?;
+    let length = length(first.len() - 4);
+    first[..4].copy_from_slice(&length);
+    let mut body = vec![Bytes::from(first)];
+    for content in blocks.iter().filter_map(|&index| views[index].content.as_ref().ok()) {
+        body.push(Bytes::copy_from_slice(&self::length(content.block.len())));
+        body.push(content.block.clone());
+    }
+    Ok(ComposedReply { body, blocks })
+}
+
+/// Encodes a length; those of heads and blocks are far below 4 GiB.
+fn length(bytes: usize) -> [u8; 4] {
+    u32::try_from(bytes).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// Returns a number for the state of a pod: an agent that gets the same again and again does not take it.
+pub(super) fn fingerprint(views: &[ConfigView], containers_hash: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    containers_hash.hash(&mut hasher);
+    for view in views {
+        (view.name.as_str(), &view.uid, &view.version).hash(&mut hasher);
+        match &view.content {
+            Ok(content) => content.sha256.hash(&mut hasher),
+            Err(problem) => problem.reason.hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nudge_protocol::hub::{HubProblem, HubReason};
+    use nudge_protocol::{ConfigName, VersionName};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contents::Content;
+
+    fn content(sha256: &str) -> Arc<Content> {
+        Arc::new(Content {
+            block: Bytes::from(format!("block {sha256}")),
+            sha256: sha256.to_owned(),
+            secrets: Vec::new(),
+        })
+    }
+
+    fn view(uid: &str, revision: u64, content_or_reason: Result<u8, HubReason>) -> ConfigView {
+        let content = content_or_reason.map(|n| content(&format!("sha{n}")));
+        let version = content_or_reason.ok().map(|n| VersionName::new(&n.to_string()).unwrap());
+        ConfigView {
+            name: ConfigName::new("shop").unwrap(),
+            uid: uid.to_owned(),
+            revision,
+            version,
+            content: content.map_err(|reason| Arc::new(HubProblem { reason, message: String::new() })),
+            restart_version: None,
+            spread: None,
+            ack_timeout_seconds: None,
+        }
+    }
+
+    /// What an agent holds that has taken in what `view` says.
+    fn held(view: &ConfigView) -> Held {
+        Held {
+            name: view.name.clone(),
+            uid: view.uid.clone(),
+            revision: view.revision,
+            version: view.version.clone(),
+            sha256: view.content.as_ref().map(|content| content.sha256.clone()).unwrap_or_default(),
+            problem: view.content.as_ref().err().map(|problem| problem.reason),
+        }
+    }
+
+    fn request(configs: Vec<Held>) -> PollRequest {
+        PollRequest { configs, ..PollRequest::default() }
+    }
+
+    fn judge(view: &ConfigView, held: Held) -> Verdict {
+        verdict(std::slice::from_ref(view), &request(vec![held]), "", false)
+    }
+
+    #[test]
+    fn what_differs_is_answered() {
+        let now = view("u", 5, Ok(1));
+        assert_eq!(judge(&now, held(&now)), Verdict::Hold);
+        assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&view("v", 1, Ok(1)), held(&now)), Verdict::Answer, "another object of the name");
+        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), Verdict::Answer, "it is gone");
+        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), Verdict::Answer);
+        assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), Verdict::Answer);
+        assert_eq!(judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }), Verdict::Answer, "bootstrap");
+        let nothing = verdict(std::slice::from_ref(&now), &request(Vec::new()), "", false);
+        assert_eq!(nothing, Verdict::Answer);
+        let containers = |stale| verdict(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", stale);
+        assert_eq!(containers(false), Verdict::Answer);
+    }
+
+    #[test]
+    fn an_older_state_is_never_answered_whatever_the_other_configs_say() {
+        let old = view("u", 4, Ok(1));
+        assert_eq!(judge(&old, held(&view("u", 5, Ok(2)))), Verdict::Behind);
+        let mut other = view("v", 9, Ok(3));
+        other.name = ConfigName::new("keys").unwrap();
+        let both = [other, old];
+        let held = vec![held(&view("u", 5, Ok(2)))];
+        assert_eq!(verdict(&both, &request(held), "changed", false), Verdict::Behind);
+    }
+
+    #[test]
+    fn what_concerns_other_pods_alone_is_passed_on_and_not_answered() {
+        let now = view("u", 5, Ok(1));
+        let later = view("u", 6, Ok(1));
+        assert_eq!(judge(&later, held(&now)), Verdict::Hold);
+        let newer = |view: &ConfigView| is_newer(std::slice::from_ref(view), &request(vec![held(&now)]), "");
+        assert!(newer(&later) && !newer(&now) && !newer(&view("v", 9, Ok(1))));
+        let passed =
+            compose(&[later], &request(vec![held(&now)]), &PodState::default(), HubSettings::default()).unwrap();
+        assert!(passed.blocks.is_empty());
+    }
+
+    #[test]
+    fn a_stale_replica_does_not_replace_one_container_by_another() {
+        let here = view("u", 5, Ok(1));
+        let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
+        let later = [view("u", 6, Ok(1))];
+        assert_eq!(verdict(&later, &stale, "b", true), Verdict::Hold);
+        assert!(is_newer(&later, &stale, "a") && !is_newer(&later, &stale, "b"), "nor beside a newer revision");
+    }
+
+    #[test]
+    fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
+        let gone = view("", 0, Err(HubReason::NotFound));
+        assert_eq!(judge(&gone, held(&gone)), Verdict::Hold);
+        assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), Verdict::Hold);
+    }
+
+    #[test]
+    fn a_return_that_is_spread_delays_no_other_config() {
+        let later = Some(Duration::from_secs(9));
+        let (shop, mut keys) = (view("u", 5, Ok(1)), view("v", 5, Ok(1)));
+        keys.name = ConfigName::new("keys").unwrap();
+        let agent = request(vec![held(&shop), held(&keys)]);
+        let returns = ConfigView { spread: later, ..view("u", 6, Ok(2)) };
+        assert_eq!(spread(&[returns.clone(), keys.clone()], &agent, ""), later);
+        assert_eq!(spread(&[returns.clone(), ConfigView { uid: "w".to_owned(), ..keys.clone() }], &agent, ""), None);
+        assert_eq!(spread(&[returns, keys], &agent, "containers"), None, "they were started anew");
+    }
+
+    #[test]
+    fn a_block_is_sent_only_where_the_content_is_not_there() {
+        let now = view("u", 6, Ok(1));
+        let pod = PodState::default();
+        let settings = HubSettings::default();
+        let same = compose(std::slice::from_ref(&now), &request(vec![held(&view("u", 5, Ok(1)))]), &pod, settings);
+        let same = same.unwrap();
+        assert!(same.blocks.is_empty() && same.body.len() == 1);
+        let other = compose(std::slice::from_ref(&now), &request(Vec::new()), &pod, settings).unwrap();
+        assert_eq!((other.blocks.as_slice(), other.body.len()), (&[0][..], 3));
+        let head_length = usize::try_from(u32::from_be_bytes(other.body[0][..4].try_into().unwrap())).unwrap();
+        let head: PollHead = serde_json::from_slice(&other.body[0][4..]).unwrap();
+        assert_eq!(head_length, other.body[0].len() - 4);
+        assert_eq!(head.configs[0].length.map(|length| length.to_be_bytes().to_vec()), Some(other.body[1].to_vec()));
+        assert_eq!(other.body[2], "block sha1");
+    }
+
+    fn any_view() -> impl Strategy<Value = ConfigView> {
+        let reasons = [HubReason::Resolving, HubReason::NotAllowed, HubReason::TooLarge, HubReason::Changed];
+        let content = prop_oneof![(0_u8..3).prop_map(Ok), proptest::sample::select(reasons.to_vec()).prop_map(Err)];
+        let there = ("[uv]", 0_u64..6, content).prop_map(|(uid, revision, content)| view(&uid, revision, content));
+        prop_oneof![4 => there, 1 => Just(view("", 0, Err(HubReason::NotFound)))]
+    }
+
+    proptest! {
+        #[test]
+        fn the_agent_that_took_it_in_is_held(view in any_view(), hash in "[ab]{0,1}", stale: bool) {
+            let request = PollRequest { containers_hash: hash.clone(), ..request(vec![held(&view)]) };
+            prop_assert_eq!(verdict(&[view], &request, &hash, stale), Verdict::Hold);
+        }
+
+        #[test]
+        fn nothing_older_is_ever_answered(now in any_view(), before in any_view(), hash in "[ab]{0,1}", stale: bool) {
+            let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
+            let verdict = verdict(std::slice::from_ref(&now), &request, "a", stale);
+            if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
+                prop_assert_eq!(verdict, Verdict::Behind);
+            }
+            if verdict == Verdict::Hold && !now.uid.is_empty() {
+                prop_assert_eq!(&now.uid, &before.uid);
+                let content = |view: &ConfigView| view.content.clone().map(|content| content.sha256.clone());
+                let content = |view: &ConfigView| content(view).map_err(|problem| problem.reason);
+                prop_assert_eq!(content(&now), content(&before), "the pod's own is the same");
+            }
+        }
+
+        #[test]
+        fn what_was_answered_and_taken_in_is_not_answered_again(now in any_view(), before in any_view()) {
+            let request = request(vec![held(&before)]);
+            if verdict(std::slice::from_ref(&now), &request, "", false) == Verdict::Answer {
+                let next = super::tests::request(vec![held(&now)]);
+                prop_assert_eq!(verdict(std::slice::from_ref(&now), &next, "", false), Verdict::Hold);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Confirms that this replica knows a config as the API server has it: by a read that began after a connection did, shared by all who wait.
+//!
+//! An agent that comes from another replica may not have learned there of the newest revision, because nothing changed for its pod.
+//! This replica may know less, and think of an older version as a new one. Its watch does not show that: bookmarks say what the API
+//! server's own cache has seen. A read without a resourceVersion does, because it goes to etcd.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use kube::{Api, Client};
+use nudge_api::VersionedConfig;
+use nudge_cluster::index::Index;
+use nudge_cluster::jitter::jittered;
+use nudge_cluster::lenient::Lenient;
+use nudge_core::keys::ConfigKey;
+use nudge_protocol::backoff::Backoff;
+use nudge_protocol::error_chain::chain;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long one read may take.
+const READ: Duration = Duration::from_secs(5);
+/// Waits after reads that have confirmed nothing. The longest is shorter than a poll waits for an answer to be confirmed.
+const AGAIN: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(3) };
+/// How long a slot rests whose read the API server has refused because it has too much to do.
+const REST: Duration = Duration::from_millis(500);
+/// The maximum number of reads at the same time.
+const AT_ONCE: usize = 16;
+
+/// Reads configs as they are stored now.
+pub trait ConfigSource: Send + Sync + 'static {
+    /// Returns the config; `None` where there is none.
+    fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>>;
+}
+
+/// Explains why a config was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The API server is to be asked less.
+    #[error("the API server has too much to do")]
+    Busy,
+    /// A later read may succeed.
+    #[error("the config can't be read")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Reads from the API server, which asks etcd; needs the right to get `versionedconfigs`.
+impl ConfigSource for Client {
+    fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>> {
+        Box::pin(async move {
+            let api: Api<Lenient<VersionedConfig>> = Api::namespaced(self.clone(), &key.namespace);
+            match api.get_opt(key.name.as_str()).await {
+                Ok(config) => Ok(config.map(|Lenient(config)| config)),
+                Err(kube::Error::Api(status)) if status.code == 429 => Err(ConfigError::Busy),
+                Err(error) => Err(ConfigError::Unavailable(error.into())),
+            }
+        })
+    }
+}
+
+/// How well one config is known.
+#[derive(Default)]
+struct Confirmation {
+    /// All changes until then are known.
+    until: watch::Sender<Option<Instant>>,
+    /// The latest time that somebody waits for.
+    needed: Option<Instant>,
+    /// Whether the config is being read.
+    reading: bool,
+    /// Reads in a row that have confirmed nothing.
+    failures: u32,
+}
+
+/// Keeps what was confirmed.
+pub(crate) struct Confirmations {
+    index: Arc<Index>,
+    source: Arc<dyn ConfigSource>,
+    slots: Semaphore,
+    by_config: Mutex<HashMap<ConfigKey, Confirmation>>,
+}
+
+impl Confirmations {
+    pub(crate) fn new(index: Arc<Index>, source: Arc<dyn ConfigSource>) -> Arc<Self> {
+        Arc::new(Self { index, source, slots: Semaphore::new(AT_ONCE), by_config: Mutex::default() })
+    }
+
+    /// Returns whether the index has all changes of the config until `since`.
+    pub(crate) fn holds(&self, key: &ConfigKey, since: Instant) -> bool {
+        self.by_config.lock().get(key).is_some_and(|entry| *entry.until.borrow() >= Some(since))
+    }
+
+    /// Waits until the index has all changes of these configs until `since`.
+    pub(crate) async fn confirmed(self: &Arc<Self>, keys: &[ConfigKey], since: Instant) {
+        let waits = keys.iter().map(|key| {
+            let mut until = self.ask(key, since);
+            // Its sender stays for as long as somebody waits.
+            async move { drop(until.wait_for(|until| *until >= Some(since)).await) }
+        });
+        join_all(waits.collect::<Vec<_>>()).await;
+    }
+
+    fn ask(self: &Arc<Self>, key: &ConfigKey, since: Instant) -> watch::Receiver<Option<Instant>> {
+        let mut by_config = self.by_config.lock();
+        let entry = by_config.entry(key.clone()).or_default();
+        entry.needed = entry.needed.max(Some(since));
+        let until = entry.until.subscribe();
+        if *until.borrow() < Some(since) && !mem::replace(&mut entry.reading, true) {
+            tokio::spawn(Arc::clone(self).read(key.clone()));
+        }
+        until
+    }
+
+    /// Reads until nobody waits for more.
+    async fn read(self: Arc<Self>, key: ConfigKey) {
+        loop {
+            // The semaphore is never closed.
+            let slot = self.slots.acquire().await;
+            let began = Instant::now();
+            let confirmed = match timeout(READ, self.source.read(&key)).await {
+                Ok(Ok(config)) => self.index.take_read_config(&key, config),
+                Ok(Err(error)) => {
+                    tracing::debug!(config = %key, error = chain(&error), "config not confirmed");
+                    if matches!(error, ConfigError::Busy) {
+                        sleep(jittered(REST)).await;
+                    }
+                    false
+                }
+                Err(_) => false,
+            };
+            drop(slot);
+            match self.has_read(&key, confirmed.then_some(began)) {
+                Some(wait) => sleep(wait).await,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes the result of a read. Returns how long until the next one, if somebody waits for it.
+    fn has_read(&self, key: &ConfigKey, until: Option<Instant>) -> Option<Duration> {
+        let mut by_config = self.by_config.lock();
+        let entry = by_config.get_mut(key)?;
+        let wait = if until.is_some() {
+            entry.until.send_replace(until);
+            entry.failures = 0;
+            Duration::ZERO
+        } else {
+            entry.failures = entry.failures.saturating_add(1);
+            jittered(AGAIN.wait(entry.failures))
+        };
+        entry.reading = until < entry.needed && entry.until.receiver_count() > 0;
+        entry.reading.then_some(wait)
+    }
+
+    /// Forgets what nobody waits for and pods do not use any more.
+    pub(crate) fn retain(&self, used: impl Fn(&ConfigKey) -> bool) {
+        self.by_config.lock().retain(|key, entry| entry.reading || entry.until.receiver_count() > 0 || used(key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn key(number: usize) -> ConfigKey {
+        ConfigKey::parse("ns", &format!("shop-{number}")).unwrap()
+    }
+
+    /// Never has a config.
+    struct Refusing {
+        busy: bool,
+        reads: AtomicUsize,
+    }
+
+    impl ConfigSource for Refusing {
+        fn read<'a>(&'a self, _: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let error = if self.busy { ConfigError::Busy } else { ConfigError::Unavailable("500".into()) };
+            Box::pin(async { Err(error) })
+        }
+    }
+
+    /// How often so many configs are read in this time that can't be.
+    async fn reads(busy: bool, configs: usize, millis: u64) -> usize {
+        let source = Arc::new(Refusing { busy, reads: AtomicUsize::default() });
+        let confirmations = Confirmations::new(Arc::default(), Arc::clone(&source) as _);
+        let keys: Vec<ConfigKey> = (0..configs).map(key).collect();
+        let waiting = confirmations.confirmed(&keys, Instant::now());
+        assert!(timeout(Duration::from_millis(millis), waiting).await.is_err());
+        source.reads.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_read_is_read_ever_less_often() {
+        let reads = reads(false, 1, 60_000).await;
+        assert!((18..=30).contains(&reads), "{reads}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_with_too_much_to_do_is_asked_less_whatever_number_of_configs_waits() {
+        assert_eq!(reads(false, 200, 100).await, 200);
+        let reads = reads(true, 200, 1000).await;
+        assert!((AT_ONCE..=AT_ONCE * 3).contains(&reads), "{reads}");
+    }
+
+    #[tokio::test]
+    async fn a_config_is_read_whatever_a_user_wrote_into_its_managed_fields() {
+        let service = service_fn(async |_: Request<Body>| {
+            let metadata = json!({"name": "shop-1", "namespace": "ns", "managedFields": [{"time": "x"}]});
+            let body = json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": metadata, "spec": {}});
+            Response::builder()
+                .body(Body::from(body.to_string().into_bytes()))
+                .map_err(Box::<dyn Error + Send + Sync>::from)
+        });
+        let configs = Client::new(service, "ns");
+        let found = ConfigSource::read(&configs, &key(1)).await.unwrap().unwrap();
+        assert_eq!(found.metadata.name.as_deref(), Some("shop-1"));
+    }
+}

@@ -1,0 +1,15 @@
+//! What an agent's long poll gets, and when: it is held until something of the pod's own differs from what the agent has.
+
+mod answer;
+mod confirmations;
+#[cfg(test)]
+mod confirmations_tests;
+mod connection_polls;
+mod poll;
+#[cfg(test)]
+mod poll_tests;
+
+pub(crate) use self::confirmations::Confirmations;
+pub use self::confirmations::{ConfigError, ConfigSource};
+pub(crate) use self::connection_polls::ConnectionPolls;
+pub(crate) use self::poll::Polling;

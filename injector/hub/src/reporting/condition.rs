@@ -1,0 +1,387 @@
+//! The pod condition `nudge.dev/ConfigCurrent`, from what is assigned to a pod and what its agent has reported.
+
+use std::slice;
+use std::sync::Arc;
+
+use nudge_api::{Explanation, Reason};
+use nudge_core::pods::{PodState, Report, ReportState};
+use nudge_protocol::bounded_text::one_line;
+use nudge_protocol::hub::{HubProblem, HubReason, ReportRequest, ReportedConfig, ReportedProblem};
+use nudge_protocol::pod::AGENT_CONTAINER;
+use nudge_protocol::status::Outcome;
+
+use crate::contents::ConfigView;
+
+/// The longest message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1024;
+
+/// How soon a condition is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Before all others, because the pod does not show the failure yet.
+    Urgent,
+    /// In its turn.
+    Soon,
+    /// Later, because a better one is likely to follow.
+    Passing,
+}
+
+/// Returns when `condition` is written where the pod has `old`.
+pub(super) fn pace(condition: &Report, old: Option<&Report>) -> Pace {
+    let failed = matches!(condition.state, ReportState::Failed(_));
+    if failed && !old.is_some_and(|old| repeats(condition, old)) {
+        return Pace::Urgent;
+    }
+    let is_passing = |reason: Reason| matches!(reason, Reason::Resolving | Reason::Pending);
+    let passing = is_passing(condition.reason()) || condition.reasons.iter().any(|(_, reason)| is_passing(*reason));
+    if passing { Pace::Passing } else { Pace::Soon }
+}
+
+/// Returns whether each config that fails in `condition` fails in `old` for the same reason and beside the same version.
+fn repeats(condition: &Report, old: &Report) -> bool {
+    let failure = |report: &Report, name: &str| match report.of(name) {
+        ReportState::Failed(why) => Some(why.reason),
+        _ => None,
+    };
+    condition.versions.iter().all(|version| {
+        let name = version.0.as_str();
+        let reason = failure(condition, name);
+        reason.is_none() || (reason == failure(old, name) && old.versions.contains(version))
+    })
+}
+
+/// Turns the report that the agent made at `at` into the condition of its pod; `None` where the agent knows more than this replica.
+pub(super) fn judge(pod: &PodState, views: &[ConfigView], report: &ReportRequest, at: i64) -> Option<Report> {
+    let reported_config = |view: &ConfigView| report.configs.iter().find(|config| config.name == view.name);
+    let is_ahead =
+        |view: &ConfigView, config: &ReportedConfig| config.uid == view.uid && config.revision > view.revision;
+    if views.iter().any(|view| reported_config(view).is_some_and(|config| is_ahead(view, config))) {
+        return None;
+    }
+    let containers = container_problem(pod, report);
+    let explain = |views: &[ConfigView], acknowledged: bool| {
+        let agent = views.iter().filter_map(|view| agent_problem(view, reported_config(view)?));
+        let containers = containers.clone().filter(|_| !acknowledged);
+        let hub = views.iter().filter_map(|view| hub_problem(view, reported_config(view)));
+        let restart = views.iter().filter_map(due_restart);
+        // Where nothing is served there is nothing to acknowledge.
+        let silent = (!acknowledged).then(|| not_acknowledged("a subscriber"));
+        summary(&agent.chain(containers).chain(hub).chain(restart).chain(silent).collect::<Vec<_>>())
+    };
+    let reason = |why: Option<&Explanation>| why.map_or(Reason::Applied, |why| why.reason);
+    let why = explain(views, report.acknowledged);
+    let reasons = views.iter().map(|view| {
+        let acknowledged = report.acknowledged || reported_config(view).is_some_and(|config| config.acknowledged);
+        (view.name.clone(), reason(explain(slice::from_ref(view), acknowledged).as_ref()))
+    });
+    let reasons = reasons.filter(|(_, of_config)| *of_config != reason(why.as_ref())).collect();
+    let version = |view: &ConfigView| reported_config(view).and_then(|config| config.version.clone());
+    let clip = |why: Explanation| why.reason.explained(one_line(&why.message, MAX_MESSAGE_BYTES));
+    Some(Report {
+        versions: views.iter().map(|view| (view.name.clone(), version(view))).collect(),
+        state: why.map_or(ReportState::Acknowledged, |why| ReportState::of(clip(why))),
+        reasons,
+        at: Some(at),
+    })
+}
+
+/// Returns the condition of a pod whose agent has not reported since the pod was created.
+pub(super) fn without_contact(pod: &PodState) -> Report {
+    let PodState { namespace, name, .. } = pod;
+    let message = format!(
+        "the agent has not reported since the pod was created; see kubectl logs -n {namespace} {name} -c {AGENT_CONTAINER}"
+    );
+    Report {
+        versions: Vec::new(),
+        state: ReportState::of(Reason::NoContact.explained(message)),
+        reasons: Vec::new(),
+        at: None,
+    }
+}
+
+/// Returns the failures, or else the first explanation. What the agent says comes before what the hub says, so that one config which can't be given
+/// hides nothing of the others, and is only named where the agent says that all else is acknowledged.
+fn summary(explanations: &[Explanation]) -> Option<Explanation> {
+    let mut failures: Vec<&Explanation> = Vec::new();
+    for why in explanations.iter().filter(|why| is_failure(why)) {
+        if !failures.iter().any(|other| other.message == why.message) {
+            failures.push(why);
+        }
+    }
+    let Some(first) = failures.first() else { return explanations.first().cloned() };
+    let messages: Vec<&str> = failures.iter().map(|why| why.message.as_str()).collect();
+    Some(first.reason.explained(messages.join("; ")))
+}
+
+fn is_failure(why: &Explanation) -> bool {
+    matches!(ReportState::of(why.reason.explained("")), ReportState::Failed(_))
+}
+
+/// Explains why the agent does not serve the version of one config.
+fn agent_problem(view: &ConfigView, reported: &ReportedConfig) -> Option<Explanation> {
+    let problem = reported.problem.as_ref().filter(|problem| !is_passed_on(view, &problem.reason))?;
+    Some(explained(problem, view))
+}
+
+/// Returns whether an agent with this problem passes on what a hub has said.
+fn is_passed_on(view: &ConfigView, reason: &str) -> bool {
+    let by_hub = |problem: &Arc<HubProblem>| problem.reason == HubReason::TooLarge && reason == "TooLarge";
+    ["Resolving", "NotFound", "NotAllowed", "Changed", "Other"].contains(&reason)
+        || view.content.as_ref().err().is_some_and(by_hub)
+}
+
+fn explained(problem: &ReportedProblem, view: &ConfigView) -> Explanation {
+    reported_reason(&problem.reason).explained(format!("config {}: {}", view.name, problem.message))
+}
+
+/// Explains why the pod can't have, or does not have yet, the version of one config that is assigned to it.
+fn hub_problem(view: &ConfigView, reported: Option<&ReportedConfig>) -> Option<Explanation> {
+    if let Err(problem) = &view.content {
+        return Some(reason(problem.reason).explained(&problem.message));
+    }
+    let name = &view.name;
+    if let Some(problem) = reported.and_then(|config| config.problem.as_ref()) {
+        return Some(explained(problem, view));
+    }
+    let version = view.version.as_ref()?;
+    let runs = reported.and_then(|config| config.version.as_ref());
+    (runs != Some(version))
+        .then(|| Reason::Resolving.explained(format!("version {version} of config {name} is on its way")))
+}
+
+/// Returns the reason that an agent reports. A newer agent may have one that is unknown here; anything but a word is a failure.
+fn reported_reason(reason: &str) -> Reason {
+    let is_word = reason.starts_with(|first: char| first.is_ascii_uppercase())
+        && reason.chars().all(|letter| letter.is_ascii_alphanumeric());
+    if is_word { Reason::named(reason) } else { Reason::Failed }
+}
+
+/// Explains which container has not acknowledged what is served.
+fn container_problem(pod: &PodState, report: &ReportRequest) -> Option<Explanation> {
+    if report.acknowledged {
+        return None;
+    }
+    let failure = |outcome: Outcome| match outcome {
+        Outcome::NothingYet | Outcome::Pending | Outcome::Delivered => None,
+        Outcome::NoHandler => Some(Reason::NoHandler),
+        Outcome::NoProcess => Some(Reason::NoProcess),
+        Outcome::PermissionDenied => Some(Reason::PermissionDenied),
+        Outcome::Failed => Some(Reason::Failed),
+    };
+    let failed = report.containers.iter().find_map(|container| Some((container, failure(container.outcome)?)));
+    let Some((container, reason)) = failed else {
+        let serves = report.configs.iter().any(|config| config.version.is_some());
+        let mut waiting = report.containers.iter().filter(|container| !container.acknowledged);
+        let who = waiting.next().map_or("a subscriber", |container| container.name.as_str());
+        return serves.then(|| not_acknowledged(who));
+    };
+    // A webhook may name a container that the pod does not have.
+    let is_container = pod.containers.iter().any(|other| other.name == container.name);
+    let what = if is_container { "container" } else { "subscriber" };
+    Some(reason.explained(format!("{what} {}: {}", container.name, container.message)))
+}
+
+fn not_acknowledged(who: &str) -> Explanation {
+    Reason::Pending.explained(format!("{who} has not acknowledged yet"))
+}
+
+/// Explains that the pod runs another version than the assigned one, which only a new pod takes.
+fn due_restart(view: &ConfigView) -> Option<Explanation> {
+    let (name, version) = (&view.name, view.restart_version.as_ref()?);
+    let message = format!("only a restart of the pod brings version {version} of config {name}");
+    Some(Reason::NotRestarted.explained(message))
+}
+
+fn reason(reason: HubReason) -> Reason {
+    match reason {
+        HubReason::Resolving => Reason::Resolving,
+        HubReason::NotFound => Reason::NotFound,
+        HubReason::NotAllowed => Reason::NotAllowed,
+        HubReason::TooLarge => Reason::TooLarge,
+        HubReason::Changed => Reason::Changed,
+        HubReason::Other => Reason::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use nudge_protocol::hub::ReportedContainer;
+    use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VersionName};
+
+    use super::*;
+    use crate::contents::Content;
+
+    fn view(name: &str, revision: u64, version: &str) -> ConfigView {
+        let content = Content { block: Bytes::new(), sha256: "s".to_owned(), secrets: Vec::new() };
+        ConfigView {
+            name: ConfigName::new(name).unwrap(),
+            uid: "u".to_owned(),
+            revision,
+            version: VersionName::new(version).ok(),
+            content: Ok(Arc::new(content)),
+            restart_version: None,
+            spread: None,
+            ack_timeout_seconds: None,
+        }
+    }
+
+    fn config(name: &str, revision: u64, version: &str) -> ReportedConfig {
+        let (name, version) = (ConfigName::new(name).unwrap(), VersionName::new(version).ok());
+        ReportedConfig { name, uid: "u".to_owned(), revision, version, problem: None, acknowledged: false }
+    }
+
+    fn container(outcome: Outcome, acknowledged: bool) -> ReportedContainer {
+        let (name, message) = (ContainerName::new("app").unwrap(), "why".to_owned());
+        ReportedContainer { name, notify: Notify::Webhook, ack: Ack::default(), outcome, message, acknowledged }
+    }
+
+    #[test]
+    fn a_pod_that_only_a_restart_brings_up_to_date_is_not_current() {
+        let restarts = ConfigView { restart_version: VersionName::new("2").ok(), ..view("shop", 3, "1") };
+        let message = "shop=1; only a restart of the pod brings version 2 of config shop";
+        assert_eq!(judged(&[restarts], &report(vec![config("shop", 3, "1")])), expect(false, "NotRestarted", message));
+    }
+
+    fn report(configs: Vec<ReportedConfig>) -> ReportRequest {
+        ReportRequest { configs, acknowledged: true, ..ReportRequest::default() }
+    }
+
+    fn judged(views: &[ConfigView], report: &ReportRequest) -> (bool, String, String) {
+        let report = judge(&PodState::default(), views, report, 1).unwrap();
+        (report.status() == "True", report.reason().to_string(), report.message())
+    }
+
+    fn expect(current: bool, reason: &str, message: &str) -> (bool, String, String) {
+        (current, reason.to_owned(), message.to_owned())
+    }
+
+    #[test]
+    fn what_is_applied_and_acknowledged_is_current() {
+        let views = [view("shop", 3, "1.0.1"), view("keys", 1, "7")];
+        let all = report(vec![config("keys", 1, "7"), config("shop", 3, "1.0.1")]);
+        assert_eq!(judged(&views, &all), expect(true, "Applied", "shop=1.0.1,keys=7"));
+        assert_eq!(judged(&[], &report(Vec::new())), expect(true, "Applied", ""));
+    }
+
+    #[test]
+    fn the_first_config_that_is_not_as_assigned_gives_the_reason() {
+        let views = [view("shop", 3, "2")];
+        let old = report(vec![config("shop", 2, "1")]);
+        let on_its_way = "shop=1; version 2 of config shop is on its way";
+        assert_eq!(judged(&views, &old), expect(false, "Resolving", on_its_way));
+        assert_eq!(judged(&views, &report(Vec::new())).2, "shop=; version 2 of config shop is on its way");
+
+        let mut failed = report(vec![config("shop", 3, "1")]);
+        let reason = "TooLarge".to_owned();
+        failed.configs[0].problem = Some(ReportedProblem { reason, message: "it is over 3 MiB".to_owned() });
+        assert_eq!(judged(&views, &failed), expect(false, "TooLarge", "shop=1; config shop: it is over 3 MiB"));
+        failed.configs[0].problem.as_mut().unwrap().reason = "not a reason".to_owned();
+        assert_eq!(judged(&views, &failed).1, "Failed");
+        failed.configs[0].problem.as_mut().unwrap().reason = "FromTheFuture".to_owned();
+        assert_eq!(judged(&views, &failed).1, "Unknown");
+
+        let mut view = view("shop", 3, "2");
+        let problem = HubProblem { reason: HubReason::NotAllowed, message: "ask the admin".to_owned() };
+        view.content = Err(Arc::new(problem));
+        assert_eq!(judged(&[view], &old), expect(false, "NotAllowed", "shop=1; ask the admin"));
+    }
+
+    #[test]
+    fn containers_are_named_by_what_they_did() {
+        let views = [view("shop", 3, "2")];
+        let with =
+            |containers| ReportRequest { containers, acknowledged: false, ..report(vec![config("shop", 3, "2")]) };
+        let waiting = with(vec![container(Outcome::Delivered, true), container(Outcome::Pending, false)]);
+        assert_eq!(judged(&views, &waiting), expect(false, "Pending", "shop=2; app has not acknowledged yet"));
+        for outcome in [Outcome::NoHandler, Outcome::PermissionDenied, Outcome::Failed, Outcome::NoProcess] {
+            let judged = judged(&views, &with(vec![container(Outcome::Pending, false), container(outcome, false)]));
+            assert_eq!(judged, expect(false, outcome.as_str(), "shop=2; subscriber app: why"));
+        }
+    }
+
+    #[test]
+    fn what_the_hub_can_not_give_hides_nothing_that_the_agent_reports() {
+        for hub in [HubReason::Resolving, HubReason::NotFound, HubReason::NotAllowed, HubReason::Changed] {
+            let lacking = |served: bool| {
+                let problem = HubProblem { reason: hub, message: "the hub's".to_owned() };
+                ConfigView { content: Err(Arc::new(problem)), ..view("keys", 1, if served { "7" } else { "" }) }
+            };
+            // The agent passes on what the hub has said.
+            let passed_on = || {
+                let reason = format!("{hub:?}");
+                let problem = Some(ReportedProblem { reason, message: "the hub's".to_owned() });
+                ReportedConfig { problem, version: None, ..config("keys", 1, "7") }
+            };
+            let views = [lacking(true), view("shop", 3, "2")];
+            let reports = |shop: &str| report(vec![passed_on(), config("shop", 3, shop)]);
+            let whole = reports("2");
+            assert_eq!(judged(&views, &whole).1, format!("{hub:?}"), "there is nothing else");
+            let with = |containers| ReportRequest { containers, acknowledged: false, ..reports("2") };
+            for outcome in [Outcome::NoHandler, Outcome::PermissionDenied, Outcome::Failed, Outcome::NoProcess] {
+                assert_eq!(judged(&views, &with(vec![container(outcome, false)])).1, outcome.as_str(), "{hub:?}");
+            }
+            assert_eq!(judged(&views, &with(vec![container(Outcome::Pending, false)])).1, "Pending", "{hub:?}");
+            for reason in ["CheckRefused", "CheckFailed", "CantApply"] {
+                let mut refused = reports("1");
+                refused.configs[1].problem =
+                    Some(ReportedProblem { reason: reason.to_owned(), message: "no".to_owned() });
+                assert_eq!(judged(&views, &refused).1, reason, "{hub:?}");
+            }
+            // Where nothing is served, there is nothing to acknowledge.
+            let none = ReportRequest { acknowledged: false, ..report(vec![passed_on()]) };
+            assert_eq!(judged(&[lacking(false)], &none).1, format!("{hub:?}"));
+        }
+    }
+
+    #[test]
+    fn each_config_has_the_reason_that_is_its_own() {
+        let views = [view("keys", 1, "8"), view("shop", 3, "2")];
+        let fails = |config: ReportedConfig, reason: &str| {
+            let problem = Some(ReportedProblem { reason: reason.to_owned(), message: "no".to_owned() });
+            ReportedConfig { problem, ..config }
+        };
+        let keys = || fails(config("keys", 1, "7"), "TooLarge");
+        let one = report(vec![keys(), config("shop", 3, "2")]);
+        assert_eq!(judged(&views, &one), expect(false, "TooLarge", "keys=7,shop=2 (Applied); config keys: no"));
+        let with = |outcome, report: ReportRequest| ReportRequest {
+            containers: vec![container(outcome, false)],
+            acknowledged: false,
+            ..report
+        };
+        let waits = with(Outcome::Pending, one);
+        assert_eq!(judged(&views, &waits), expect(false, "TooLarge", "keys=7,shop=2 (Pending); config keys: no"));
+        let both = report(vec![keys(), fails(config("shop", 3, "1"), "CheckRefused")]);
+        let message = "keys=7,shop=1 (CheckRefused); config keys: no; config shop: no";
+        assert_eq!(judged(&views, &both), expect(false, "TooLarge", message));
+        // What a container did concerns all configs, but those that it has as they are.
+        let mut deaf = with(Outcome::NoHandler, report(vec![config("keys", 1, "8"), config("shop", 3, "2")]));
+        assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2; subscriber app: why"));
+        deaf.configs[1].acknowledged = true;
+        assert_eq!(judged(&views, &deaf), expect(false, "NoHandler", "keys=8,shop=2 (Applied); subscriber app: why"));
+    }
+
+    #[test]
+    fn a_failure_is_urgent_once() {
+        let shown = |keys: ReportedConfig, shop: &str, acknowledged: bool| {
+            let problem = Some(ReportedProblem { reason: "TooLarge".to_owned(), message: "no".to_owned() });
+            let configs = vec![ReportedConfig { problem, ..keys }, config("shop", 3, shop)];
+            let report = ReportRequest { acknowledged, ..report(configs) };
+            judge(&PodState::default(), &[view("keys", 1, "8"), view("shop", 3, shop)], &report, 1).unwrap()
+        };
+        let first = shown(config("keys", 1, "7"), "1", true);
+        assert_eq!(pace(&first, None), Pace::Urgent);
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", true), Some(&first)), Pace::Soon);
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), Some(&first)), Pace::Passing);
+        assert_eq!(pace(&shown(config("keys", 1, "6"), "1", true), Some(&first)), Pace::Urgent, "another version");
+        assert_eq!(pace(&shown(config("keys", 1, "7"), "2", false), None), Pace::Urgent);
+    }
+
+    #[test]
+    fn a_replica_that_is_behind_says_nothing() {
+        assert_eq!(
+            judge(&PodState::default(), &[view("shop", 3, "2")], &report(vec![config("shop", 4, "3")]), 1),
+            None
+        );
+    }
+}
