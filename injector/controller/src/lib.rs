@@ -1,58 +1,31 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
+//!
+//! `run/` is the loop of the leader. It begins a look at a config (`look/`), which asks the other rooms: `approve/`, `measure/`, `restart/`,
+//! `publish/`, `delete/`, and `status/` for the write. `memory/` is what is remembered between looks. `repair/` and `injection_warnings.rs` are
+//! about pods, beside all configs.
 
-mod analysis;
-mod approval_status;
-mod approvals;
-mod approvers;
-mod asked;
-mod audit;
-mod baseline;
-#[cfg(test)]
-mod brake_tests;
-mod cause;
-mod chores;
+mod approve;
 mod controller;
-mod counting;
-mod gate;
-mod judging;
+mod delete;
+mod failure_cause;
 #[cfg(test)]
-mod judging_tests;
-mod line;
-mod listings;
-mod locked;
-#[cfg(test)]
-mod look_tests;
-mod memories;
+mod fake_api_server;
+mod injection_warnings;
+mod look;
+mod measure;
+mod memory;
 mod metrics;
-mod outdated;
-#[cfg(test)]
-mod played;
-mod policy_status;
-mod pruning;
+mod move_state;
 mod publish;
-mod publish_memory;
-mod reconcile;
-mod refused;
-mod rehearsals;
-mod removal;
 mod repair;
 mod restart;
-mod restart_pods;
-mod restarting;
-mod rollout;
 mod run;
-#[cfg(test)]
-mod side_calls_tests;
-mod status_write;
-mod turns;
-mod warnings;
+mod status;
+mod work_item;
 
-pub use approval_status::keep_approval_statuses;
 pub use controller::Controller;
-pub use line::follow_line;
-pub use metrics::RolloutMetrics;
-pub use policy_status::keep_policy_statuses;
-pub use reconcile::Again;
-pub use repair::{RepairMetrics, RepairSettings, repair};
-pub use run::{ControllerMetrics, run};
-pub use warnings::record_warnings;
+pub use injection_warnings::record_warnings;
+pub use metrics::{ControllerMetrics, RepairMetrics, RolloutMetrics};
+pub use repair::{RepairSettings, repair};
+pub use run::{follow_hub_lease, run};
+pub use status::{keep_approval_statuses, keep_policy_statuses};

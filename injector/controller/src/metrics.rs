@@ -1,4 +1,4 @@
-//! Metrics of rollouts, counted by the leader. No label holds a name that users choose.
+//! Metrics of the leader: of its loop, of repair and of rollouts. No label holds a name that users choose.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, ReleaseOutcome, RolloutStage, VersionedConfigStatus};
@@ -6,22 +6,65 @@ use nudge_core::rollout::ended;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+/// Metrics of the controllers.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerMetrics {
+    pub(super) leads: Gauge,
+    pub(super) waiting: Gauge,
+    pub(super) reconciles: Counter,
+    pub(super) failures: Counter,
+}
+
+impl ControllerMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("leader", "1 while this replica leads, else 0", self.leads.clone());
+        registry.register("queue", "Configs that wait for a reconcile", self.waiting.clone());
+        registry.register("reconciliations", "Reconciles of configs", self.reconciles.clone());
+        registry.register("reconciliation_failures", "Reconciles of configs that failed", self.failures.clone());
+    }
+}
+
+/// Metrics of the repair loop, without labels: the names of namespaces have no bound.
+#[derive(Clone, Debug, Default)]
+pub struct RepairMetrics {
+    pub(super) without: Gauge,
+    pub(super) scans: Counter,
+    pub(super) evicted: Counter,
+    pub(super) failures: Counter,
+}
+
+impl RepairMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("pods_without_agent", "Pods that opt in but have no agent", self.without.clone());
+        registry.register(
+            "repair_scans",
+            "Scans of all enabled namespaces for pods without an agent",
+            self.scans.clone(),
+        );
+        registry.register("repair_evictions", "Pods evicted because they had no agent", self.evicted.clone());
+        registry.register("repair_failures", "Namespaces that could not be scanned", self.failures.clone());
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// The metrics; cheap to clone.
+/// Metrics of rollouts; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RolloutMetrics {
-    ended: Family<Outcome, Counter>,
+    ended: Family<OutcomeLabel, Counter>,
     took: Histogram,
     all_assigned: Histogram,
-    restarted: Family<Outcome, Counter>,
-    measured: Family<Outcome, Counter>,
+    restarted: Family<OutcomeLabel, Counter>,
+    measured: Family<OutcomeLabel, Counter>,
     outdated: Counter,
 }
 
@@ -40,16 +83,16 @@ impl Default for RolloutMetrics {
     }
 }
 
-/// All series from the start: a rate must include the first event.
-fn family(outcomes: &[&'static str]) -> Family<Outcome, Counter> {
-    let family = Family::<Outcome, Counter>::default();
+/// Returns a family that has all series from the start: a rate must include the first event.
+fn family(outcomes: &[&'static str]) -> Family<OutcomeLabel, Counter> {
+    let family = Family::<OutcomeLabel, Counter>::default();
     for outcome in outcomes {
-        drop(family.get_or_create(&Outcome { outcome }));
+        drop(family.get_or_create(&OutcomeLabel { outcome }));
     }
     family
 }
 
-/// After which time the target was assigned to all pods, if this change of the status says so.
+/// Returns after which time the target was assigned to all pods, if this change of the status says so.
 fn all_assigned(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<f64> {
     let began = before.rollout.start_time.as_ref().or(after.rollout.start_time.as_ref())?;
     let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
@@ -58,7 +101,7 @@ fn all_assigned(before: &VersionedConfigStatus, after: &VersionedConfigStatus, n
     (moves && all(after.rollout.stage) && after.pods.total > 0).then(|| seconds(began.0, now))
 }
 
-/// How the rollouts ended that did so in this change of the status, and how long each took. One may begin in the same write.
+/// Returns how the rollouts ended that did so in this change of the status, and how long each took. One may begin in the same write.
 fn ends<'a>(
     before: &'a VersionedConfigStatus,
     after: &'a VersionedConfigStatus,
@@ -96,13 +139,15 @@ impl RolloutMetrics {
         registry.register("outdated_looks", help, self.outdated.clone());
     }
 
-    pub(super) fn changed(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
+    pub(super) fn count_change(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
         let failure = |status: &VersionedConfigStatus| status.rollout.failure.clone();
-        if failure(after).is_some_and(|it| it.reason == Reason::RestartFailed) && failure(before) != failure(after) {
-            self.restarted("failed");
+        if failure(after).is_some_and(|failure| failure.reason == Reason::RestartFailed)
+            && failure(before) != failure(after)
+        {
+            self.count_restart("failed");
         }
         for (outcome, seconds) in ends(before, after) {
-            self.ended.get_or_create(&Outcome { outcome }).inc();
+            self.ended.get_or_create(&OutcomeLabel { outcome }).inc();
             self.took.observe(seconds);
         }
         if let Some(seconds) = all_assigned(before, after, Timestamp::now()) {
@@ -110,17 +155,17 @@ impl RolloutMetrics {
         }
     }
 
-    pub(super) fn restarted(&self, outcome: &'static str) {
-        self.restarted.get_or_create(&Outcome { outcome }).inc();
+    pub(super) fn count_restart(&self, outcome: &'static str) {
+        self.restarted.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn outdated(&self) {
+    pub(super) fn count_outdated_look(&self) {
         self.outdated.inc();
     }
 
-    pub(super) fn measured(&self, numbers: u64, errors: u64) {
+    pub(super) fn count_answers(&self, numbers: u64, errors: u64) {
         for (outcome, count) in [("number", numbers), ("error", errors)] {
-            self.measured.get_or_create(&Outcome { outcome }).inc_by(count);
+            self.measured.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
         }
     }
 }
@@ -152,9 +197,9 @@ mod tests {
             let mut after = VersionedConfigStatus { releases: vec![release(Some(outcome)), next], ..before.clone() };
             after.rollout.stage = Some(RolloutStage::Moving);
             let metrics = RolloutMetrics::default();
-            metrics.changed(&before, &after);
-            metrics.changed(&after, &after);
-            assert_eq!(metrics.ended.get_or_create(&Outcome { outcome: counted }).get(), 1, "{counted}");
+            metrics.count_change(&before, &after);
+            metrics.count_change(&after, &after);
+            assert_eq!(metrics.ended.get_or_create(&OutcomeLabel { outcome: counted }).get(), 1, "{counted}");
         }
     }
 

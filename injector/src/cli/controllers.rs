@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use nudge_cluster::lease::Leadership;
 use nudge_controller::{
-    Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_line, keep_approval_statuses,
+    Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_hub_lease, keep_approval_statuses,
     keep_policy_statuses, record_warnings, repair, run,
 };
 
 use super::plane::ControlPlane;
+use crate::supervise::Tasks;
 
 /// Starts the controllers.
 pub(super) fn start(plane: &mut ControlPlane) {
@@ -27,33 +28,36 @@ pub(super) fn start(plane: &mut ControlPlane) {
         options.stale,
         rollouts,
     ));
-    let (notes, leads) = (Arc::clone(&controller), leadership.clone());
-    let (namespace, lease) = (options.hub_lease.namespace.clone(), options.hub_lease.name.clone());
-    tasks.spawn_restarted("line of the hub", move || {
-        let (notes, namespace, lease) = (Arc::clone(&notes), namespace.clone(), lease.clone());
-        while_leading(leads.clone(), move || follow_line(Arc::clone(&notes), namespace.clone(), lease.clone()))
+    let (lease, settings) = (options.hub_lease.clone(), options.repair.clone());
+    let mut lead = Lead { tasks, leadership: &leadership, controller: &controller };
+    lead.spawn("Lease of the hub", move |controller| {
+        follow_hub_lease(controller, lease.namespace.clone(), lease.name.clone())
     });
-    let (noting, leads) = (Arc::clone(&controller), leadership.clone());
-    tasks.spawn_restarted("statuses of policies", move || {
-        let noting = Arc::clone(&noting);
-        while_leading(leads.clone(), move || keep_policy_statuses(Arc::clone(&noting)))
-    });
-    let (noting, leads) = (Arc::clone(&controller), leadership.clone());
-    tasks.spawn_restarted("statuses of approvals", move || {
-        let noting = Arc::clone(&noting);
-        while_leading(leads.clone(), move || keep_approval_statuses(Arc::clone(&noting)))
-    });
-    tasks.spawn("controllers", run(controller, Arc::clone(index), leadership.clone(), metrics));
+    lead.spawn("statuses of policies", keep_policy_statuses);
+    lead.spawn("statuses of approvals", keep_approval_statuses);
+    lead.spawn("repair", move |controller| repair(controller, settings.clone(), repairs.clone()));
+    lead.spawn("injection warnings", record_warnings);
+    tasks.spawn("controllers", run(controller, leadership, metrics));
+}
 
-    let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());
-    let settings = options.repair.clone();
-    tasks.spawn_restarted("repair", move || {
-        repair(api.clone(), Arc::clone(&known), leads.clone(), settings.clone(), repairs.clone(), replica.clone())
-    });
-    let (known, api, leads, replica) = (Arc::clone(index), client.clone(), leadership.clone(), options.replica.clone());
-    tasks.spawn_restarted("injection warnings", move || {
-        record_warnings(api.clone(), Arc::clone(&known), leads.clone(), replica.clone())
-    });
+/// What tasks need that work while this replica leads.
+struct Lead<'a> {
+    tasks: &'a mut Tasks,
+    leadership: &'a Leadership,
+    controller: &'a Arc<Controller>,
+}
+
+impl Lead<'_> {
+    fn spawn<F>(&mut self, name: &'static str, work: impl Fn(Arc<Controller>) -> F + Clone + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (leadership, controller) = (self.leadership.clone(), Arc::clone(self.controller));
+        self.tasks.spawn_restarted(name, move || {
+            let (controller, work) = (Arc::clone(&controller), work.clone());
+            while_leading(leadership.clone(), move || work(Arc::clone(&controller)))
+        });
+    }
 }
 
 /// Does the work while this replica leads, from the start each time; returns when the work does.

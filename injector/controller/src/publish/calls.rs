@@ -1,6 +1,7 @@
 //! Calls of the API server for published objects and the parts of versions, and what their errors mean.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -8,11 +9,13 @@ use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, Reason};
 use nudge_cluster::call::{CallError, call};
 use nudge_core::publish::{Publication, PublishedKind as _, PublishedObject};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use zeroize::Zeroize as _;
 
-use crate::cause::Cause;
 use crate::controller::written_by_us;
+use crate::failure_cause::FailureCause;
 
 /// What is done with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +64,22 @@ impl ObjectApi<'_> {
         object: &PublishedObject,
         act: Act,
     ) -> Result<PublishedObject, CallError> {
-        let writing = || format!("writing {} {}/{name}", self.kind, self.namespace);
-        let params = written_by_us();
         Ok(match self.kind {
-            PartKind::ConfigMap => {
-                let (api, object) = (self.api::<ConfigMap>(), object.config_map());
-                match act {
-                    Act::Create => call(writing, api.create(&params, &object)).await?.into(),
-                    Act::Read | Act::Replace => call(writing, api.replace(name, &params, &object)).await?.into(),
-                }
-            }
-            PartKind::Secret => {
-                let (api, object) = (self.api::<Secret>(), Wiped(object.secret()));
-                match act {
-                    Act::Create => call(writing, api.create(&params, &object.0)).await?.into(),
-                    Act::Read | Act::Replace => call(writing, api.replace(name, &params, &object.0)).await?.into(),
-                }
-            }
+            PartKind::ConfigMap => self.put(name, &object.config_map(), act).await?.into(),
+            PartKind::Secret => self.put(name, &Wiped(object.secret()).0, act).await?.into(),
         })
+    }
+
+    async fn put<K>(&self, name: &str, object: &K, act: Act) -> Result<K, CallError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug,
+    {
+        let writing = || format!("writing {} {}/{name}", self.kind, self.namespace);
+        let (api, params) = (self.api(), written_by_us());
+        match act {
+            Act::Create => call(writing, api.create(&params, object)).await,
+            Act::Read | Act::Replace => call(writing, api.replace(name, &params, object)).await,
+        }
     }
 }
 
@@ -109,7 +110,7 @@ pub(super) fn fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> 
             _ => {}
         }
     }
-    let Cause { refused, text, .. } = Cause::of(error, kind.is_quotable());
+    let FailureCause { refused, text, .. } = FailureCause::of(error, kind.is_quotable());
     let hint = if refused && !kind.is_quotable() {
         ": look for a quota, an admission webhook, or a key that its type needs"
     } else {

@@ -1,22 +1,27 @@
-//! Each error of each call, with an API server that is played.
+//! Each error of each call, with an API server of tests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use nudge_api::{ConditionType, PartKind, Reason, find_condition};
+use nudge_api::{ConditionType, PartKind, Reason, VersionedConfig, find_condition};
+use nudge_cluster::call::CallError;
 use nudge_cluster::index::Index;
-use nudge_core::keys::PartMeta;
-use nudge_core::versions::part_digest;
+use nudge_core::keys::{ConfigKey, PartMeta, PublishedMeta};
+use nudge_core::publish::{Publication, PublishedKind as _};
+use nudge_core::rollout::PublishAttempt;
+use nudge_core::versions::{Seals, part_digest};
 use ring::hmac;
 use serde_json::{Value, json};
 
-use super::*;
-use crate::played::{self, FAULTS, Fault, Played, VALUE, status};
-use crate::{Again, RolloutMetrics};
+use super::calls::{Act, fault};
+use crate::Controller;
+use crate::fake_api_server::{self, FAULTS, FakeApiServer, Fault, VALUE, controller_over, status};
+use crate::look::Again;
 
 struct Scene {
     controller: Arc<Controller>,
     key: ConfigKey,
-    played: Arc<Played>,
+    server: Arc<FakeApiServer>,
     index: Arc<Index>,
 }
 
@@ -33,9 +38,9 @@ fn part(kind: &str, name: &str) -> Value {
 fn scene(config: &Value) -> Scene {
     let (index, key) = (Arc::new(Index::default()), ConfigKey::parse("ns", "shop").unwrap());
     let (watched, watched_key) = (Arc::clone(&index), key.clone());
-    let played = Arc::<Played>::default();
-    let counted = Arc::clone(&played);
-    let client = played.client(move |method, path, mut object| {
+    let server = Arc::<FakeApiServer>::default();
+    let counted = Arc::clone(&server);
+    let client = server.client(move |method, path, mut object| {
         let kind = if path.contains("/secrets") { "Secret" } else { "ConfigMap" };
         match method {
             "GET" if path.ends_with("/secrets/shop") => (404, status(404)),
@@ -44,7 +49,7 @@ fn scene(config: &Value) -> Scene {
             }
             "GET" if !path.contains("nudge.dev") => (200, json!({"metadata": {}, "items": []})),
             "PUT" | "POST" => {
-                let resource_version = (counted.calls.lock().unwrap().len() + 1).to_string();
+                let resource_version = (counted.calls.lock().len() + 1).to_string();
                 object["metadata"]["resourceVersion"] = json!(resource_version);
                 if path.ends_with("/configmaps/shop") {
                     let meta = PublishedMeta { uid: "shop".to_owned(), resource_version };
@@ -62,14 +67,12 @@ fn scene(config: &Value) -> Scene {
         (PartKind::Secret, "secret-1", "1", Some("2")),
     ] {
         let (part, parts) = (number.map(str::to_owned), number.map(|_| "2".to_owned()));
-        index.put_part(key.clone(), PartMeta { kind, part, parts, ..played::part(version, name, name) });
+        index.put_part(key.clone(), PartMeta { kind, part, parts, ..fake_api_server::part(version, name, name) });
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
-    let content_key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-    let silence = Duration::from_mins(1);
-    let controller = Controller::new(client, Arc::clone(&index), content_key, "a", silence, RolloutMetrics::default());
+    let controller = controller_over(client, Arc::clone(&index));
     controller.begin();
-    Scene { controller: Arc::new(controller), key, played, index }
+    Scene { controller: Arc::new(controller), key, server, index }
 }
 
 /// Version 1 has a part of each kind. Both are published.
@@ -110,7 +113,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
         for fault in FAULTS.into_iter().filter(|fault| *fault != Fault::Code(404)) {
             let case = format!("{method} {end} {fault:?}");
             let scene = scene(&config());
-            *scene.played.broken.lock().unwrap() = Some((fault, (method, end)));
+            *scene.server.broken.lock() = Some((fault, (method, end)));
             let before = scene.index.config(&scene.key).unwrap();
             let after = Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
             let status = after.status.as_ref().unwrap();
@@ -130,14 +133,10 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             assert_eq!(failure.map(|why| why.reason), Some(reason), "{case}");
             assert!(scene.controller.publish_again(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
             // It is not tried again at once, and then it is written.
-            let calls = scene.played.calls.lock().unwrap().len();
+            let calls = scene.server.calls.lock().len();
             let same = Box::pin(scene.controller.publish(&scene.key, Arc::clone(&after))).await.unwrap();
-            assert_eq!(
-                (same.status.as_ref(), scene.played.calls.lock().unwrap().len()),
-                (Some(status), calls),
-                "{case}"
-            );
-            *scene.played.broken.lock().unwrap() = None;
+            assert_eq!((same.status.as_ref(), scene.server.calls.lock().len()), (Some(status), calls), "{case}");
+            *scene.server.broken.lock() = None;
             scene.controller.forget_published(&scene.key);
             let last = Box::pin(scene.controller.publish(&scene.key, after)).await.unwrap();
             assert_eq!(kind.held(last.status.as_ref().unwrap()), Some("1"), "{case}");
@@ -161,7 +160,7 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
             config["status"]["rollout"] = json!({"stage": "Restarting", "stepTime": "2026-01-01T00:00:00Z"});
             config["status"]["internal"] = json!({"revision": 1, "threshold": 1_u64 << 32});
             let scene = scene(&config);
-            *scene.played.broken.lock().unwrap() = Some((fault, (method, end)));
+            *scene.server.broken.lock() = Some((fault, (method, end)));
             for _ in 0..2 {
                 let again = Box::pin(scene.controller.reconcile(&scene.key)).await;
                 assert!(again.is_ok_and(|again| again != Again::Never), "{case}");
@@ -174,7 +173,7 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
             assert_eq!(status.current_version.as_deref(), Some("0"), "{case}");
             let stalled = find_condition(&status.conditions, ConditionType::Stalled).is_some();
             assert_eq!(stalled, fault.is_refusal(), "{case}");
-            *scene.played.broken.lock().unwrap() = None;
+            *scene.server.broken.lock() = None;
             scene.controller.forget_published(&scene.key);
             for _ in 0..5 {
                 Box::pin(scene.controller.reconcile(&scene.key)).await.unwrap();
@@ -195,7 +194,7 @@ async fn what_nobody_asked_for_is_neither_read_nor_written() {
         let scene = scene(&config);
         let before = scene.index.config(&scene.key).unwrap();
         Box::pin(scene.controller.publish(&scene.key, before)).await.unwrap();
-        let paths = scene.played.calls.lock().unwrap().join(" ");
+        let paths = scene.server.calls.lock().join(" ");
         for kind in ["configmaps", "secrets"] {
             assert_eq!(paths.contains(kind), calls.contains(&kind), "{paths}");
         }

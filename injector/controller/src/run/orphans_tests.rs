@@ -1,4 +1,7 @@
-//! What is left of configs that were deleted while no leader saw it: a new leader deletes it, and nothing that may be somebody else's.
+//! A new leader deletes what is left of a config, and nothing that may be somebody else's.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -9,9 +12,12 @@ use nudge_protocol::labels;
 use ring::hmac;
 use serde_json::{Value, json};
 
-use super::tests::shared;
-use super::*;
-use crate::played::{Fault, Played, part, status};
+use nudge_cluster::index::Index;
+use nudge_core::keys::ConfigKey;
+use tokio::time::Instant;
+
+use super::orphans::{GRACE, delete_parts_of};
+use crate::fake_api_server::{FakeApiServer, Fault, controller_over, part, status};
 
 const CREATED: &str = "2026-01-02T00:00:00Z";
 
@@ -49,8 +55,8 @@ fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
 
 /// What is deleted, and after how long the last of it, where the API server has these other objects.
 async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (Vec<String>, Duration) {
-    let played = Arc::new(Played::default());
-    *played.broken.lock().unwrap() = fault.map(|fault| (fault, ("DELETE", "left")));
+    let played = Arc::new(FakeApiServer::default());
+    *played.broken.lock() = fault.map(|fault| (fault, ("DELETE", "left")));
     let client = played.client(move |method, path, _| answer(method, path, &changed));
     let index = Arc::new(Index::default());
     index.set_enabled(["ns-0".to_owned()].into());
@@ -58,33 +64,33 @@ async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (
     for name in ["left", "early", "moved"] {
         index.put_part(key.clone(), part("1", name, name));
     }
-    let shared = shared(client, &index);
+    let controller = controller_over(client, Arc::clone(&index));
     let began = Instant::now();
     let keys = index.configs_of_orphans();
     assert_eq!(keys, [key].into());
     let mends = async {
-        tokio::time::sleep(ORPHANED + Duration::from_secs(1)).await;
-        *played.broken.lock().unwrap() = None;
+        tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
+        *played.broken.lock() = None;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = shared.remove_orphans(keys) => {}
+        left = delete_parts_of(&controller, keys) => assert!(left.is_empty()),
         () = mends => {}
     }
-    let calls = played.calls.lock().unwrap();
+    let calls = played.calls.lock();
     let deleted = calls.iter().filter_map(|call| call.strip_prefix("DELETE ")?.rsplit('/').next().map(str::to_owned));
     (deleted.collect(), began.elapsed())
 }
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_were_created_for_a_config_go_with_it_and_no_others() {
-    assert_eq!(deleted(Vec::new(), None).await, (vec!["left".to_owned()], ORPHANED));
+    assert_eq!(deleted(Vec::new(), None).await, (vec!["left".to_owned()], GRACE));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_is_tried_again() {
     let (deleted, after) = deleted(Vec::new(), Some(Fault::Code(500))).await;
-    assert_eq!((deleted.len(), after), (2, ORPHANED * 3));
+    assert_eq!((deleted.len(), after), (2, GRACE * 3));
 }
 
 #[tokio::test(start_paused = true)]

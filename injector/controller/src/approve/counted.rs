@@ -1,0 +1,135 @@
+//! Whose approvals count: those of users who have decided about the version and may approve, as far as that is known.
+//!
+//! A rollout waits for no answer about a right. Where one is missing the version waits, and the answer brings the config back into the queue.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nudge_api::{ConditionType, Reason, VersionApproval, VersionedConfig, find_condition};
+use nudge_core::governance::{Approvals, Effective, Given, groups_of};
+use nudge_core::keys::ConfigKey;
+
+use crate::controller::Controller;
+use crate::memory::{Approver, ApproverRights};
+
+/// The maximum of users of one version whose rights are asked for. Where more have decided, none is counted.
+const MAX_APPROVERS: usize = 64;
+
+/// Decisions that admission has signed, with their users.
+type SignedApprovals = Vec<(Arc<VersionApproval>, Approver)>;
+
+impl Controller {
+    /// Returns what users have decided about the version that the config is to have, where that matters. Waits for answers about their rights only
+    /// while nothing moves.
+    pub(crate) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
+        if !self.awaits_approval(key, config) {
+            self.memories.get(key, |memory| memory.rights_review.rest());
+            return Approvals::default();
+        }
+        let Ok(signed) = self.signed_approvals(key, config) else { return self.known_approvals(key, config) };
+        let stale: BTreeSet<Approver> = {
+            let rights = self.approver_rights.lock();
+            let approvers = signed.iter().map(|(_, approver)| approver);
+            approvers.filter(|approver| !rights.is_fresh(approver)).cloned().collect()
+        };
+        if stale.is_empty() {
+            self.memories.get(key, |memory| memory.rights_review.rest());
+            return self.known_approvals(key, config);
+        }
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
+            self.begin_review(key, stale);
+        } else {
+            self.review_rights(stale).await;
+        }
+        self.known_approvals(key, config)
+    }
+
+    /// Returns whether approvals decide about what the config does next.
+    fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
+        let current = config.status.as_ref().and_then(|status| status.current_version.as_ref());
+        let rests = current.is_some() && config.spec.version.as_ref().is_none_or(|version| Some(version) == current);
+        !rests && self.needs_approval(key, config)
+    }
+
+    /// Returns whether versions of the config need approval, by its own rule or by that of a policy.
+    pub(crate) fn needs_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
+        Effective::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
+    }
+
+    /// Returns the same as `approvals` by what is in memory.
+    pub(crate) fn known_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
+        if !self.awaits_approval(key, config) {
+            return Approvals::default();
+        }
+        let signed = match self.signed_approvals(key, config) {
+            Ok(signed) => signed,
+            Err(why) => return Approvals { incomplete: Some(why), ..Approvals::default() },
+        };
+        let rights = self.approver_rights.lock();
+        let given = signed.iter().filter_map(|(approval, approver)| decision(approval, approver, &rights)).collect();
+        let left = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
+        let left = left.filter(|_| goes_on(config));
+        let awaited = left.map(|left| self.steady() + i64::try_from(left.as_millis()).unwrap_or(0));
+        Approvals { given, incomplete: None, awaited }
+    }
+
+    /// Returns the user who has decided, with the groups that admission has signed for this decision.
+    fn approver(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Approver> {
+        let groups = groups_of(&self.content_key, approval)?;
+        Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
+    }
+
+    /// Returns one decision that admission has signed, with what is in memory of the user's right.
+    pub(crate) fn approval_decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Given> {
+        decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
+    }
+
+    /// Returns what admission has signed of decisions about the version that is asked for, or of all versions where none is; or why that can't be
+    /// counted.
+    pub(crate) fn signed_approvals(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+    ) -> Result<SignedApprovals, String> {
+        let approvals = self.index.approvals(key)?;
+        let version = config.spec.version.as_deref().or_else(|| config.status.as_ref()?.current_version.as_deref());
+        let about =
+            approvals.into_iter().filter(|approval| version.is_none_or(|version| approval.spec.version == version));
+        let signed = about.filter_map(|approval| {
+            let approver = self.approver(key, &approval)?;
+            Some((approval, approver))
+        });
+        let signed: SignedApprovals = signed.collect();
+        let users: BTreeSet<&Approver> = signed.iter().map(|(_, approver)| approver).collect();
+        if users.len() > MAX_APPROVERS {
+            return Err(format!(
+                "{} users have decided about it, and Nudge counts {MAX_APPROVERS}; delete some VersionApprovals",
+                users.len()
+            ));
+        }
+        Ok(signed)
+    }
+}
+
+/// Returns the decision of this user, with what is known of the user's right.
+fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRights) -> Option<Given> {
+    let spec = &approval.spec;
+    Some(Given {
+        version: spec.version.clone(),
+        digest: spec.digest.clone(),
+        user: spec.approver.clone(),
+        decision: spec.decision,
+        reason: spec.reason.clone(),
+        at: approval.metadata.creation_timestamp.clone()?,
+        may: rights.may_approve(approver),
+        could: rights.could_approve(approver),
+    })
+}
+
+/// Returns whether the config is moved, and does not say that it awaits approval.
+fn goes_on(config: &VersionedConfig) -> bool {
+    let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else { return false };
+    let ready = find_condition(&status.conditions, ConditionType::Ready);
+    ready.is_none_or(|ready| ready.reason != Reason::AwaitingApproval.as_str())
+}

@@ -1,0 +1,148 @@
+//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not
+//! delete all configuration. What no leader saw deleted is found by its parts, which say that they were created for a config.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ObjectMeta, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, CustomResourceExt, Resource};
+use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::{ConfigKey, PartMeta};
+use nudge_core::versions::made_for_a_config;
+use serde::de::DeserializeOwned;
+
+use crate::controller::Controller;
+
+impl Controller {
+    /// Deletes the sealed versions of a deleted config.
+    pub(crate) async fn delete_versions(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<(), CallError> {
+        let versions = config.status.iter().flat_map(|status| &status.versions);
+        let parts = versions.flat_map(|version| &version.parts);
+        if self.may_delete(key, config.metadata.creation_timestamp.as_ref().map(|created| created.0)).await? {
+            self.delete_parts(key, parts).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the parts that were created for a config of this name, which is not there.
+    pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
+        if self.index.config(key).is_some() {
+            return Ok(());
+        }
+        let (mut parts, mut first) = (Vec::new(), None);
+        for part in self.index.parts(key) {
+            let meta = match part.kind {
+                PartKind::ConfigMap => self.part_metadata::<ConfigMap>(key, &part).await?,
+                PartKind::Secret => self.part_metadata::<Secret>(key, &part).await?,
+            };
+            let created = meta.and_then(|meta| made_for_a_config(&self.content_key, part.kind, &meta));
+            if let Some(created) = created {
+                let (kind, name, uid) = (part.kind, part.name.clone(), part.uid.clone());
+                parts.push(PartStatus { kind, name, uid, digest: String::new() });
+                first = first.into_iter().chain([created]).min();
+            }
+        }
+        if !parts.is_empty() && self.may_delete(key, first).await? {
+            self.delete_parts(key, parts.iter()).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the metadata of a part; `None` where another object has its name by now, or none.
+    async fn part_metadata<K>(&self, key: &ConfigKey, part: &PartMeta) -> Result<Option<ObjectMeta>, CallError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let reading = || format!("reading {} {}/{}", part.kind, key.namespace, part.name);
+        let object = call(reading, api.get_metadata_opt(&part.name)).await?;
+        Ok(object.map(|object| object.metadata).filter(|meta| meta.uid.as_ref() == Some(&part.uid)))
+    }
+
+    /// Returns whether parts of a config may be deleted with it that was there at this time.
+    async fn may_delete(&self, key: &ConfigKey, existed: Option<Timestamp>) -> Result<bool, CallError> {
+        if !self.index.is_enabled(&key.namespace) {
+            return Ok(false);
+        }
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let name = VersionedConfig::crd_name();
+        let crd = call(|| format!("reading CustomResourceDefinition {name}"), crds.get_metadata_opt(name)).await?;
+        if !is_of(crd.as_ref().map(|crd| &crd.metadata), existed) {
+            tracing::info!("config deleted with its CRD, so the versions stay");
+            return Ok(false);
+        }
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let reading = || format!("reading Namespace {}", key.namespace);
+        let namespace = call(reading, namespaces.get_metadata_opt(&key.namespace)).await?;
+        Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
+    }
+
+    /// Deletes the parts for as long as there is no config of the name.
+    async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
+        let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
+        for part in parts {
+            // Read from the API server each time: a config that is deleted to be created again may come back at any moment.
+            let reading = || format!("reading VersionedConfig {key}");
+            if call(reading, configs.get_metadata_opt(key.name.as_str())).await?.is_some() {
+                tracing::info!("config created again, so its versions stay");
+                return Ok(());
+            }
+            self.delete_part(&key.namespace, part).await?;
+        }
+        tracing::info!("versions of the deleted config deleted");
+        Ok(())
+    }
+
+    /// Deletes exactly this object; another one that has its name by now stays.
+    pub(super) async fn delete_part(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError> {
+        match part.kind {
+            PartKind::ConfigMap => self.delete::<ConfigMap>(namespace, part).await,
+            PartKind::Secret => self.delete::<Secret>(namespace, part).await,
+        }
+    }
+
+    async fn delete<K>(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
+        let preconditions = Preconditions { uid: Some(part.uid.clone()), resource_version: None };
+        let params = DeleteParams::default().preconditions(preconditions);
+        let deleting = || format!("deleting {} {namespace}/{}", part.kind, part.name);
+        match call(deleting, api.delete(&part.name, &params)).await {
+            Ok(_) => Ok(()),
+            // Deleted already, or another object of the name.
+            Err(error) if matches!(error.code(), 404 | 409) && error.refusal().is_none() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating: a CRD that was deleted and
+/// created again is younger than the configs deleted with the first.
+fn is_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
+    crd.is_some_and(|crd| {
+        crd.deletion_timestamp.is_none()
+            && matches!((&crd.creation_timestamp, existed), (Some(crd), Some(existed)) if crd.0 < existed)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_config_deleted_with_its_crd_is_recognized() {
+        let at = |second| Some(Timestamp::from_second(second).unwrap());
+        let made = |second| ObjectMeta { creation_timestamp: at(second).map(Time), ..ObjectMeta::default() };
+        assert!(is_of(Some(&made(1)), at(2)));
+        assert!(!is_of(None, at(2)) && !is_of(Some(&made(1)), None));
+        assert!(!is_of(Some(&made(2)), at(2)), "not known, so the versions stay");
+        assert!(!is_of(Some(&made(3)), at(2)), "the CRD was created again");
+        assert!(!is_of(Some(&ObjectMeta { deletion_timestamp: at(4).map(Time), ..made(1) }), at(2)));
+    }
+}

@@ -1,0 +1,196 @@
+//! Records the warnings of injection as Events, while this replica leads: once for a workload, on one of its pods. The Jobs of a
+//! namespace count as one workload.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::Reason;
+use nudge_core::event_record::EventRecord;
+use nudge_core::pods::PodState;
+use tokio::time::sleep;
+
+use super::controller::Controller;
+
+/// The time between two scans of pods.
+const EVERY: Duration = Duration::from_secs(5);
+/// The maximum of Events of one scan; the next scan continues.
+const AT_ONCE: usize = 20;
+/// The maximum age of a pod, in seconds. API servers keep Events for an hour, in which a new leader must not repeat them.
+const AGE: i64 = 3600;
+
+/// The maximum age of a finished pod, in seconds: Jobs may be short.
+const FINISHED_AGE: i64 = 60;
+/// The time until an Event is retried that could not be written, in seconds: somebody may have to bind a role.
+const RETRY: i64 = 60;
+/// The maximum of warnings that are remembered; beyond it no new one is recorded.
+const REMEMBERED: usize = 10_000;
+
+/// The namespace; the workload, or the uid of a bare pod; the warnings.
+type Warning = (String, String, String);
+
+/// When a warning was recorded.
+#[derive(Debug)]
+struct WarningRecord {
+    /// The second in which a pod last had it.
+    last_seen: i64,
+    /// The second in which its Event is retried, where writing it failed.
+    retry: Option<i64>,
+}
+
+/// What was recorded, up to an hour after the last pod with it: pods of a CronJob come and go.
+#[derive(Debug, Default)]
+struct RecordedWarnings(HashMap<Warning, WarningRecord>);
+
+fn warning(pod: &PodState) -> Option<Warning> {
+    let subject = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
+    Some((pod.namespace.clone(), subject.to_owned(), pod.warnings.clone()?))
+}
+
+impl RecordedWarnings {
+    /// Returns the pods that need an Event, which counts as written from now on. Pure.
+    fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
+        let mut newest: BTreeMap<Warning, Arc<PodState>> = BTreeMap::new();
+        let counts =
+            |pod: &PodState| !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < FINISHED_AGE);
+        for pod in pods.into_iter().filter(|pod| counts(pod)) {
+            let Some(warning) = warning(&pod) else { continue };
+            let known = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
+            if (pod.created, &pod.name) > (known.created, &known.name) {
+                *known = pod;
+            }
+        }
+        for (warning, entry) in &mut self.0 {
+            if newest.contains_key(warning) {
+                entry.last_seen = now;
+            }
+        }
+        self.0.retain(|_, entry| now.saturating_sub(entry.last_seen) < AGE);
+        let is_due = |warning: &Warning| match self.0.get(warning) {
+            None => true,
+            Some(entry) => entry.retry.is_some_and(|retry| retry <= now),
+        };
+        newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < AGE);
+        let mut plan = Vec::new();
+        for (warning, pod) in newest {
+            let has_room = self.0.len() < REMEMBERED || self.0.contains_key(&warning);
+            if plan.len() < AT_ONCE && has_room {
+                self.0.insert(warning, WarningRecord { last_seen: now, retry: None });
+                plan.push(pod);
+            }
+        }
+        plan
+    }
+
+    /// Notes that the Event on this pod could not be written.
+    fn note_failure(&mut self, pod: &PodState, now: i64) {
+        if let Some(entry) = warning(pod).and_then(|warning| self.0.get_mut(&warning)) {
+            entry.retry = Some(now.saturating_add(RETRY));
+        }
+    }
+}
+
+/// Runs for ever, and records warnings.
+pub async fn record_warnings(controller: Arc<Controller>) {
+    let index = &controller.index;
+    index.synced().await;
+    let mut recorded = RecordedWarnings::default();
+    loop {
+        let mut pods = index.pods();
+        pods.retain(|pod| pod.warnings.is_some() && index.is_enabled(&pod.namespace));
+        let now = Timestamp::now().as_second();
+        for pod in recorded.plan(pods, now) {
+            let message = pod.warnings.as_deref().unwrap_or_default().replace('\n', "; ");
+            let event = EventRecord::new(Reason::InjectionWarning, message);
+            if !controller.events.record_on_pod(&pod.key(), pod.uid.as_str(), event).await {
+                recorded.note_failure(&pod, now);
+            }
+        }
+        sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_core::keys::PodUid;
+
+    use super::*;
+
+    fn pod(name: &str, workload: &str, warnings: Option<&str>) -> Arc<PodState> {
+        Arc::new(PodState {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            uid: PodUid::new(&format!("uid-of-{name}")).unwrap(),
+            workload: workload.to_owned(),
+            created: 1000,
+            warnings: warnings.map(str::to_owned),
+            ..PodState::default()
+        })
+    }
+
+    fn names(recorded: &mut RecordedWarnings, pods: &[Arc<PodState>], now: i64) -> Vec<String> {
+        recorded.plan(pods.to_vec(), now).iter().map(|pod| pod.name.clone()).collect()
+    }
+
+    #[test]
+    fn each_warning_is_recorded_once_for_a_workload_and_for_each_bare_pod() {
+        let (mut recorded, web) = (RecordedWarnings::default(), "Deployment/web");
+        let mut pods = vec![
+            pod("web-1", web, Some("a")),
+            pod("web-2", web, Some("a")),
+            pod("web-3", web, Some("b")),
+            pod("api-1", "Deployment/api", None),
+            pod("bare-1", "", Some("a")),
+            pod("bare-2", "", Some("a")),
+        ];
+        assert_eq!(names(&mut recorded, &pods, 1001), ["web-2", "web-3", "bare-1", "bare-2"]);
+        assert!(names(&mut recorded, &pods, 1002).is_empty());
+        // Another pod of the workload with the same warning changes nothing.
+        pods.push(pod("web-4", web, Some("a")));
+        assert!(names(&mut recorded, &pods, 1003).is_empty());
+        // What was recorded is remembered for an hour after its last pod.
+        assert!(names(&mut recorded, &pods[3..4], 1004).is_empty());
+        assert!(names(&mut recorded, &pods[..1], 1005).is_empty());
+        assert!(names(&mut recorded, &pods[3..4], 1005 + AGE).is_empty() && recorded.0.is_empty());
+        let young = Arc::new(PodState { created: 1005 + AGE, ..(*pods[0]).clone() });
+        assert_eq!(names(&mut recorded, &[young], 1006 + AGE), ["web-1"]);
+    }
+
+    #[test]
+    fn an_event_that_could_not_be_written_is_retried() {
+        let (mut recorded, pods) = (RecordedWarnings::default(), [pod("web-1", "Deployment/web", Some("a"))]);
+        assert_eq!(names(&mut recorded, &pods, 1001), ["web-1"]);
+        recorded.note_failure(&pods[0], 1001);
+        assert!(names(&mut recorded, &pods, 1000 + RETRY).is_empty());
+        assert_eq!(names(&mut recorded, &pods, 1001 + RETRY), ["web-1"]);
+        assert!(names(&mut recorded, &pods, 1002 + RETRY).is_empty());
+    }
+
+    #[test]
+    fn the_number_of_remembered_warnings_has_a_bound() {
+        let mut recorded = RecordedWarnings::default();
+        let pods: Vec<_> = (0..=REMEMBERED).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let scans = i64::try_from(REMEMBERED.div_ceil(AT_ONCE)).unwrap();
+        let all: usize = (0..scans + 2).map(|second| names(&mut recorded, &pods, 1000 + second).len()).sum();
+        assert_eq!((all, recorded.0.len()), (REMEMBERED, REMEMBERED));
+    }
+
+    #[test]
+    fn old_pods_are_left_out_and_many_are_spread_over_scans() {
+        let mut recorded = RecordedWarnings::default();
+        assert!(names(&mut recorded, &[pod("old", "", Some("a"))], 1000 + AGE).is_empty());
+        let pods: Vec<_> = (0..AT_ONCE * 2 + 5).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let counts = [1, 2, 3, 4].map(|second| names(&mut recorded, &pods, 1000 + second).len());
+        assert_eq!(counts, [AT_ONCE, AT_ONCE, 5, 0]);
+    }
+
+    #[test]
+    fn terminating_and_finished_pods_are_left_out() {
+        let terminating = |pod: Arc<PodState>| Arc::new(PodState { terminating: true, ..(*pod).clone() });
+        let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
+        let pods = [terminating(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
+        assert!(names(&mut RecordedWarnings::default(), &pods, 1000 + FINISHED_AGE).is_empty());
+        assert_eq!(names(&mut RecordedWarnings::default(), &pods, 1001), ["b"], "a short Job");
+    }
+}

@@ -1,8 +1,0 @@
-//! Access to what a mutex guards, also after a panic of its holder.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks it.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

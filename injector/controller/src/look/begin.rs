@@ -1,0 +1,116 @@
+//! The beginning of a look at a config, and its course: what keeps the config from being looked at, a brake before all else, the decision, then
+//! publication and pruning.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::VersionedConfig;
+use nudge_cluster::call::CallError;
+use nudge_core::keys::ConfigKey;
+use nudge_core::versions::{importing, is_importing};
+
+use super::again::Again;
+use crate::controller::Controller;
+use crate::move_state::is_moved;
+
+/// The time until another look at a config that is not moved because changes may have been missed.
+const BLIND: Duration = Duration::from_secs(1);
+
+impl Controller {
+    /// Reconciles one config: looks at it once. Returns when to look again.
+    pub(crate) async fn reconcile(self: &Arc<Self>, key: &ConfigKey) -> Result<Again, CallError> {
+        if !self.index.is_enabled(&key.namespace) {
+            self.memories.forget(key);
+            return Ok(Again::Never);
+        }
+        // Half of what there is would look like all of it. The index says when it has the rest.
+        if !self.index.is_complete(&key.namespace) {
+            return Ok(Again::Never);
+        }
+        let Some(config) = self.index.config(key) else {
+            self.memories.forget(key);
+            return if self.index.is_left_out(key) { Ok(Again::Never) } else { self.baseline(key).await };
+        };
+        if config.metadata.deletion_timestamp.is_some() {
+            return Ok(Again::Never);
+        }
+        if is_importing(&config) {
+            return self.leave_alone(key, &config).await;
+        }
+        let brake = self.brake(key, &config);
+        // Pods may have crashed, and spec may have changed, without being seen.
+        if is_moved(&config)
+            && brake.is_none()
+            && let Some(what) = self.index.doubted(&key.namespace)
+        {
+            tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
+            return Ok(Again::At(BLIND));
+        }
+        let (config, mut again) = match brake {
+            Some((decision, evidence, looked_at)) => {
+                let (config, _) = self.write_decision(key, config, &decision, None).await?;
+                self.keep_evidence(key, evidence, looked_at);
+                (config, Again::Soon)
+            }
+            None => match self.decide(key, config).await? {
+                Some(decided) => decided,
+                None => return Ok(Again::Never),
+            },
+        };
+        let before = self.publish_attempt(key);
+        let config = self.publish(key, config).await?;
+        // A rollout may have waited for this.
+        if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
+            && before != self.publish_attempt(key)
+        {
+            again = Again::Soon;
+        }
+        let pruned = self.prune(key, &config).await;
+        let side_calls = self.memories.get(key, |memory| memory.side_calls.next_look(Instant::now())).flatten();
+        Ok(again.by(self.publish_again(key)).by(pruned).by(side_calls))
+    }
+
+    /// Says that the config is being imported, and does nothing else. What was observed before is not what will be.
+    async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Again, CallError> {
+        self.memories.forget(key);
+        let before = config.status.clone().unwrap_or_default();
+        let status = importing(before, config.metadata.generation, &Time(Timestamp::now()));
+        if config.status.as_ref() != Some(&status) && Box::pin(self.write_status(key, config, &status)).await?.is_some()
+        {
+            tracing::info!("the config is being imported; left alone");
+        }
+        Ok(Again::Never)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_cluster::index::Index;
+    use nudge_core::rollout::Subjects;
+
+    use super::*;
+    use crate::fake_api_server::blind;
+
+    #[tokio::test]
+    async fn one_that_may_not_begin_is_not_looked_at() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let config = serde_json::json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"version": "2"}, "status": {"currentVersion": "1"},
+        });
+        index.put_config(serde_json::from_value(config).unwrap());
+        let controller = Arc::new(blind(index));
+        let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("ns", "other").unwrap());
+        controller.keep_subjects(&shop, Subjects::default());
+        let held = controller.move_order.begin(&other);
+        assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::Never);
+        let kept = controller.memories.get(&shop, |memory| memory.subjects.is_some());
+        assert_eq!(kept, Some(true), "a look takes them");
+        drop(held);
+        assert_eq!(controller.queue.len(), 1, "it comes back");
+    }
+}

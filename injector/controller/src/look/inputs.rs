@@ -1,0 +1,153 @@
+//! What a look observes beside the config and its versions: pods, nodes, approvals, restarts and answers of analyses.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use nudge_api::{RolloutAnalysisStatus, VersionedConfig};
+use nudge_core::governance::Approvals;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{Evidence, Neighbours, Subjects};
+use nudge_core::versions::Facts;
+
+use crate::controller::Controller;
+use crate::memory::{RestartLook, ValidationMemory};
+
+/// The inputs of one look.
+pub(super) struct LookInputs {
+    /// The moment before the pods were looked at: what was not seen since then was missed.
+    pub(super) looked_at: Instant,
+    pub(super) pods: Vec<Arc<PodState>>,
+    /// The pods as the rollout sees them.
+    pub(super) subjects: Subjects,
+    pub(super) neighbours: HashMap<String, Neighbours>,
+    /// Another config that shares pods with this one and is being moved.
+    pub(super) waiting_for: Option<ConfigKey>,
+    pub(super) restart_look: RestartLook,
+    pub(super) approvals: Approvals,
+    /// The answers about the version on trial.
+    pub(super) answers: Option<RolloutAnalysisStatus>,
+    pub(super) facts: Facts,
+    pub(super) validation: ValidationMemory,
+    /// The evidence before this look.
+    pub(super) evidence: Arc<Evidence>,
+}
+
+impl Controller {
+    /// Observes what the decision about the config needs.
+    pub(super) async fn observe(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> LookInputs {
+        let restart_look = self.restart(key, config).await;
+        let answers = self.answers(key, config).await;
+        // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
+        let (looked_at, pods) = (Instant::now(), self.index.subscribers(key));
+        let nodes_away = self.nodes_away(key, config, &pods).await;
+        let approvals = self.approvals(key, config).await;
+        let mut evidence = self.evidence(key);
+        if nodes_away.is_none() {
+            Arc::make_mut(&mut evidence).blind_to_nodes();
+        }
+        LookInputs {
+            waiting_for: None,
+            neighbours: self.neighbours(key, config, &pods),
+            subjects: self.subjects(key, config, &pods, &nodes_away.unwrap_or_default()),
+            pods,
+            restart_look,
+            approvals,
+            answers,
+            facts: self.memories.facts(key),
+            validation: self.validation(key, config),
+            evidence,
+            looked_at,
+        }
+    }
+
+    /// Returns the evidence so far. Where changes may have been missed since the last look, nobody looked.
+    pub(super) fn evidence(&self, key: &ConfigKey) -> Arc<Evidence> {
+        let last = self.memories.get(key, |memory| memory.evidence.clone()).flatten();
+        let Some((mut evidence, looked_at)) = last else { return Arc::default() };
+        if self.complete_since(&key.namespace).is_some_and(|since| since > looked_at) {
+            Arc::make_mut(&mut evidence).blind();
+        }
+        evidence
+    }
+
+    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: Evidence, looked_at: Instant) {
+        self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), looked_at)));
+    }
+
+    /// Returns these pods as the rollout of the config sees them. What has not changed since the last look is taken from there.
+    pub(super) fn subjects(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+        nodes_away: &BTreeSet<String>,
+    ) -> Subjects {
+        let mut subjects = self.memories.get(key, |memory| memory.subjects.take()).flatten().unwrap_or_default();
+        subjects.update(pods, key.name.as_str(), Identity::of(config), nodes_away);
+        subjects
+    }
+
+    pub(super) fn keep_subjects(&self, key: &ConfigKey, subjects: Subjects) {
+        self.memories.change(key, |memory| memory.subjects = Some(subjects));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_api::{RolloutSpec, VersionedConfigStatus};
+    use nudge_cluster::index::Index;
+    use nudge_core::requester::Requesters;
+    use nudge_core::rollout::{Now, Observation, Restarts, Rollout, next};
+
+    use super::*;
+    use crate::fake_api_server::blind;
+
+    #[tokio::test]
+    async fn what_was_missed_after_the_pods_were_looked_at_was_missed() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let controller = blind(index);
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let began = Instant::now();
+        controller.begin();
+        let (restart, time) = (Restarts::Done, Time(Timestamp::now()));
+        let seen = Observation {
+            spec: &RolloutSpec::default(),
+            generation: 1,
+            named: Some("1"),
+            digest: "sha256:0",
+            requested: "1",
+            at_once: None,
+            requesters: &Requesters::default(),
+            pods: &[],
+            neighbours: &HashMap::new(),
+            background: None,
+            waiting_for: None,
+            approvals: &[],
+            withheld: None,
+            measured: None,
+            publishes: false,
+            published: None,
+            current_since: None,
+            restart: &restart,
+            line: 0,
+            hub_away: None,
+        };
+        let status =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        let mut evidence = Evidence::default();
+        next(Rollout::from_status(&status, &time), &mut evidence, &seen, Now { time: &time, steady: 7 });
+        // That it was looked at is in memory alone.
+        let looked = |at| {
+            controller.keep_evidence(&key, evidence.clone(), at);
+            format!("{:?}", controller.evidence(&key)).contains("looked: Some(7)")
+        };
+        assert!(looked(Instant::now()));
+        assert!(!looked(began), "this replica began to see after that");
+    }
+}

@@ -1,0 +1,158 @@
+//! Other pods on the nodes of a config's pods, and other configs of these pods that are being moved.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use nudge_api::VersionedConfig;
+use nudge_core::identity::Identity;
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_core::rollout::{JOBS, Millis, Neighbours, assigned_version};
+use nudge_protocol::{ConfigName, VersionName};
+
+use crate::controller::Controller;
+use crate::move_state::holds_others_up;
+
+/// Returns whether the pod is to serve for as long as nobody takes it away: when it becomes unready, something befell it.
+fn serves(pod: &PodState) -> bool {
+    !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
+}
+
+/// Configs that have a target, by namespace and name, with their identities; `None` for those that have none.
+type Trials<'a> = HashMap<(&'a str, &'a ConfigName), Option<(Identity, Arc<VersionedConfig>)>>;
+
+impl Controller {
+    /// Returns when other pods fell on the nodes of those that are not ready. A pod with a version on trial falls because of that, perhaps, and
+    /// excuses nothing.
+    pub(super) fn neighbours(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> HashMap<String, Neighbours> {
+        if config.status.as_ref().is_none_or(|status| status.target_version.is_none()) {
+            return HashMap::new();
+        }
+        let fell = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
+        let nodes: BTreeSet<&str> = fell.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
+        let mut falls: HashMap<String, BTreeMap<String, Vec<Option<Millis>>>> = HashMap::new();
+        let there = self.index.pods_on(&nodes);
+        let mut trials = Trials::new();
+        for (pod, fell) in &there {
+            if serves(pod) && !self.is_on_trial(pod, &mut trials) {
+                let namespaces = falls.entry(pod.node.clone()).or_default();
+                let times = namespaces.entry(pod.namespace.clone()).or_default();
+                times.push(fell.and_then(|fell| self.steady_at(fell)));
+            }
+        }
+        let neighbours = |mut namespaces: BTreeMap<String, Vec<_>>| {
+            let own = namespaces.remove(&*key.namespace).unwrap_or_default();
+            Neighbours { own, others: namespaces.into_values().collect() }
+        };
+        falls.into_iter().map(|(node, namespaces)| (node, neighbours(namespaces))).collect()
+    }
+
+    /// Returns whether the pod has the target of one of its configs, or should have it.
+    fn is_on_trial<'a>(&self, pod: &'a PodState, trials: &mut Trials<'a>) -> bool {
+        pod.configs.iter().any(|name| {
+            let trial = trials.entry((&pod.namespace, name)).or_insert_with(|| {
+                let config = self.index.config(&ConfigKey::new(&*pod.namespace, name.clone()))?;
+                config.status.as_ref()?.target_version.as_ref()?;
+                Some((Identity::of(&config), config))
+            });
+            let Some((identity, config)) = trial else { return false };
+            let Some(status) = &config.status else { return false };
+            let target = status.target_version.as_deref();
+            pod.runs(name.as_str()).map(VersionName::as_str) == target
+                || assigned_version(status, *identity, pod) == target
+        })
+    }
+
+    /// Returns another config of some of these pods that is being moved.
+    pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<ConfigKey> {
+        // Most pods use one config, or the same ones as others.
+        let shared = pods.iter().filter(|pod| pod.configs.len() > 1);
+        let used: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
+        let mut others: BTreeMap<&ConfigName, Vec<&str>> = BTreeMap::new();
+        for (names, account) in used {
+            names
+                .iter()
+                .filter(|name| **name != key.name)
+                .for_each(|name| others.entry(name).or_default().push(account));
+        }
+        let others = others.into_iter().map(|(name, by)| (ConfigKey::new(&*key.namespace, name.clone()), by));
+        let mut moving = others.filter(|(other, accounts)| {
+            let Some(config) = self.index.config(other) else { return false };
+            // A config that none of these pods may have moves none of them.
+            config.status.as_ref().is_some_and(holds_others_up)
+                && accounts.iter().any(|account| config.spec.admits(account))
+        });
+        moving.next().map(|(other, _)| other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_cluster::index::Index;
+    use nudge_core::keys::PodUid;
+    use nudge_core::rollout::ALL;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api_server::blind;
+
+    fn pod(namespace: &str, config: &str) -> PodState {
+        PodState {
+            namespace: namespace.to_owned(),
+            name: "other".to_owned(),
+            uid: PodUid::new("other").unwrap(),
+            configs: vec![ConfigName::new(config).unwrap()],
+            ..PodState::default()
+        }
+    }
+
+    /// What fell with `web` on its node, where another pod fell that is like this.
+    fn fell_with_web(other: &PodState) -> Neighbours {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned(), "foreign".to_owned()].into());
+        let controller = blind(Arc::clone(&index));
+        for (name, moved) in [("shop", true), ("tried", true), ("still", false)] {
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"}, "spec": {},
+                "status": {"currentVersion": "1", "targetVersion": moved.then_some("2"),
+                    "rollout": {"stage": moved.then_some("Moving")}, "internal": {"threshold": if moved { ALL } else { 0 }}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+        }
+        let web = PodState { name: "web".to_owned(), uid: PodUid::new("web").unwrap(), ..pod("ns", "shop") };
+        for ready in [true, false] {
+            for pod in [web.clone(), other.clone()] {
+                index.put_pod(PodState { node: "node".to_owned(), containers_ready: ready, ..pod });
+            }
+        }
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut all = controller.neighbours(&key, &index.config(&key).unwrap(), &index.subscribers(&key));
+        all.remove("node").unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_neighbour_is_a_pod_that_serves_and_has_no_version_on_trial() {
+        let other = || pod("ns", "still");
+        let own = fell_with_web(&other());
+        assert!(own.own.len() == 1 && own.own[0].is_some() && own.others.is_empty(), "{own:?}");
+        let foreign = fell_with_web(&pod("foreign", "still"));
+        assert!(foreign.own.is_empty() && foreign.others.len() == 1 && foreign.others[0].len() == 1, "{foreign:?}");
+        for pod in [
+            pod("ns", "tried"),
+            PodState { workload: JOBS.to_owned(), ..other() },
+            PodState { finished: true, ..other() },
+            PodState { ending: true, ..other() },
+            PodState { terminating: true, ..other() },
+            PodState { disrupted: true, ..other() },
+        ] {
+            let nobody = fell_with_web(&pod);
+            assert_eq!(nobody, Neighbours::default(), "{pod:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Nodes that are away, among those of pods that were Ready and are not any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use nudge_api::VersionedConfig;
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::ConfigKey;
+use nudge_core::pods::PodState;
+use nudge_protocol::VersionName;
+
+use crate::controller::Controller;
+use crate::memory::SideCall;
+use crate::move_state::returns_pods;
+
+/// Nodes that are read one by one; where there would be more, all are listed.
+const NODES: usize = 20;
+/// Nodes of a page.
+const PAGE: u32 = 200;
+/// The time for which a list of nodes that are away is kept: many fall together, and each of their pods causes a reconcile.
+const REMEMBER: Duration = Duration::from_secs(2);
+
+fn is_ready(node: Node) -> bool {
+    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Returns the nodes of pods that were Ready and are not any more, while a version is on trial or on its way back.
+fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> BTreeSet<&'a String> {
+    let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
+        return BTreeSet::new();
+    };
+    let back = returns_pods(status);
+    let returned = |pod: &PodState| {
+        let name = config.metadata.name.as_deref().unwrap_or_default();
+        back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
+    };
+    let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
+    let fell = fell.filter(|pod| !returned(pod));
+    let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+    // On the way back there is enough to wait for. Nodes that are away are looked for once few pods are left.
+    if back && nodes.len() > NODES { BTreeSet::new() } else { nodes }
+}
+
+impl Controller {
+    /// Returns the nodes that are away. They are read live: the watch may see the pod's change before the node's. `None` where they can't be read now: then nothing is judged that a node can have caused. Where Nudge may not read
+    /// nodes, none is away: a rollback must not wait for that.
+    pub(super) async fn nodes_away(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        pods: &[Arc<PodState>],
+    ) -> Option<BTreeSet<String>> {
+        let nodes = nodes_of_fallen(config, pods);
+        if nodes.is_empty() {
+            self.memories.side_call_succeeded(key, SideCall::Nodes);
+            return Some(BTreeSet::new());
+        }
+        if self.memories.side_call_is_due(key, SideCall::Nodes) {
+            match self.read_nodes(nodes).await {
+                Ok(away) => {
+                    self.memories.side_call_succeeded(key, SideCall::Nodes);
+                    return Some(away);
+                }
+                Err(error) => {
+                    let what = if error.code() == 403 {
+                        "nodes can't be read, so pods of a node that is away count against the version"
+                    } else {
+                        "nodes can't be read, so nothing is judged that became of pods since"
+                    };
+                    self.memories.side_call_failed(key, SideCall::Nodes, what, &error, true);
+                }
+            }
+        }
+        let code = self.memories.get(key, |memory| memory.side_calls.code(SideCall::Nodes)).flatten();
+        (code == Some(403)).then(BTreeSet::new)
+    }
+
+    /// Returns those of these nodes that are not Ready.
+    async fn read_nodes(&self, nodes: BTreeSet<&String>) -> Result<BTreeSet<String>, CallError> {
+        let (away, open): (Vec<&String>, Vec<&String>) = {
+            let unready = self.unready_nodes.lock();
+            let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < REMEMBER);
+            nodes.into_iter().partition(|node| unready.is_some_and(|(_, names)| names.contains(*node)))
+        };
+        let mut away: BTreeSet<String> = away.into_iter().cloned().collect();
+        if open.len() > NODES {
+            let mut readiness = self.ready_nodes().await?;
+            away.extend(open.into_iter().filter(|name| !readiness.get(*name).copied().unwrap_or_default()).cloned());
+            readiness.retain(|_, ready| !*ready);
+            *self.unready_nodes.lock() = Some((Instant::now(), readiness.into_keys().collect()));
+            return Ok(away);
+        }
+        let api: Api<Node> = Api::all(self.client.clone());
+        for name in open {
+            let node = call(|| format!("reading Node {name}"), api.get_opt(name)).await?;
+            if !node.is_some_and(is_ready) {
+                away.insert(name.clone());
+            }
+        }
+        Ok(away)
+    }
+
+    /// Returns all nodes, each with whether it is Ready.
+    async fn ready_nodes(&self) -> Result<BTreeMap<String, bool>, CallError> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mut params = ListParams::default().limit(PAGE);
+        let mut readiness = BTreeMap::new();
+        loop {
+            let page = call(|| "listing Nodes".to_owned(), api.list(&params)).await?;
+            readiness.extend(page.items.into_iter().map(|node| (node.name_any(), is_ready(node))));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(readiness),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::{RolloutStage, VersionedConfigSpec, VersionedConfigStatus};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake_api_server::{FakeApiServer, controller_over, status};
+
+    fn node(name: &str) -> Value {
+        // Every third one is well.
+        let ready = name.trim_start_matches("node-").parse::<u32>().unwrap().is_multiple_of(3);
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "Unknown" }}]},
+        })
+    }
+
+    /// A config in this stage.
+    fn config(stage: RolloutStage) -> VersionedConfig {
+        let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
+        let mut status =
+            VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
+        status.rollout.stage = Some(stage);
+        config.status = Some(status);
+        config
+    }
+
+    /// How many nodes count as away where pods fell on so many, and what was read.
+    async fn nodes_read(stage: RolloutStage, counts: &[u32]) -> (Vec<usize>, Vec<String>) {
+        let server = Arc::<FakeApiServer>::default();
+        let client = server.client(|_, path, _| match path.strip_prefix("/api/v1/nodes/") {
+            Some(name) => (200, node(name)),
+            None => (200, json!({"metadata": {}, "items": (0..40).map(|number| node(&format!("node-{number}"))).collect::<Vec<_>>()})),
+        });
+        let (controller, config) = (controller_over(client, Arc::default()), config(stage));
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        let mut sizes = Vec::new();
+        for count in counts {
+            let pod = |number| PodState { node: format!("node-{number}"), was_ready: true, ..PodState::default() };
+            let pods: Vec<Arc<PodState>> = (0..*count).map(pod).map(Arc::new).collect();
+            sizes.push(controller.nodes_away(&key, &config, &pods).await.unwrap().len());
+        }
+        let paths = server.calls.lock().iter().map(|call| call.replace("GET /api/v1/", "")).collect();
+        (sizes, paths)
+    }
+
+    #[tokio::test]
+    async fn no_node_counts_as_away_only_where_nodes_may_not_be_read() {
+        for (code, away) in [(403, Some(0)), (401, None), (429, None), (500, None)] {
+            let client = Arc::<FakeApiServer>::default().client(move |_, _, _| (code, status(code)));
+            let (controller, config) = (controller_over(client, Arc::default()), config(RolloutStage::Moving));
+            let key = ConfigKey::parse("ns", "shop").unwrap();
+            let pod = PodState { node: "node-1".to_owned(), was_ready: true, ..PodState::default() };
+            for _ in 0..2 {
+                let nodes = controller.nodes_away(&key, &config, &[Arc::new(pod.clone())]).await;
+                assert_eq!(nodes.map(|nodes| nodes.len()), away, "{code}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_few_nodes_are_read_and_many_are_listed() {
+        let read = async |counts: &[u32]| nodes_read(RolloutStage::Moving, counts).await;
+        assert_eq!(read(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
+        // Two of them do not exist.
+        assert_eq!(read(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
+        // A node that was away is not read again. Others are, as they may have fallen since.
+        let (sizes, paths) = read(&[40, 5]).await;
+        assert_eq!((sizes, paths.join(" ").as_str()), (vec![26, 3], "nodes nodes/node-0 nodes/node-3"));
+    }
+
+    #[tokio::test]
+    async fn no_node_is_listed_on_the_way_back() {
+        for stage in [RolloutStage::RollingBack, RolloutStage::Leaving, RolloutStage::Returning] {
+            let (sizes, paths) = nodes_read(stage, &[40, 2]).await;
+            assert_eq!((sizes, paths.join(" ").as_str()), (vec![0, 1], "nodes/node-0 nodes/node-1"), "{stage:?}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What the API server has said of the rights of users who have decided about versions, and for how long that counts.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use nudge_core::keys::ConfigKey;
+
+/// The age of an answer at which it is asked for again.
+const FRESH: Duration = Duration::from_secs(10);
+/// The age up to which an answer counts, where the API server does not answer again.
+const MAX_AGE: Duration = Duration::from_mins(1);
+/// The time for which nothing is said of answers that are missing and under way.
+const UNSAID: Duration = Duration::from_secs(10);
+/// The maximum of answers that are kept.
+const MAX_ANSWERS: usize = 4096;
+
+/// A user who has decided about versions of a config.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Approver {
+    pub(crate) config: ConfigKey,
+    pub(crate) user: String,
+    pub(crate) groups: Vec<String>,
+}
+
+/// The answers of the API server about the rights of users to approve.
+#[derive(Debug, Default)]
+pub(crate) struct ApproverRights(HashMap<Approver, (Instant, bool)>);
+
+/// The answers about the approvers of one config that are missing.
+#[derive(Debug, Default)]
+pub(crate) struct RightsReview {
+    missing_since: Option<Instant>,
+    under_way: bool,
+}
+
+impl RightsReview {
+    /// Notes that answers are asked for. Returns whether they were not under way already.
+    pub(crate) fn begin(&mut self, now: Instant) -> bool {
+        self.missing_since.get_or_insert(now);
+        !std::mem::replace(&mut self.under_way, true)
+    }
+
+    /// Notes that answers are not under way any more. Where some did not come, they are missing since the beginning.
+    pub(crate) fn end(&mut self, complete: bool) {
+        self.under_way = false;
+        self.missing_since.take_if(|_| complete);
+    }
+
+    /// Notes that no right matters.
+    pub(crate) fn rest(&mut self) {
+        self.missing_since.take_if(|_| !self.under_way);
+    }
+
+    /// Returns for how long from now on nothing is said of answers that are missing, if they are.
+    pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.missing_since?;
+        UNSAID.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+    }
+}
+
+impl ApproverRights {
+    /// Returns what was said of the user, not too long ago.
+    pub(crate) fn may_approve(&self, approver: &Approver) -> Option<bool> {
+        self.0.get(approver).filter(|(at, _)| at.elapsed() < MAX_AGE).map(|(_, may)| *may)
+    }
+
+    /// Returns what was last said of the user, however long ago.
+    pub(crate) fn could_approve(&self, approver: &Approver) -> Option<bool> {
+        self.0.get(approver).map(|(_, may)| *may)
+    }
+
+    /// Returns whether the user's right need not be asked for again.
+    pub(crate) fn is_fresh(&self, approver: &Approver) -> bool {
+        self.0.get(approver).is_some_and(|(at, _)| at.elapsed() < FRESH)
+    }
+
+    /// Keeps an answer, where there is room. Returns whether there was.
+    pub(crate) fn keep(&mut self, approver: Approver, may: bool) -> bool {
+        if self.0.len() >= MAX_ANSWERS {
+            self.0.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
+        }
+        let keeps = self.0.len() < MAX_ANSWERS || self.0.contains_key(&approver);
+        if keeps {
+            self.0.insert(approver, (Instant::now(), may));
+        }
+        keeps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bob(groups: &[&str]) -> Approver {
+        let config = ConfigKey::parse("team", "shop").unwrap();
+        Approver { config, user: "bob".to_owned(), groups: groups.iter().map(|group| (*group).to_owned()).collect() }
+    }
+
+    #[test]
+    fn an_answer_is_of_one_user_with_these_groups() {
+        let mut rights = ApproverRights::default();
+        rights.keep(bob(&["devs"]), true);
+        rights.keep(bob(&[]), false);
+        assert_eq!((rights.may_approve(&bob(&["devs"])), rights.may_approve(&bob(&[]))), (Some(true), Some(false)));
+        assert_eq!((rights.may_approve(&bob(&["ops"])), rights.is_fresh(&bob(&["ops"]))), (None, false));
+        assert!(rights.is_fresh(&bob(&[])));
+    }
+
+    #[test]
+    fn an_old_answer_is_none() {
+        let mut rights = ApproverRights::default();
+        let ago = |time: Duration| Instant::now().checked_sub(time).unwrap();
+        rights.0.insert(bob(&[]), (ago(FRESH), true));
+        assert_eq!((rights.is_fresh(&bob(&[])), rights.may_approve(&bob(&[]))), (false, Some(true)));
+        rights.0.insert(bob(&[]), (ago(MAX_AGE), true));
+        assert_eq!((rights.may_approve(&bob(&[])), rights.could_approve(&bob(&[]))), (None, Some(true)));
+    }
+
+    #[test]
+    fn what_is_missing_is_not_said_for_so_long_however_often_it_is_asked_for() {
+        let (mut review, begin) = (RightsReview::default(), Instant::now());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(review.silent_for(begin), None);
+        assert!(review.begin(begin) && !review.begin(after(1)));
+        assert_eq!(review.silent_for(after(4)), Some(Duration::from_secs(6)));
+        review.end(false);
+        assert!(review.begin(after(8)), "again");
+        assert_eq!(review.silent_for(after(9)), Some(Duration::from_secs(1)));
+        assert_eq!((review.silent_for(after(10)), review.silent_for(after(99))), (None, None));
+        review.end(true);
+        assert!(review.begin(after(100)));
+        assert_eq!(review.silent_for(after(100)), Some(UNSAID), "of the next time");
+        review.rest();
+        assert!(review.silent_for(after(100)).is_some(), "under way");
+        review.end(false);
+        review.rest();
+        assert_eq!(review.silent_for(after(100)), None);
+    }
+
+    #[test]
+    fn so_many_are_kept() {
+        let mut rights = ApproverRights::default();
+        assert!((0..MAX_ANSWERS).all(|number| rights.keep(bob(&[&number.to_string()]), true)));
+        assert!(!rights.keep(bob(&["one more"]), true));
+        assert_eq!(rights.0.len(), MAX_ANSWERS);
+        rights.keep(bob(&["0"]), false);
+        assert_eq!(rights.may_approve(&bob(&["0"])), Some(false), "one that is known is replaced");
+    }
+}

@@ -1,0 +1,25 @@
+//! What the leader remembers between two looks at configs. A new leader begins without any of it.
+
+mod analysis;
+mod approver_rights;
+mod config;
+mod move_order;
+mod number_writes;
+mod publish_attempts;
+mod restart_look;
+mod side_calls;
+mod status_refusal;
+mod validation;
+mod workload_lists;
+
+pub(crate) use analysis::{AnalysisMemory, Rehearsal};
+pub(crate) use approver_rights::{Approver, ApproverRights};
+pub(crate) use config::ConfigMemories;
+pub(crate) use move_order::{MoveOrder, MoveRight};
+pub(crate) use number_writes::NumberWrites;
+pub(crate) use publish_attempts::{PublishAttempts, PublishSubject};
+pub(crate) use restart_look::{RestartLook, RestartMemory};
+pub(crate) use side_calls::SideCall;
+pub(crate) use status_refusal::StatusRefusal;
+pub(crate) use validation::ValidationMemory;
+pub(crate) use workload_lists::{PodController, WorkloadLists};

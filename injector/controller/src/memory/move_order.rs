@@ -1,0 +1,158 @@
+//! The order in which configs of a namespace move: only these share pods, so one begins at a time, and who shares pods with one that is being
+//! moved waits for its end.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nudge_cluster::index::Index;
+use nudge_cluster::queue::Queue;
+use nudge_core::keys::ConfigKey;
+use parking_lot::Mutex;
+
+use crate::move_state::holds_others_up;
+
+/// Which configs may begin to move, and which wait. Nobody blocks: a config that has to wait comes back into the queue.
+pub(crate) struct MoveOrder {
+    index: Arc<Index>,
+    queue: Arc<Queue>,
+    /// The namespaces in which a config may begin to move, and the configs there that wait for the right.
+    rights: Mutex<HashMap<String, BTreeSet<ConfigKey>>>,
+    /// The configs that wait for one that is being moved, and the generation of its spec then.
+    waiting: Mutex<HashMap<ConfigKey, BTreeMap<ConfigKey, Option<i64>>>>,
+}
+
+/// The right to begin a move in a namespace, until it is dropped.
+pub(crate) struct MoveRight<'a> {
+    order: &'a MoveOrder,
+    namespace: String,
+}
+
+impl Drop for MoveRight<'_> {
+    fn drop(&mut self) {
+        let waiting = self.order.rights.lock().remove(&self.namespace);
+        waiting.into_iter().flatten().for_each(|key| self.order.queue.add(key, Duration::ZERO));
+    }
+}
+
+impl MoveOrder {
+    pub(crate) fn new(index: Arc<Index>, queue: Arc<Queue>) -> Self {
+        Self { index, queue, rights: Mutex::default(), waiting: Mutex::default() }
+    }
+
+    /// Returns the right to begin a move in the config's namespace; `None` while another config has it.
+    pub(crate) fn begin(&self, key: &ConfigKey) -> Option<MoveRight<'_>> {
+        match self.rights.lock().entry(key.namespace.clone()) {
+            Entry::Occupied(mut waiting) => {
+                waiting.get_mut().insert(key.clone());
+                None
+            }
+            Entry::Vacant(free) => {
+                free.insert(BTreeSet::new());
+                Some(MoveRight { order: self, namespace: key.namespace.clone() })
+            }
+        }
+    }
+
+    /// Brings the config back into the queue when the other one, which shares pods with it, is not being moved any more, or its spec changes.
+    pub(crate) fn wait_for(&self, key: &ConfigKey, other: &ConfigKey) {
+        let generation = self.index.config(other).and_then(|config| config.metadata.generation);
+        self.waiting.lock().entry(other.clone()).or_default().insert(key.clone(), generation);
+        // It may have ended before that.
+        self.config_changed(other);
+    }
+
+    /// Brings those back into the queue that have waited for this change of the config.
+    pub(crate) fn config_changed(&self, key: &ConfigKey) {
+        let mut waiting = self.waiting.lock();
+        let Some(others) = waiting.get_mut(key) else { return };
+        let config = self.index.config(key);
+        let moves = config.as_ref().is_some_and(|config| config.status.as_ref().is_some_and(holds_others_up));
+        let generation = config.and_then(|config| config.metadata.generation);
+        let free = others.extract_if(.., |_, known| !moves || *known != generation);
+        let free: Vec<ConfigKey> = free.map(|(key, _)| key).collect();
+        if others.is_empty() {
+            waiting.remove(key);
+        }
+        drop(waiting);
+        for key in free {
+            self.queue.add(key, Duration::ZERO);
+        }
+    }
+
+    /// Forgets who waits for a config.
+    pub(crate) fn forget(&self) {
+        self.waiting.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn move_order(index: Arc<Index>) -> MoveOrder {
+        MoveOrder::new(index, Arc::default())
+    }
+
+    #[test]
+    fn a_namespace_waits_for_no_other_and_keeps_no_worker() {
+        let order = move_order(Arc::default());
+        let key = |namespace: &str, name: &str| ConfigKey::parse(namespace, name).unwrap();
+        let right = order.begin(&key("a", "one")).unwrap();
+        assert!(order.begin(&key("a", "two")).is_none() && order.begin(&key("a", "three")).is_none());
+        assert!(order.begin(&key("b", "one")).is_some());
+        assert!(order.queue.is_empty());
+        drop(right);
+        assert_eq!(order.queue.len(), 2, "both come back");
+        assert!(order.begin(&key("a", "two")).is_some());
+        assert!(order.rights.lock().is_empty(), "nothing is kept of namespaces in which nobody begins");
+    }
+
+    #[test]
+    fn who_waits_for_another_config_is_woken_by_it() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let order = move_order(Arc::clone(&index));
+        let (shop, keys) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("ns", "keys").unwrap());
+        let mut version = 0;
+        let mut put = |stage: Option<&str>, yields: bool, generation: i64| {
+            version += 1;
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
+                "metadata": {"name": "keys", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string(), "generation": generation},
+                "status": {"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": stage}, "internal": {"yields": yields}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+            order.config_changed(&keys);
+        };
+        let woken = || {
+            let woken = order.queue.len() == 1;
+            order.queue.clear();
+            woken
+        };
+        for (stage, yields, generation, wakes) in [
+            (Some("Moving"), false, 1, false),
+            (Some("Baking"), false, 1, false),
+            (Some("Baking"), false, 2, true),
+            (Some("Baking"), true, 1, true),
+            (None, false, 1, true),
+        ] {
+            put(Some("Moving"), false, 1);
+            order.wait_for(&shop, &keys);
+            assert!(!woken());
+            put(stage, yields, generation);
+            assert_eq!(woken(), wakes, "{stage:?} {yields} {generation}");
+        }
+        assert!(order.waiting.lock().is_empty());
+        order.wait_for(&shop, &keys);
+        assert!(woken(), "it has ended before");
+        put(Some("Moving"), false, 1);
+        order.wait_for(&shop, &keys);
+        index.remove_config(&keys);
+        order.config_changed(&keys);
+        assert!(woken());
+    }
+}

@@ -1,0 +1,74 @@
+//! When numbers of pods are written into the status of configs: they change with every report, and move nothing.
+
+use std::time::{Duration, Instant};
+
+/// Time between two writes of one config that bring numbers alone.
+const OF_ONE: Duration = Duration::from_secs(2);
+/// The same of all configs.
+const OF_ALL: Duration = Duration::from_millis(50);
+
+/// The last and the planned write of one config.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NumberWrites {
+    last: Option<Instant>,
+    planned: Option<Instant>,
+}
+
+impl NumberWrites {
+    /// Plans a write of the config's numbers; `free_at` is when the next write of all configs may be planned. Returns how long to wait where it
+    /// may not be written now; the plan stays.
+    pub(crate) fn plan(&mut self, free_at: &mut Option<Instant>, now: Instant) -> Result<(), Duration> {
+        let at = if let Some(at) = self.planned {
+            at
+        } else {
+            if let Some(early) = self.last.map(|at| at + OF_ONE).filter(|at| *at > now) {
+                return Err(early - now);
+            }
+            let at = free_at.map_or(now, |free| free.max(now));
+            *free_at = Some(at + OF_ALL);
+            *self.planned.insert(at)
+        };
+        if at > now {
+            return Err(at - now);
+        }
+        *self = Self::after_write(now);
+        Ok(())
+    }
+
+    /// Returns what is known after the status was written, and brought the numbers too.
+    pub(crate) fn after_write(now: Instant) -> Self {
+        Self { last: Some(now), planned: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_every_two_seconds_and_twenty_times_a_second_in_turns() {
+        let (mut free_at, began) = (None, Instant::now());
+        let mut configs: Vec<(NumberWrites, Vec<u64>)> = vec![Default::default(); 200];
+        let mut times = Vec::new();
+        // Each of them changes every 10 ms, for a minute.
+        for millis in (0..60_000).step_by(10) {
+            for (config, writes) in &mut configs {
+                if config.plan(&mut free_at, began + Duration::from_millis(millis)).is_ok() {
+                    writes.push(millis);
+                    times.push(millis);
+                }
+            }
+        }
+        for second in 0..60 {
+            let count = times.iter().filter(|at| **at / 1000 == second).count();
+            assert!((19..=21).contains(&count), "{count} in second {second}");
+        }
+        assert!(configs.iter().all(|(_, writes)| (5..=7).contains(&writes.len())), "each is written");
+        // One alone.
+        let later = began + Duration::from_mins(2);
+        let mut alone = NumberWrites::after_write(later);
+        assert_eq!(alone.plan(&mut free_at, later), Err(OF_ONE), "what was written a moment ago has them");
+        let mut is_written = |millis| alone.plan(&mut free_at, later + Duration::from_millis(millis)).is_ok();
+        assert_eq!((0..10_000).filter(|millis| is_written(*millis)).count(), 4);
+    }
+}

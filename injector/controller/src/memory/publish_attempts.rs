@@ -1,0 +1,170 @@
+//! The last attempts to publish the objects of a config, and when to try again.
+
+use std::time::{Duration, Instant};
+
+use nudge_api::{Explanation, PartKind};
+use nudge_core::keys::PublishedMeta;
+use nudge_core::publish::Publication;
+use nudge_core::rollout::{Millis, PublishAttempt};
+use nudge_protocol::backoff::Backoff;
+
+/// The time until an object is looked at again that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
+/// label.
+const AGAIN: Duration = Duration::from_mins(5);
+/// Waits after attempts in a row that failed or were refused.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: AGAIN };
+/// The same where a rollout waits for it.
+const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+
+/// What an attempt was about; another subject is tried at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublishSubject {
+    /// The version to publish.
+    pub(crate) version: String,
+    /// The generation of the spec.
+    pub(crate) generation: Option<i64>,
+    /// `spec.objects` has the kind.
+    pub(crate) publishes: bool,
+    /// What the watch shows of the object; `None` if it is missing, does not have our label, or is not watched.
+    pub(crate) meta: Option<PublishedMeta>,
+}
+
+/// The last attempt to publish one object.
+#[derive(Clone, Debug)]
+struct ObjectAttempt {
+    subject: PublishSubject,
+    /// How many in a row failed or were refused.
+    failures: u32,
+    /// Why a call failed and when, if one did.
+    failure: Option<(Explanation, Instant)>,
+    /// When to try again; `None` for what is not published.
+    next: Option<Instant>,
+}
+
+/// The last attempts to publish the objects of a config.
+#[derive(Debug, Default)]
+pub(crate) struct PublishAttempts {
+    config_map: Option<ObjectAttempt>,
+    secret: Option<ObjectAttempt>,
+}
+
+impl PublishAttempts {
+    fn slot(&mut self, kind: PartKind) -> &mut Option<ObjectAttempt> {
+        match kind {
+            PartKind::ConfigMap => &mut self.config_map,
+            PartKind::Secret => &mut self.secret,
+        }
+    }
+
+    /// Returns whether the object is to be looked at.
+    pub(crate) fn is_due(&mut self, kind: PartKind, subject: &PublishSubject, now: Instant) -> bool {
+        let attempt = self.slot(kind).as_ref();
+        attempt.is_none_or(|attempt| attempt.subject != *subject || attempt.next.is_none_or(|at| at <= now))
+    }
+
+    /// Notes that the version needs no object of this kind.
+    pub(crate) fn leave(&mut self, kind: PartKind, subject: PublishSubject) {
+        *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
+    }
+
+    /// Keeps an attempt. What failed or was refused is tried again soon, and less and less often. `random` is between 0 and 1.
+    pub(crate) fn keep(
+        &mut self,
+        kind: PartKind,
+        subject: PublishSubject,
+        publication: &Publication,
+        now: Instant,
+        random: f64,
+    ) {
+        let slot = self.slot(kind);
+        let before = slot.as_ref().filter(|before| {
+            (&before.subject.version, before.subject.generation) == (&subject.version, subject.generation)
+        });
+        let failures = before.map_or(0, |before| before.failures).saturating_add(1);
+        let is_retried = publication.is_retried(kind);
+        // What was settled once keeps no rollout waiting: the condition alone says what fails since.
+        let is_settled = before.is_some_and(|before| before.failure.is_none());
+        let failure = match publication {
+            Publication::Failed(why) if !is_settled => Some((why.clone(), now)),
+            _ => None,
+        };
+        let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
+        let wait = if is_retried { backoff.jittered(failures, random) } else { AGAIN };
+        let failures = if is_retried { failures } else { 0 };
+        *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
+    }
+
+    /// Returns the attempt as a whole, if both kinds were tried with the same version. `steady` is the clock of rollouts.
+    pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
+        let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
+        let version = config_map.subject.version.clone();
+        // Without a failure, one attempt is like the other: another look decides nothing else.
+        let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
+        let (failure, at) = failure.map_or((None, 0), |(why, at)| (Some(why.clone()), steady(*at)));
+        (secret.subject.version == version).then_some(PublishAttempt { version, at, failure })
+    }
+
+    /// Returns when to try again.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        [&self.config_map, &self.secret].into_iter().flatten().filter_map(|attempt| attempt.next).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_api::Reason;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_is_tried_again_less_and_less_often() {
+        let (now, kind) = (Instant::now(), PartKind::Secret);
+        let subject = |version: &str, generation| PublishSubject {
+            version: version.to_owned(),
+            generation: Some(generation),
+            publishes: true,
+            meta: None,
+        };
+        let failed = Publication::Failed(Reason::NotPublished.explained("m"));
+        let mut attempts = PublishAttempts::default();
+        let mut wait = |version: &str, generation, publication: &Publication| {
+            attempts.keep(kind, subject(version, generation), publication, now, 1.0);
+            let next = attempts.next().unwrap();
+            let early = next.checked_sub(Duration::from_millis(1)).unwrap();
+            assert!(!attempts.is_due(kind, &subject(version, generation), early));
+            assert!(attempts.is_due(kind, &subject(version, generation), next));
+            assert!(attempts.is_due(kind, &subject("9", generation), now));
+            assert!(attempts.is_due(kind, &subject(version, 9), now));
+            (next - now).as_secs()
+        };
+        let waits: Vec<u64> = (0..11).map(|_| wait("1", 1, &failed)).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30]);
+        assert_eq!((wait("2", 1, &failed), wait("2", 2, &failed)), (1, 1));
+        assert_eq!((wait("2", 2, &Publication::Published), wait("2", 2, &failed)), (300, 1));
+        let refused = |reason: Reason| Publication::Refused(reason.explained("m"));
+        assert_eq!(wait("2", 2, &refused(Reason::NotAllowed)), 2);
+        assert_eq!(wait("2", 2, &refused(Reason::NoSecretPart)), 300);
+    }
+
+    #[test]
+    fn what_was_settled_once_keeps_no_rollout_waiting() {
+        let now = Instant::now();
+        let subject = |version: &str| PublishSubject {
+            version: version.to_owned(),
+            generation: Some(1),
+            publishes: true,
+            meta: None,
+        };
+        let failed = Publication::Failed(Reason::NotPublished.explained("m"));
+        let mut attempts = PublishAttempts::default();
+        let mut failure = |version: &str, publication: &Publication| {
+            attempts.leave(PartKind::Secret, subject(version));
+            attempts.keep(PartKind::ConfigMap, subject(version), publication, now, 1.0);
+            attempts.attempt(|_| 0).unwrap().failure.map(|why| why.reason)
+        };
+        assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
+        assert_eq!(failure("1", &Publication::Published), None);
+        assert_eq!(failure("1", &failed), None, "it is looked at every few minutes");
+        assert_eq!(failure("2", &failed), Some(Reason::NotPublished));
+    }
+}

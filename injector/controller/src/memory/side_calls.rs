@@ -1,0 +1,171 @@
+//! Calls beside the decision about a config that failed: each is tried again later, and stands in the condition `Impaired`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nudge_api::{ConditionType, Reason, VersionedConfigStatus, condition, set_condition};
+use nudge_protocol::backoff::Backoff;
+
+use crate::failure_cause::FailureCause;
+
+/// The time for which a call fails until the condition has it: a short fault of the API server is not written into every status.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Calls beside the decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SideCall {
+    /// Reads nodes of pods that became unready.
+    Nodes,
+    /// Reads objects of versions that are not sealed.
+    Objects,
+    /// Deletes versions that are no longer kept.
+    Versions,
+}
+
+impl SideCall {
+    /// Returns the waits after failures in a row.
+    fn backoff(self) -> Backoff {
+        match self {
+            Self::Nodes | Self::Objects => Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) },
+            Self::Versions => Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(30) },
+        }
+    }
+
+    fn reason(self) -> Reason {
+        match self {
+            Self::Nodes => Reason::NodesUnread,
+            Self::Objects => Reason::ObjectsUnread,
+            Self::Versions => Reason::NotPruned,
+        }
+    }
+}
+
+/// A side call whose last attempt failed.
+#[derive(Clone, Debug)]
+struct Failure {
+    message: String,
+    cause: FailureCause,
+    /// How many attempts in a row failed.
+    count: u32,
+    since: Instant,
+    next: Instant,
+}
+
+impl Failure {
+    fn is_said(&self, now: Instant) -> bool {
+        self.cause.refused || now.saturating_duration_since(self.since) >= PATIENCE
+    }
+}
+
+/// The side calls of one config that fail.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FailedSideCalls(BTreeMap<SideCall, Failure>);
+
+impl FailedSideCalls {
+    /// Returns whether the side call may be tried now: one that failed waits for a while.
+    pub(crate) fn is_due(&self, call: SideCall, now: Instant) -> bool {
+        self.0.get(&call).is_none_or(|failure| failure.next <= now)
+    }
+
+    /// Returns the HTTP status with which the last attempt failed, or 0 where there was none.
+    pub(crate) fn code(&self, call: SideCall) -> Option<u16> {
+        self.0.get(&call).map(|failure| failure.cause.code)
+    }
+
+    /// Notes an attempt that failed. `random` is between 0 and 1.
+    pub(crate) fn note_failure(&mut self, call: SideCall, what: &str, cause: FailureCause, now: Instant, random: f64) {
+        let (count, since) = self.0.get(&call).map_or((0, now), |before| (before.count, before.since));
+        let count = count.saturating_add(1);
+        let next = now.checked_add(call.backoff().jittered(count, random)).unwrap_or(now);
+        let message = format!("{what}, because {}", cause.text);
+        self.0.insert(call, Failure { message, cause, count, since, next });
+    }
+
+    /// Notes an attempt that succeeded, or that nothing is to be done.
+    pub(crate) fn note_success(&mut self, call: SideCall) {
+        self.0.remove(&call);
+    }
+
+    /// Returns after how long to look again, to try or to say something. What could be tried now, and was not, waits for another look.
+    pub(crate) fn next_look(&self, now: Instant) -> Option<Duration> {
+        let times = self.0.values().flat_map(|failure| {
+            let said = failure.since.checked_add(PATIENCE).filter(|_| !failure.cause.refused);
+            [said, Some(failure.next)].into_iter().flatten()
+        });
+        times.filter(|time| *time > now).min().map(|time| time.saturating_duration_since(now))
+    }
+
+    /// Writes the condition, or takes it away.
+    pub(crate) fn write_condition(
+        &self,
+        status: &mut VersionedConfigStatus,
+        generation: Option<i64>,
+        (now, time): (Instant, &Time),
+    ) {
+        let said: Vec<(&SideCall, &Failure)> = self.0.iter().filter(|(_, failure)| failure.is_said(now)).collect();
+        let [(first, _), others @ ..] = &said[..] else {
+            status.conditions.retain(|condition| condition.type_ != ConditionType::Impaired.as_str());
+            return;
+        };
+        let reason = if others.is_empty() { first.reason() } else { Reason::Several };
+        let messages: Vec<&str> = said.iter().map(|(_, failure)| failure.message.as_str()).collect();
+        let condition = condition(ConditionType::Impaired, true, reason, messages.join("; "), generation, time);
+        set_condition(&mut status.conditions, condition);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_api::find_condition;
+
+    use super::*;
+
+    fn cause(refused: bool) -> FailureCause {
+        FailureCause { refused, code: 500, text: "the API server answers with code 500".to_owned() }
+    }
+
+    fn said(calls: &FailedSideCalls, status: &mut VersionedConfigStatus, now: Instant) -> Option<(String, String)> {
+        calls.write_condition(status, Some(1), (now, &Time(Timestamp::UNIX_EPOCH)));
+        let condition = find_condition(&status.conditions, ConditionType::Impaired)?;
+        Some((condition.reason.clone(), condition.message.clone()))
+    }
+
+    #[test]
+    fn a_call_that_fails_is_said_after_a_while_and_one_that_is_refused_at_once() {
+        let (mut calls, mut status, began) =
+            (FailedSideCalls::default(), VersionedConfigStatus::default(), Instant::now());
+        calls.note_failure(SideCall::Nodes, "nodes can't be read", cause(false), began, 1.0);
+        assert_eq!(said(&calls, &mut status, began), None);
+        assert_eq!(calls.next_look(began), Some(Duration::from_secs(1)));
+        let later = began + PATIENCE;
+        calls.note_failure(SideCall::Nodes, "nodes can't be read", cause(false), later, 1.0);
+        let (reason, message) = said(&calls, &mut status, later).unwrap();
+        let text = "nodes can't be read, because the API server answers with code 500";
+        assert_eq!((&*reason, &*message), ("NodesUnread", text));
+        calls.note_failure(SideCall::Versions, "a can't be deleted", cause(true), later, 1.0);
+        let (reason, message) = said(&calls, &mut status, later).unwrap();
+        assert!(reason == "Several" && message.starts_with(text) && message.contains("; a can't"), "{message}");
+        calls.note_success(SideCall::Nodes);
+        assert_eq!(said(&calls, &mut status, later).unwrap().0, "NotPruned");
+        calls.note_success(SideCall::Versions);
+        assert_eq!((said(&calls, &mut status, later), calls.next_look(later)), (None, None));
+    }
+
+    #[test]
+    fn deletions_are_tried_again_after_one_minute_and_up_to_thirty() {
+        let (mut calls, mut now) = (FailedSideCalls::default(), Instant::now());
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            calls.note_failure(SideCall::Versions, "a", cause(true), now, 1.0);
+            let wait = calls.next_look(now).unwrap();
+            assert!(!calls.is_due(SideCall::Versions, now) && calls.is_due(SideCall::Nodes, now));
+            now += wait;
+            assert_eq!(calls.next_look(now), None, "nothing is looked at again and again where nothing is tried");
+            assert!(calls.is_due(SideCall::Versions, now));
+            waits.push(wait.as_secs() / 60);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    }
+}

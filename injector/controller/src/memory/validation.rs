@@ -1,0 +1,32 @@
+//! The rules of a config, and the verdicts by them about versions that are not sealed.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use nudge_core::versions::{Judging, RulesState, Verdicts};
+use nudge_validation::Rules;
+
+/// The rules and verdicts of a config.
+#[derive(Clone, Default)]
+pub(crate) struct ValidationMemory {
+    /// The uid and the generation of the config that has these rules.
+    pub(crate) spec: (Option<String>, Option<i64>),
+    /// The config has no rules.
+    pub(crate) has_none: bool,
+    /// The rules, or why they can't be used, and since when.
+    pub(crate) rules: Option<Result<Arc<Rules>, (String, Instant)>>,
+    pub(crate) verdicts: Verdicts,
+}
+
+impl ValidationMemory {
+    /// Returns what the decision about versions needs of it.
+    pub(crate) fn judging(&self) -> Judging<'_> {
+        let rules = match &self.rules {
+            _ if self.has_none => RulesState::None,
+            None => RulesState::NotReady(None),
+            Some(Err((why, _))) => RulesState::NotReady(Some(why)),
+            Some(Ok(rules)) => RulesState::Ready(rules.hash()),
+        };
+        Judging { rules, verdicts: &self.verdicts }
+    }
+}

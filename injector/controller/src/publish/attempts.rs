@@ -1,0 +1,215 @@
+//! Attempts to publish a version: which object is due, its comparison with the version's parts, its write, and what becomes of it in the status.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{PartKind, Reason, VersionStatus, VersionedConfig};
+use nudge_cluster::call::CallError;
+use nudge_core::keys::{ConfigKey, PublishedMeta};
+use nudge_core::publish::{
+    Attempt, Holder, Outcome, Publication, PublishGoal, PublishedContent, PublishedKind as _, publication,
+    publish_time, to_write, unpublished, with_outcome,
+};
+use nudge_core::rollout::{PublishAttempt, to_publish};
+use nudge_core::versions::Seals;
+
+use super::calls::{Act, ObjectApi, fault};
+use crate::controller::{Controller, FIELD_MANAGER};
+use crate::memory::{PublishAttempts, PublishSubject};
+
+/// The kinds of published objects.
+const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
+
+impl Controller {
+    /// Brings the version that is proven to what the spec publishes. Returns the config as it is then. Only writes of its status can fail.
+    pub(crate) async fn publish(
+        &self,
+        key: &ConfigKey,
+        mut config: Arc<VersionedConfig>,
+    ) -> Result<Arc<VersionedConfig>, CallError> {
+        for kind in KINDS {
+            let outcome = self.publish_kind(kind, key, &config).await;
+            config = self.put_published(key, config, outcome).await?;
+        }
+        Ok(config)
+    }
+
+    /// Returns the last attempt, if the same version was brought to all that is published.
+    pub(crate) fn publish_attempt(&self, key: &ConfigKey) -> Option<PublishAttempt> {
+        let steady = |at| self.steady_at(at).unwrap_or_default();
+        self.memories.get(key, |memory| memory.publish.attempt(steady)).flatten()
+    }
+
+    /// Returns whether workloads may be restarted with the version: once it is published, or can't be. What is `overdue` waits for that no longer.
+    pub(crate) fn restarts_with(&self, key: &ConfigKey, version: &str, overdue: bool) -> bool {
+        let attempt = self.publish_attempt(key).filter(|attempt| attempt.version == version);
+        attempt.is_some_and(|attempt| overdue || attempt.failure.is_none())
+    }
+
+    /// Returns after how long to publish again.
+    pub(crate) fn publish_again(&self, key: &ConfigKey) -> Option<Duration> {
+        let next = self.memories.get(key, |memory| memory.publish.next()).flatten()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    /// Forgets the attempts: what was not recorded is looked at again.
+    pub(super) fn forget_published(&self, key: &ConfigKey) {
+        self.memories.get(key, |memory| memory.publish = PublishAttempts::default());
+    }
+
+    /// Notes that the version was brought to all that is published.
+    #[cfg(test)]
+    pub(crate) fn note_published(&self, key: &ConfigKey, version: &str) {
+        let subject = PublishSubject { version: version.to_owned(), generation: None, publishes: true, meta: None };
+        self.memories.change(key, |memory| {
+            for kind in KINDS {
+                memory.publish.leave(kind, subject.clone());
+            }
+        });
+    }
+
+    /// Writes what became of an attempt into the status.
+    async fn put_published(
+        &self,
+        key: &ConfigKey,
+        config: Arc<VersionedConfig>,
+        outcome: Option<Outcome>,
+    ) -> Result<Arc<VersionedConfig>, CallError> {
+        let Some((next, events)) = outcome else { return Ok(config) };
+        let written = Box::pin(self.write_status(key, &config, &next.status.unwrap_or_default())).await;
+        // What is not written is not known to others: it is looked at again.
+        let Some(written) = written.inspect_err(|_| self.forget_published(key))? else { return Ok(config) };
+        self.events.record(&written, &events);
+        Ok(Arc::new(written))
+    }
+
+    /// Brings the version to the object of this kind, if it is due.
+    async fn publish_kind(&self, kind: PartKind, key: &ConfigKey, config: &VersionedConfig) -> Option<Outcome> {
+        let status = config.status.as_ref()?;
+        let publishes = config.spec.publishes(kind);
+        let Some(version) = to_publish(status).and_then(|version| status.version(version)) else {
+            self.forget_published(key);
+            return if publishes { None } else { unpublished(kind, config) };
+        };
+        let mut subject = PublishSubject {
+            version: version.version.clone(),
+            generation: config.metadata.generation,
+            publishes,
+            meta: self.index.published(key).filter(|_| kind.is_watched()),
+        };
+        let now = Instant::now();
+        if !publishes {
+            self.memories.change(key, |memory| memory.publish.leave(kind, subject));
+            return unpublished(kind, config);
+        }
+        if self.memories.get(key, |memory| memory.publish.is_due(kind, &subject, now)) == Some(false) {
+            return None;
+        }
+        let (attempt, written) = self.attempt(kind, key, config, version).await;
+        if let Publication::Failed(why) = &attempt.publication {
+            tracing::warn!(config = %key, reason = %why.reason, message = why.message, "publishing failed; retrying");
+        }
+        // What the watch shows of it now, or after this write.
+        subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
+        let outcome = with_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
+        self.memories
+            .change(key, |memory| memory.publish.keep(kind, subject, &attempt.publication, now, rand::random()));
+        outcome
+    }
+
+    /// Compares the object with the version, and writes it if it is to be. Returns also what a write left.
+    async fn attempt(
+        &self,
+        kind: PartKind,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+        version: &VersionStatus,
+    ) -> (Attempt, Option<PublishedMeta>) {
+        let (name, now) = (key.name.as_str(), Timestamp::now());
+        let ended = |publication, holds_before: bool, time| {
+            // The status goes on to say what a ConfigMap of users held.
+            (Attempt { publication, holds_before: holds_before || !kind.is_created(), time }, None)
+        };
+        let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
+        let stored = match api.read(name).await {
+            Ok(stored) => stored,
+            Err(error) => return ended(fault(&error, kind, name, Act::Read), true, now),
+        };
+        let holder = stored.as_ref().map(|stored| Holder::Found(&stored.metadata));
+        let (is_there, time) = (stored.is_some(), publish_time(holder, FIELD_MANAGER, now));
+        if !is_there && !kind.is_created() {
+            return ended(Publication::NotThere, true, time);
+        }
+        let seals = self.seals(key, config);
+        let content = match content(&api, version, &seals).await {
+            Ok(content) => content,
+            Err(publication) => return ended(publication, is_there, time),
+        };
+        let goal = PublishGoal {
+            kind,
+            name,
+            version: &version.version,
+            published: config.status.as_ref().and_then(|status| kind.held(status)),
+            content: content.as_ref(),
+            seals: &seals,
+            writer: FIELD_MANAGER,
+        };
+        let step = publication(stored.as_ref(), &goal);
+        let holds_before = is_there && !step.is_of_others();
+        if step != Publication::Write {
+            return ended(step, holds_before, time);
+        }
+        let Some(next) = to_write(stored, &goal) else { return ended(step, holds_before, time) };
+        let act = if is_there { Act::Replace } else { Act::Create };
+        let written = match api.write(name, &next, act).await {
+            Ok(written) => written,
+            Err(error) => return ended(fault(&error, kind, name, act), holds_before, time),
+        };
+        // What a webhook of others made of it is what pods read.
+        if publication(Some(&written), &goal) != Publication::Published {
+            let message = format!(
+                "{kind} {name} was changed while it was written and does not hold version {}; look for an admission webhook that changes \
+                 {kind}s",
+                version.version
+            );
+            return ended(Publication::Refused(Reason::ChangedByOthers.explained(message)), false, time);
+        }
+        tracing::info!(%kind, version = version.version, "version published");
+        let time = publish_time(Some(Holder::Written(&written.metadata)), FIELD_MANAGER, Timestamp::now());
+        let meta = PublishedMeta {
+            uid: written.metadata.uid.unwrap_or_default(),
+            resource_version: written.metadata.resource_version.unwrap_or_default(),
+        };
+        (ended(Publication::Published, true, time).0, Some(meta))
+    }
+}
+
+/// Returns the version's parts of the kind as they were sealed, `None` without any.
+async fn content(
+    api: &ObjectApi<'_>,
+    version: &VersionStatus,
+    seals: &Seals,
+) -> Result<Option<PublishedContent>, Publication> {
+    let kind = api.kind;
+    let mut content = None;
+    for (part, number) in version.parts.iter().zip(1..).filter(|(part, _)| part.kind == kind) {
+        let name = &part.name;
+        let stored = api.read(name).await.map_err(|error| fault(&error, kind, name, Act::Read))?;
+        let sealed = stored.filter(|object| {
+            object.metadata.uid.as_ref() == Some(&part.uid)
+                && seals.is_sealed(&part.digest, &version.version, number, object.content.values())
+        });
+        let Some(object) = sealed else {
+            let message = format!(
+                "{kind} {name} is gone or is not what was sealed as version {}; put it back as it was",
+                version.version
+            );
+            return Err(Publication::Refused(Reason::Changed.explained(message)));
+        };
+        let joined = PublishedContent::joined(content, object.content, &version.version);
+        content = Some(joined.map_err(Publication::Refused)?);
+    }
+    Ok(content)
+}

@@ -1,0 +1,354 @@
+//! Plans what to do about the pods of a namespace that have no agent: a pure function of the pods, the time and the memory.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::ObjectMeta;
+use nudge_core::injection::opts_in;
+use nudge_core::owners::controlling_owner;
+use nudge_protocol::labels;
+use tokio::time::Instant;
+
+/// The time after which a pod is reported again.
+const REPORT_AGAIN: Duration = Duration::from_hours(1);
+/// The maximum of pods that one scan of a namespace reports; the next scan continues.
+const REPORTED_AT_ONCE: usize = 20;
+/// The time for which attempts to evict count.
+const MINUTE: Duration = Duration::from_mins(1);
+/// The time for which it is remembered that a pod of an owner was evicted.
+const OWNERS: Duration = Duration::from_hours(24);
+/// Pods and owners that are remembered, of each kind.
+const REMEMBERED: usize = 20_000;
+
+/// Annotations of static pods, which a kubelet makes from files of its node.
+const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.source"];
+
+/// A pod without an agent that has opted in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AgentlessPod {
+    pub(super) name: String,
+    pub(super) uid: String,
+    /// In seconds since 1970.
+    pub(super) created: i64,
+    /// The uid of the controller that would replace it; absent for a bare pod, and for one whose work would be lost, as a Job's.
+    pub(super) owner: Option<String>,
+}
+
+/// Returns the pod, if it opts in and should have an agent by now. Finished pods are not listed.
+pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, age: Duration) -> Option<AgentlessPod> {
+    let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
+    let is_static = STATIC.into_iter().filter_map(annotation).any(|source| source != "api");
+    let created = meta.creation_timestamp.as_ref()?.0.as_second();
+    let is_old = now.saturating_sub(created) >= i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    let is_terminating = meta.deletion_timestamp.is_some();
+    if !opts_in(meta) || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
+        return None;
+    }
+    let owner = controlling_owner(meta);
+    Some(AgentlessPod {
+        name: meta.name.clone()?,
+        uid: meta.uid.clone()?,
+        created,
+        owner: owner.filter(|owner| replaces(owner)).map(|owner| owner.uid.clone()),
+    })
+}
+
+/// Returns whether the controller is one of Kubernetes' own that replace a pod. Of others, such as workflows, that is not known.
+fn replaces(owner: &OwnerReference) -> bool {
+    match owner.api_version.split_once('/') {
+        Some(("apps", _)) => matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet" | "DaemonSet"),
+        None => owner.kind == "ReplicationController",
+        Some(_) => false,
+    }
+}
+
+/// The outcome of an attempt to evict a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EvictionOutcome {
+    /// It is terminating.
+    Evicted,
+    /// Not now: because of a `PodDisruptionBudget`, or the pod is gone or another one.
+    Refused,
+    /// No pod of this namespace may be evicted.
+    Forbidden,
+}
+
+/// What to do about the pods of one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RepairPlan {
+    /// Pods to evict.
+    pub(super) evict: Vec<AgentlessPod>,
+    /// Pods to report, and whether a newer pod of the owner has no agent either, which makes evicting useless.
+    pub(super) report: Vec<(AgentlessPod, bool)>,
+}
+
+/// What the leader remembers between scans. A new leader reports once more, and evicts one more pod of each workload.
+#[derive(Debug, Default)]
+pub(super) struct RepairMemory {
+    reported: HashMap<String, Instant>,
+    /// Attempts to evict.
+    tried: VecDeque<Instant>,
+    /// Owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first, because newer pods
+    /// may be too young to count when the next is evicted.
+    owners: HashMap<String, (Instant, i64)>,
+}
+
+impl RepairMemory {
+    /// Plans, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At most `per_minute` pods of all
+    /// namespaces are tried in a minute, oldest first, and one of each owner in a scan: its replacement shows whether evicting helps.
+    pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
+        self.forget(now);
+        pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        let in_vain: HashSet<String> =
+            pods.iter().filter(|pod| self.made_since(pod)).filter_map(|pod| pod.owner.clone()).collect();
+        let mut plan = RepairPlan::default();
+        let mut owners = HashSet::new();
+        for pod in pods {
+            let vain = pod.owner.as_ref().is_some_and(|owner| in_vain.contains(owner));
+            if self.is_due(&pod, now) && plan.report.len() < REPORTED_AT_ONCE && self.reported.len() < REMEMBERED {
+                self.reported.insert(pod.uid.clone(), now);
+                plan.report.push((pod.clone(), vain));
+            }
+            let Some(owner) = pod.owner.clone() else { continue };
+            let planned = plan.evict.len();
+            let room = self.tried.len() + planned < per_minute && self.owners.len() + planned < REMEMBERED;
+            if room && !vain && owners.insert(owner) {
+                plan.evict.push(pod);
+            }
+        }
+        plan
+    }
+
+    /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which prevents a storm of
+    /// them. A namespace that forbids evictions costs the others nothing of the rate.
+    pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
+        if outcome != EvictionOutcome::Forbidden {
+            self.tried.push_back(now);
+        }
+        if let (EvictionOutcome::Evicted, Some(owner)) = (outcome, &pod.owner) {
+            self.owners.entry(owner.clone()).or_insert((now, unix));
+        }
+    }
+
+    fn is_due(&self, pod: &AgentlessPod, now: Instant) -> bool {
+        self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_AGAIN)
+    }
+
+    /// Returns whether the pod was created after another one of its owner was evicted: then replacements have no agent either.
+    fn made_since(&self, pod: &AgentlessPod) -> bool {
+        let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
+        evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)
+    }
+
+    fn forget(&mut self, now: Instant) {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        self.reported.retain(|_, at| since(*at) < REPORT_AGAIN);
+        self.owners.retain(|_, (at, _)| since(*at) < OWNERS);
+        while self.tried.front().is_some_and(|at| since(*at) >= MINUTE) {
+            self.tried.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, created: i64, owner: Option<&str>) -> AgentlessPod {
+        AgentlessPod { name: name.to_owned(), uid: name.to_owned(), created, owner: owner.map(str::to_owned) }
+    }
+
+    fn meta(changes: &Value) -> ObjectMeta {
+        let mut meta = json!({
+            "name": "web-1", "uid": "u", "creationTimestamp": "1970-01-01T00:01:40Z",
+            "labels": {"nudge.dev/inject": "true"},
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            meta[key] = value.clone();
+        }
+        serde_json::from_value(meta).unwrap()
+    }
+
+    fn lacks(changes: &Value) -> Option<AgentlessPod> {
+        agentless_pod(&meta(changes), 130, Duration::from_secs(30))
+    }
+
+    #[test]
+    fn a_pod_that_opts_in_and_has_no_agent_counts() {
+        assert_eq!(lacks(&json!({})), Some(AgentlessPod { uid: "u".to_owned(), ..pod("web-1", 100, None) }));
+        let by_annotation = json!({"labels": {}, "annotations": {"nudge.dev/inject": "true"}});
+        assert!(lacks(&by_annotation).is_some());
+        let others = [
+            json!({"labels": {}}),
+            json!({"labels": {"nudge.dev/inject": "false"}}),
+            json!({"annotations": {"nudge.dev/inject": "false"}}),
+            json!({"labels": {"nudge.dev/inject": "true", "nudge.dev/agent": "0.1.0"}}),
+            json!({"deletionTimestamp": "1970-01-01T00:02:00Z"}),
+            json!({"creationTimestamp": "1970-01-01T00:01:41Z"}),
+            json!({"annotations": {"kubernetes.io/config.mirror": "x"}}),
+            json!({"annotations": {"kubernetes.io/config.source": "file"}}),
+        ];
+        for changes in others {
+            assert_eq!(lacks(&changes), None, "{changes}");
+        }
+        assert!(lacks(&json!({"annotations": {"kubernetes.io/config.source": "api"}})).is_some());
+    }
+
+    #[test]
+    fn only_a_pod_that_would_be_replaced_has_an_owner() {
+        let of = |version: &str, kind: &str, controller: bool| {
+            let owner = json!({"apiVersion": version, "kind": kind, "name": "o", "uid": "o", "controller": controller});
+            lacks(&json!({"ownerReferences": [owner]})).unwrap().owner
+        };
+        for (version, kind) in [
+            ("apps/v1", "ReplicaSet"),
+            ("apps/v1", "StatefulSet"),
+            ("apps/v1", "DaemonSet"),
+            ("v1", "ReplicationController"),
+        ] {
+            assert_eq!(of(version, kind, true).as_deref(), Some("o"), "{kind}");
+            assert_eq!(of(version, kind, false), None, "{kind}");
+        }
+        for (version, kind) in [
+            ("batch/v1", "Job"),
+            ("argoproj.io/v1alpha1", "Workflow"),
+            ("example.org/v1", "ReplicaSet"),
+            ("v1", "Node"),
+            ("v1", "ReplicaSet"),
+        ] {
+            assert_eq!(of(version, kind, true), None, "{version} {kind}");
+        }
+    }
+
+    /// A scan whose evictions all have this outcome.
+    fn scan(
+        memory: &mut RepairMemory,
+        pods: Vec<AgentlessPod>,
+        (now, unix): (Instant, i64),
+        rate: usize,
+        end: EvictionOutcome,
+    ) -> RepairPlan {
+        let plan = memory.plan(pods, now, rate);
+        for pod in &plan.evict {
+            memory.note_attempt(pod, end, now, unix);
+        }
+        plan
+    }
+
+    fn names(plan: &RepairPlan) -> (Vec<&str>, Vec<(&str, bool)>) {
+        let evict = plan.evict.iter().map(|pod| pod.name.as_str()).collect();
+        (evict, plan.report.iter().map(|(pod, vain)| (pod.name.as_str(), *vain)).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_is_reported_once_an_hour() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        let pods = || vec![pod("bare", 1, None)];
+        assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
+        let almost = now + REPORT_AGAIN - Duration::from_secs(1);
+        assert_eq!(memory.plan(pods(), almost, 9), RepairPlan::default());
+        assert_eq!(memory.plan(pods(), now + REPORT_AGAIN, 9).report.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_are_evicted_first_within_the_rate() {
+        for end in [EvictionOutcome::Evicted, EvictionOutcome::Refused] {
+            let (mut memory, now) = (RepairMemory::default(), Instant::now());
+            let after = |seconds: u64| (now + Duration::from_secs(seconds), 100 + i64::try_from(seconds).unwrap());
+            let pods =
+                || vec![pod("c", 3, Some("z")), pod("a", 1, Some("y")), pod("b", 2, Some("x")), pod("bare", 0, None)];
+            assert_eq!(names(&scan(&mut memory, pods(), after(0), 2, end)).0, ["a", "b"]);
+            assert!(scan(&mut memory, pods(), after(59), 2, end).evict.is_empty());
+            assert_eq!(names(&scan(&mut memory, vec![pod("c", 3, Some("z"))], after(60), 2, end)).0, ["c"]);
+            assert!(scan(&mut memory, pods(), after(180), 0, end).evict.is_empty());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_forbids_evictions_costs_nothing_of_the_rate() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        assert_eq!(
+            scan(&mut memory, vec![pod("a", 1, Some("x"))], (now, 100), 1, EvictionOutcome::Forbidden).evict.len(),
+            1
+        );
+        assert_eq!(
+            scan(&mut memory, vec![pod("b", 1, Some("y"))], (now, 100), 1, EvictionOutcome::Evicted).evict.len(),
+            1
+        );
+        assert!(memory.plan(vec![pod("c", 1, Some("z"))], now, 1).evict.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_pod_of_an_owner_is_evicted_in_a_scan() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        let pods = || vec![pod("a", 1, Some("x")), pod("b", 2, Some("x")), pod("c", 3, Some("y"))];
+        assert_eq!(names(&scan(&mut memory, pods(), (now, 100), 9, EvictionOutcome::Evicted)).0, ["a", "c"]);
+        let rest = vec![pod("b", 2, Some("x"))];
+        assert_eq!(names(&scan(&mut memory, rest, (now, 101), 9, EvictionOutcome::Evicted)).0, ["b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_workload_whose_new_pods_have_no_agent_either_is_only_reported() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        let old = vec![pod("old", 1, Some("x"))];
+        assert_eq!(scan(&mut memory, old, (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
+        let pods = || vec![pod("new", 101, Some("x")), pod("other", 1, Some("x")), pod("else", 101, Some("y"))];
+        let plan = memory.plan(pods(), now + MINUTE, 9);
+        assert_eq!(names(&plan), (vec!["else"], vec![("other", true), ("else", false), ("new", true)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_does_not_hide_that_another_pod_was_evicted() {
+        for end in [EvictionOutcome::Refused, EvictionOutcome::Forbidden] {
+            let (mut memory, now) = (RepairMemory::default(), Instant::now());
+            let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+            assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
+            assert_eq!(scan(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
+            assert!(memory.plan(one("new", 101), now + MINUTE, 9).evict.is_empty(), "{end:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_alone_does_not_show_that_evicting_is_in_vain() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Refused).evict.len(), 1);
+        assert_eq!(names(&memory.plan(one("new", 101), now + MINUTE, 9)), (vec!["new"], vec![("new", false)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_too_young_to_count_at_the_next_eviction_still_show_that_it_is_in_vain() {
+        let (mut memory, now) = (RepairMemory::default(), Instant::now());
+        let one = |name: &str, created| vec![pod(name, created, Some("x"))];
+        assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
+        assert_eq!(scan(&mut memory, one("b", 1), (now, 110), 9, EvictionOutcome::Evicted).evict.len(), 1);
+        assert!(memory.plan(one("new", 101), now, 9).evict.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_in_any_minute(
+            scans in proptest::collection::vec((0_u64..50, 0_usize..8), 1..40), rate in 0_usize..5,
+        ) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let _guard = runtime.enter();
+            let (mut memory, begin) = (RepairMemory::default(), Instant::now());
+            let (mut at, mut done, mut count) = (0, Vec::new(), 0);
+            for (wait, pods) in scans {
+                at += wait;
+                let pods = (0..pods).map(|_| { count += 1; pod(&count.to_string(), 1, Some(&count.to_string())) }).collect();
+                let plan = scan(&mut memory, pods, (begin + Duration::from_secs(at), 100), rate, EvictionOutcome::Evicted);
+                done.extend(plan.evict.iter().map(|_| at));
+            }
+            for begin in &done {
+                let within = done.iter().filter(|at| (*begin..begin + 60).contains(*at)).count();
+                prop_assert!(within <= rate, "{within} in a minute");
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Evicts pods of controllers without rolling updates, one by one, and reports pods that nothing restarts.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{EvictParams, ObjectMeta};
+use nudge_api::Reason;
+use nudge_cluster::call::{CallError, call};
+use nudge_core::owners::controlling_owner;
+use nudge_core::pods::{condition, pod_state};
+use nudge_core::restart::{
+    Group, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
+};
+use nudge_core::rollout::{Restarts, is_same, to_publish};
+
+use super::pace::RestartGoal;
+use super::template::refusal;
+use crate::controller::Controller;
+use crate::memory::PodController;
+
+/// Kinds of owners whose pods are restarted elsewhere, or never: those of Jobs run once.
+const OTHER_OWNERS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
+
+/// What restarts the pods of an owner.
+#[derive(Clone, Copy)]
+enum Restarter {
+    /// The index of its group.
+    Group(usize),
+    /// Something else.
+    Restarted,
+    /// Nothing that is known.
+    Unknown,
+}
+
+impl Controller {
+    /// Makes the next step for pods, once all workloads are done. Returns also the ids of the controllers whose pods are evicted.
+    pub(super) async fn evict_pods(
+        &self,
+        goal: &RestartGoal<'_>,
+        memory: &mut Memory,
+        report: &mut RestartReport,
+    ) -> Result<(Restarts, Vec<String>), CallError> {
+        let RestartGoal { key, status, holds, since, deadline, .. } = *goal;
+        // If nothing is published no pod is too old for it; what agents report counts all the same.
+        let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
+        let stale = Stale { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
+        let (mut groups, loose) = self.groups(goal).await?;
+        // A group whose last pod was just evicted is remembered.
+        memory.keep_groups(groups.iter().map(|group| group.id.as_str()));
+        groups.retain(|group| !group.pods.is_empty());
+        for group in &mut groups {
+            group.before = memory.ready_before(&group.id, group.ready());
+        }
+        report.workloads += groups.len();
+        report.reports.extend(stale_pods(&loose, stale));
+        let state = loop {
+            let refused = |id: &str| memory.refused_group(id).is_some();
+            match next_pod(&groups, stale, since, deadline, refused, Timestamp::now()) {
+                NextPod::Done => break Restarts::Done,
+                NextPod::Wait(message) => break Restarts::Busy(message),
+                NextPod::Failed(message) => break Restarts::Failed(message),
+                NextPod::Evict { group, pod } => {
+                    let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+                    let is_evicted = |other: &&Group| other.id == group;
+                    let evicting = || format!("evicting Pod {}/{pod}", key.namespace);
+                    match call(evicting, api.evict(&pod, &EvictParams::default())).await {
+                        Ok(_) => {
+                            self.metrics.count_restart("evicted");
+                            self.workload_lists.outdate(&key.namespace);
+                            tracing::info!(config = %key, pod, "pod evicted");
+                        }
+                        Err(error) if error.code() == 404 => {}
+                        Err(error) if error.code() == 429 => {
+                            let progressed = groups.iter().find(is_evicted).map(|group| group.progressed(stale, since));
+                            let waited = Timestamp::now().duration_since(progressed.unwrap_or(since));
+                            if waited.as_secs() < i64::from(deadline) {
+                                break Restarts::Busy(format!(
+                                    "a PodDisruptionBudget does not allow pod {pod} of {group} to be evicted now"
+                                ));
+                            }
+                            let message = format!(
+                                "a PodDisruptionBudget kept pod {pod} of {group} from being evicted for {deadline} s; delete it"
+                            );
+                            let report = Report::new(Reason::NotEvicted, &group, message);
+                            memory.refuse_group(group, report);
+                            continue;
+                        }
+                        Err(error) => {
+                            let mut pods = groups.iter().filter(is_evicted).flat_map(|group| &group.pods);
+                            let agent = pods.any(|pod| pod.behind.is_some());
+                            let report =
+                                refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
+                            self.metrics.count_restart("refused");
+                            memory.refuse_group(group, report);
+                            continue;
+                        }
+                    }
+                    break Restarts::Busy(format!("a pod of {group} is being replaced"));
+                }
+            }
+        };
+        // On the way back the version that is left may have made them unwell.
+        let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
+        let group_report = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
+        report.reports.extend(groups.iter().filter_map(group_report));
+        Ok((state, groups.into_iter().map(|group| group.id).collect()))
+    }
+
+    /// Returns controllers without rolling updates, with their pods that take the config by a restart; and pods that nothing replaces.
+    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<Old>), CallError> {
+        let RestartGoal { key, status, holds, .. } = *goal;
+        let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
+        // What the agent reports that its pod started with.
+        let behind = |pod: &Pod| {
+            let state = pod_state(pod).filter(|pod| pod.by_restart)?;
+            let (runs, target) = (state.runs(key.name.as_str()), to_publish(status)?);
+            Some(runs.is_some_and(|runs| !is_same(status, runs.as_str(), target)))
+        };
+        let (mut groups, mut owners) = (Vec::new(), HashMap::new());
+        for PodController { kind, meta, replicas } in self.workload_lists.controllers(&key.namespace).await?.iter() {
+            let owner = match controlling_owner(meta).map(|owner| owner.kind.as_str()) {
+                None => {
+                    let id = format!("{kind}/{}", meta.name.as_deref().unwrap_or_default());
+                    let replicas = usize::try_from(replicas.unwrap_or(1)).unwrap_or(0);
+                    groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
+                    Restarter::Group(groups.len() - 1)
+                }
+                Some("Deployment") => Restarter::Restarted,
+                Some(_) => Restarter::Unknown,
+            };
+            owners.insert(meta.uid.clone().unwrap_or_default(), owner);
+        }
+        let mut loose = Vec::new();
+        for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
+            let meta = &pod.metadata;
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let finished = matches!(phase, Some("Succeeded" | "Failed"));
+            if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
+                continue;
+            }
+            let old = Old {
+                name: meta.name.clone().unwrap_or_default(),
+                created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
+                terminating: meta.deletion_timestamp.is_some(),
+                behind: behind(pod),
+            };
+            let owner = match controlling_owner(meta) {
+                // They end some day; until then they have the content that they started with.
+                Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Restarter::Unknown,
+                Some(owner) if OTHER_OWNERS.contains(&owner.kind.as_str()) => Restarter::Restarted,
+                Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Restarter::Unknown),
+                None => Restarter::Unknown,
+            };
+            match owner {
+                Restarter::Group(index) => groups[index].pods.push(old),
+                Restarter::Restarted => {}
+                Restarter::Unknown => loose.push(old),
+            }
+        }
+        Ok((groups, loose))
+    }
+}

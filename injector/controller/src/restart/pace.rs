@@ -1,0 +1,203 @@
+//! The pace of restarts: whether a rollout has come that far, how soon workloads under restart are looked at again, and when looks that fail end
+//! the rollout.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{AgentlessPolicy, Reason, RolloutStage, VersionedConfig, VersionedConfigStatus};
+use nudge_core::keys::ConfigKey;
+use nudge_core::restart::{Holds, Part, RETRY_SECONDS, Report, RestartReport};
+use nudge_core::rollout::{Restarts, to_publish};
+use nudge_protocol::backoff::Backoff;
+use nudge_protocol::error_chain::chain;
+use tokio::time::Instant;
+
+use crate::controller::Controller;
+use crate::failure_cause::FailureCause;
+use crate::memory::{RestartLook, RestartMemory};
+
+/// The time between two looks. Workloads are not watched, because that would be all workloads of the cluster.
+const LOOK: Duration = Duration::from_secs(1);
+/// Waits after looks in a row that failed.
+const BACKOFF: Backoff = Backoff { first: LOOK, longest: Duration::from_secs(30) };
+
+/// The version that workloads take, and how far the rollout has come.
+#[derive(Clone, Copy)]
+pub(super) struct RestartGoal<'a> {
+    pub(super) key: &'a ConfigKey,
+    pub(super) config: &'a VersionedConfig,
+    pub(super) status: &'a VersionedConfigStatus,
+    pub(super) version: &'a str,
+    /// What workloads without an agent read of the version.
+    pub(super) holds: Holds,
+    /// Pods return from another version.
+    pub(super) back: bool,
+    /// The last progress of the rollout.
+    pub(super) since: Timestamp,
+    /// The seconds without progress after which the rollout fails.
+    pub(super) deadline: u32,
+    pub(super) now: Timestamp,
+}
+
+/// Returns whether workloads are restarted in this stage.
+pub(crate) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
+    let stage = status.and_then(|status| status.rollout.stage);
+    matches!(
+        stage,
+        Some(RolloutStage::Restarting | RolloutStage::Leaving | RolloutStage::Returning | RolloutStage::RollingBack)
+    )
+}
+
+/// Returns the time in whole seconds, because the times that it is compared with were stored so.
+fn whole_second(time: &MicroTime) -> Timestamp {
+    Timestamp::from_second(time.0.as_second()).unwrap_or(time.0)
+}
+
+impl Controller {
+    /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
+    pub(crate) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> RestartLook {
+        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
+            self.memories.get(key, |memory| memory.restarts = RestartMemory::default());
+            return RestartLook::not_yet();
+        };
+        let rollout = &status.rollout;
+        let back = rollout.stage != Some(RolloutStage::Restarting);
+        // A rollout to another version than spec.version goes no further.
+        let is_left = config.spec.version.is_some() && config.spec.version != status.target_version;
+        if !back && is_left {
+            return RestartLook::not_yet();
+        }
+        let Some(version) = to_publish(status) else { return RestartLook::without_workloads(Restarts::Done) };
+        if back && status.internal.workloads_restart_time.is_none() {
+            return RestartLook::without_workloads(Restarts::Done);
+        }
+        // For workloads without an agent.
+        let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
+        let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
+        let now = Timestamp::now();
+        let since = rollout.progress_time.as_ref().map_or(now, whole_second);
+        let deadline = config.spec.rollout.progress_deadline_seconds;
+        let goal = RestartGoal { key, config, status, version, holds, back, since, deadline, now };
+        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back waits up to its deadline.
+        let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
+        if !self.restarts_with(key, version, overdue) {
+            return if back { RestartLook::not_yet() } else { RestartLook::without_workloads(Restarts::Done) };
+        }
+        let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
+        let last = self.memories.restarts(key, &part, |memory| memory.last_look.clone());
+        // The first look must find all workloads that were there when the version was published.
+        if last.is_none() {
+            self.workload_lists.outdate(&key.namespace);
+        }
+        let failures = match last {
+            Some((at, look)) if at.elapsed() < look.wait => return look,
+            last => last.and_then(|(_, look)| look.failures),
+        };
+        let look = match self.look_at_workloads(&goal, &part).await {
+            Ok(look) => look,
+            // What failed is said, and keeps no decision waiting: not even the one that it takes too long.
+            Err(error) => {
+                let cause = FailureCause::of(&error, true);
+                tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
+                RestartLook::failure(version, &cause, failures, deadline)
+            }
+        };
+        let ended = Instant::now();
+        self.memories.restarts(key, &part, |memory| memory.last_look = Some((ended, look.clone())));
+        look
+    }
+}
+
+impl RestartLook {
+    /// Returns a look at no workloads, which the rollout takes for this state.
+    pub(super) fn without_workloads(state: Restarts) -> Self {
+        Self { state, report: None, failures: None, wait: LOOK }
+    }
+
+    /// Returns a look that has not begun yet.
+    pub(crate) fn not_yet() -> Self {
+        Self::without_workloads(Restarts::Busy("workloads to restart have not been looked at".to_owned()))
+    }
+
+    /// Returns a look that failed at a call, after `before`. Once looks have failed for `deadline` seconds, that ends the rollout.
+    pub(super) fn failure(version: &str, cause: &FailureCause, before: Option<(u32, Instant)>, deadline: u32) -> Self {
+        let (count, since) = before.unwrap_or((0, Instant::now()));
+        let count = count.saturating_add(1);
+        let message = format!("workloads can't be restarted, because {}", cause.text);
+        let reason = if cause.refused { Reason::Refused } else { Reason::NotRestarted };
+        let reports = vec![Report::new(reason, "", message.clone())];
+        let report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports };
+        let state = if since.elapsed() >= Duration::from_secs(deadline.into()) {
+            Restarts::Failed(format!("no progress within {deadline} s: {message}"))
+        } else {
+            Restarts::Busy(message)
+        };
+        Self {
+            state,
+            report: Some(report),
+            failures: Some((count, since)),
+            wait: BACKOFF.jittered(count, rand::random()),
+        }
+    }
+
+    /// Returns when to look again, where workloads were looked at.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        let is_held = matches!(self.state, Restarts::Held(_));
+        self.report.as_ref().map(|_| if is_held { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nudge_cluster::index::Index;
+    use nudge_core::keys::PodUid;
+    use nudge_core::pods::PodState;
+    use nudge_protocol::ConfigName;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api_server::{FakeApiServer, controller_over};
+
+    /// How many lists a look takes in this stage, where version 2 is to be published.
+    async fn lists(stage: &str, published: &str, by_restart: bool) -> usize {
+        let server = Arc::<FakeApiServer>::default();
+        let client = server.client(|_, _, _| (200, json!({"metadata": {}, "items": []})));
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let (current, target) = if stage == "Restarting" { ("1", "2") } else { ("2", "1") };
+        let config: VersionedConfig = serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {"version": "2", "objects": ["ConfigMap"]},
+            "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "status": {"currentVersion": current, "targetVersion": target, "publishedVersion": published,
+                "rollout": {"stage": stage}, "internal": {"workloadsRestartTime": "2026-01-01T00:00:00Z"}},
+        }))
+        .unwrap();
+        index.put_config(config.clone());
+        index.put_pod(PodState {
+            namespace: "ns".to_owned(),
+            name: "web".to_owned(),
+            uid: PodUid::new("web").unwrap(),
+            configs: vec![ConfigName::new("shop").unwrap()],
+            by_restart,
+            ..PodState::default()
+        });
+        let controller = controller_over(client, index);
+        let key = ConfigKey::parse("ns", "shop").unwrap();
+        controller.note_published(&key, "2");
+        let look = controller.restart(&key, &config).await;
+        assert_eq!(look.report.map(|report| report.workloads), Some(0), "what the condition said before is gone");
+        let calls = server.calls.lock();
+        calls.iter().filter(|call| call.starts_with("GET /apis/apps/v1/namespaces/ns/")).count()
+    }
+
+    #[tokio::test]
+    async fn workloads_are_listed_where_one_may_take_the_version_by_a_restart() {
+        assert_eq!(lists("Restarting", "1", false).await, 0);
+        assert!(lists("Restarting", "1", true).await >= 3);
+        assert!(lists("Restarting", "2", false).await >= 3, "pods without an agent read what is published");
+        assert!(lists("RollingBack", "1", false).await >= 3, "those that were restarted return");
+    }
+}

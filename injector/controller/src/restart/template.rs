@@ -1,0 +1,87 @@
+//! The write that restarts a workload, the digest of its configs in its template, and what users can do where the API server refuses a restart.
+
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Resource};
+use nudge_api::Reason;
+use nudge_cluster::call::{CallError, call};
+use nudge_core::keys::ConfigKey;
+use nudge_core::restart::{DIGEST, Kind, RESTARTED, Report, Restarted, Workload};
+use nudge_protocol::bounded_text::clipped;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::controller::{Controller, FIELD_MANAGER};
+
+/// The maximum of bytes that a report has of the API server's message.
+const MAX_MESSAGE_BYTES: usize = 200;
+
+/// Returns the report about a refusal that the next attempt would get too. `agent`: the object's pods have an agent.
+pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
+    let CallError::Api { source, .. } = error else { return None };
+    let kube::Error::Api(status) = &**source else { return None };
+    let text = clipped(status.message.clone(), MAX_MESSAGE_BYTES);
+    let remedy = if agent {
+        "restart it yourself, or set another nudge.dev/notify than rollout in its template"
+    } else {
+        "set spec.agentlessPolicy to Ignore"
+    };
+    let (reason, message) = match status.code {
+        403 if text.contains("cannot") => (
+            Reason::NotAllowed,
+            format!(
+                "{id} can't be {doing}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
+                 nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {remedy}"
+            ),
+        ),
+        400 | 403 | 422 => {
+            (Reason::Refused, format!("{id} can't be {doing}, because the API server refuses it: {text}"))
+        }
+        _ => return None,
+    };
+    Some(Report::new(reason, id, message))
+}
+
+impl Controller {
+    /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.
+    pub(super) async fn annotate(
+        &self,
+        key: &ConfigKey,
+        workload: &Workload,
+        mark: &Restarted,
+    ) -> Result<Option<Workload>, CallError> {
+        let patch = json!({
+            "metadata": {"annotations": {RESTARTED: mark.text()}},
+            "spec": {"template": {"metadata": {"annotations": {DIGEST: mark.digest}}}},
+        });
+        let name = &workload.name;
+        match workload.kind {
+            Kind::Deployment => self.patched(key, name, &patch, Workload::of_deployment).await,
+            Kind::StatefulSet => self.patched(key, name, &patch, Workload::of_stateful_set).await,
+            Kind::DaemonSet => self.patched(key, name, &patch, Workload::of_daemon_set).await,
+        }
+    }
+
+    /// Patches an object. Returns it after that; `None` where it was deleted.
+    async fn patched<K>(
+        &self,
+        key: &ConfigKey,
+        name: &str,
+        patch: &serde_json::Value,
+        read: impl Fn(&K) -> Option<Workload>,
+    ) -> Result<Option<Workload>, CallError>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patching = || format!("patching {} {}/{name}", K::kind(&()), key.namespace);
+        let patched = call(patching, api.patch(name, &params, &Patch::Merge(patch))).await;
+        self.workload_lists.outdate(&key.namespace);
+        match patched {
+            Ok(written) => Ok(read(&written)),
+            Err(error) if error.code() == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One look at the workloads that take a version by a restart: lists them, and restarts one after another as `nudge-core` decides.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use nudge_api::{ConditionType, Reason, VersionedConfig, VersionedConfigStatus, find_condition};
+use nudge_cluster::call::CallError;
+use nudge_core::keys::ConfigKey;
+use nudge_core::owners::workload as workload_of;
+use nudge_core::pods::crashes;
+use nudge_core::restart::{
+    Behind, DIGEST, Holds, Look, Memory, Next, Part, PodRestarts, Report, RestartReport, UNDECIDED, Workload,
+    add_unnotified, behind, content_digest, judge, next, rolls,
+};
+use nudge_core::rollout::Restarts;
+
+use super::pace::RestartGoal;
+use super::template::refusal;
+use crate::controller::Controller;
+use crate::memory::RestartLook;
+
+/// Returns whether pods were harmed and nobody knows yet whether the version is to blame.
+fn is_inconclusive(status: &VersionedConfigStatus) -> bool {
+    let ready = find_condition(&status.conditions, ConditionType::Ready);
+    ready.is_some_and(|ready| ready.reason == Reason::Inconclusive.as_str())
+}
+
+impl Controller {
+    /// Looks at the workloads once, and makes the next steps.
+    pub(super) async fn look_at_workloads(
+        &self,
+        goal: &RestartGoal<'_>,
+        part: &Part,
+    ) -> Result<RestartLook, CallError> {
+        let RestartGoal { key, version, .. } = *goal;
+        let mut memory = self.memories.restarts(key, part, |memory| memory.attempts.clone());
+        let mut report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports: Vec::new() };
+        let state = self.restart_workloads(goal, &mut memory, &mut report).await;
+        // Restarts before an error happened all the same.
+        self.memories.restarts(key, part, |kept| kept.attempts = memory);
+        let state = state?;
+        report.done = state == Restarts::Done;
+        Ok(RestartLook { report: Some(report), ..RestartLook::without_workloads(state) })
+    }
+
+    /// Makes the next steps: workloads first, then pods that no rolling update restarts, and last it is judged whether all have the version.
+    async fn restart_workloads(
+        &self,
+        goal: &RestartGoal<'_>,
+        memory: &mut Memory,
+        report: &mut RestartReport,
+    ) -> Result<Restarts, CallError> {
+        let RestartGoal { key, config, status, version, holds, back, since, deadline, now } = *goal;
+        let pods = self.index.subscribers(key);
+        let mut behind = behind(&pods, key.name.as_str(), status);
+        // On the way forward workloads are listed only where one may take the version by a restart.
+        let lists = back || holds.any() || !memory.is_empty() || pods.iter().any(|pod| pod.by_restart);
+        let mut workloads = if lists { self.restarted_workloads(key, holds).await? } else { Vec::new() };
+        memory.forget_refusals(now);
+        memory.keep_workloads(workloads.iter().map(|(workload, _)| workload));
+        let settle = config.spec.rollout.min_ready_seconds;
+        self.count_restarts(key, &mut workloads, memory, since).await?;
+        for (workload, _) in &workloads {
+            memory.watch(workload, settle, now);
+        }
+        // No further process gets what pods were perhaps harmed by.
+        let held = !back && is_inconclusive(status);
+        let look = |workloads: &[(Workload, String)], memory: &Memory| {
+            let now = Timestamp::now();
+            next(&Look { workloads, behind: &behind, back, held, since, deadline, settle, memory, now })
+        };
+        let (state, reports) = self.take_steps(key, &mut workloads, memory, look).await?;
+        report.workloads = workloads.len();
+        report.reports = reports;
+        if state != Restarts::Done {
+            return Ok(state);
+        }
+        let marks = workloads.iter().filter_map(|(workload, _)| Some((workload.id(), workload.restarted.as_ref()?.at)));
+        let marks: Vec<(String, Timestamp)> = marks.filter(|(_, at)| *at >= since).collect();
+        let since = marks.iter().map(|(_, at)| *at).chain(memory.progressed(since)).max().unwrap_or(since);
+        // All pods of a namespace are listed only for those that no rolling update restarts.
+        let loose = holds.any() || memory.has_groups() || pods.iter().any(|pod| pod.by_restart && !rolls(pod));
+        let (state, groups) = if loose && held {
+            (Restarts::Busy(UNDECIDED.to_owned()), Vec::new())
+        } else if loose {
+            self.evict_pods(&RestartGoal { since, ..*goal }, memory, report).await?
+        } else {
+            (Restarts::Done, Vec::new())
+        };
+        if state != Restarts::Done {
+            return Ok(state);
+        }
+        if let Some(published) = holds.since(status).filter(|_| !back) {
+            add_unnotified(&mut behind, &workloads, &pods, published, since);
+        }
+        let (restarted, groups) = (marks.into_iter().map(|(id, _)| id).collect(), groups.into_iter().collect());
+        let behind = Behind { pods: &behind, version, back, since, deadline, restarted, groups, now };
+        Ok(judge(&behind, &mut report.reports))
+    }
+
+    /// Restarts workloads as `look` decides, until one must be waited for.
+    async fn take_steps(
+        &self,
+        key: &ConfigKey,
+        workloads: &mut Vec<(Workload, String)>,
+        memory: &mut Memory,
+        look: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
+    ) -> Result<(Restarts, Vec<Report>), CallError> {
+        loop {
+            let (step, reports) = look(workloads, memory);
+            match step {
+                Next::Restart { index, mark } => {
+                    let id = workloads[index].0.id();
+                    match self.annotate(key, &workloads[index].0, &mark).await {
+                        Ok(Some(written)) => {
+                            tracing::info!(config = %key, workload = id, "workload restarted");
+                            self.metrics.count_restart("restarted");
+                            memory.restarted(&written, &mark.digest);
+                            workloads[index].0 = written;
+                        }
+                        // It was deleted.
+                        Ok(None) => _ = workloads.remove(index),
+                        Err(error) => {
+                            let workload = &workloads[index].0;
+                            let agent = workload.uses.configs.contains(key.name.as_str());
+                            let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
+                            self.metrics.count_restart("refused");
+                            memory.refuse(workload, report);
+                        }
+                    }
+                }
+                Next::Wait(message) => return Ok((Restarts::Busy(message), reports)),
+                Next::Failed(message) => return Ok((Restarts::Failed(message), reports)),
+                Next::Done => return Ok((Restarts::Done, reports)),
+            }
+        }
+    }
+
+    /// Returns the workloads that take the config by a restart, each with the digest that its template should have.
+    async fn restarted_workloads(&self, key: &ConfigKey, holds: Holds) -> Result<Vec<(Workload, String)>, CallError> {
+        let listed = self.workload_lists.workloads(&key.namespace).await?;
+        let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
+        let mut workloads: Vec<Workload> = listed.iter().filter(takes).cloned().collect();
+        workloads.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        let names: BTreeSet<&String> = workloads.iter().flat_map(|workload| workload.uses.names()).collect();
+        let find =
+            |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
+        let configs: BTreeMap<String, Arc<VersionedConfig>> = names.into_iter().filter_map(find).collect();
+        let config = |name: &str| configs.get(name).map(|config| &**config);
+        let with_digest = |workload: Workload| content_digest(&workload.uses, config).map(|digest| (workload, digest));
+        Ok(workloads.into_iter().filter_map(with_digest).collect())
+    }
+
+    /// Counts how often containers were started again in pods of workloads whose controllers would not notice.
+    async fn count_restarts(
+        &self,
+        key: &ConfigKey,
+        workloads: &mut [(Workload, String)],
+        memory: &Memory,
+        since: Timestamp,
+    ) -> Result<(), CallError> {
+        let is_counted = |workload: &Workload| {
+            let mark = workload.mark().filter(|mark| mark.at >= since && !mark.unwell);
+            workload.unprobed && mark.is_some() && !memory.has_settled(workload)
+        };
+        let open = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| is_counted(workload));
+        let mut open: HashMap<String, &mut Workload> = open.map(|workload| (workload.id(), workload)).collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        for workload in open.values_mut() {
+            workload.restarts = Some(PodRestarts::default());
+        }
+        for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
+            let owner = open.get_mut(&workload_of(&pod.metadata));
+            if let Some(workload) = owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
+                workload.restarts.get_or_insert_default().add(crashes(pod, &workload.containers));
+            }
+        }
+        Ok(())
+    }
+}

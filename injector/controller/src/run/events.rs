@@ -1,0 +1,77 @@
+//! Events of the index, which queue configs.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use nudge_api::VersionedConfig;
+use nudge_cluster::index::IndexEvent;
+
+use super::deleted_configs::DeletedConfigs;
+use crate::controller::Controller;
+use crate::move_state::is_moved;
+
+/// The shortest time for which changes of pods are collected before a look: the same for each pod of a rollout, which waits for their reports.
+const PODS: Duration = Duration::from_secs(1);
+const MOVING_PODS: Duration = Duration::from_millis(100);
+
+/// Queues the config that an event is about, and those that have waited for it.
+pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs, event: &IndexEvent) {
+    let Some(controller) = controller.upgrade() else { return };
+    let queue = &controller.queue;
+    match event {
+        IndexEvent::Config(key) => {
+            queue.add(key.clone(), Duration::ZERO);
+            controller.move_order.config_changed(key);
+        }
+        IndexEvent::Pods { config: key, harmed } => {
+            let config = controller.index.config(key);
+            let wait = pod_event_wait(config.as_deref(), controller.index.count_users(key));
+            if *harmed && config.is_some_and(|config| is_moved(&config)) {
+                queue.add_urgent(key.clone(), wait);
+            } else {
+                queue.add(key.clone(), wait);
+            }
+        }
+        IndexEvent::ConfigGone(key, config) => {
+            controller.move_order.config_changed(key);
+            deleted.add(key, config);
+            // A reconcile deletes its versions.
+            queue.add(key.clone(), Duration::ZERO);
+        }
+    }
+}
+
+/// Returns how long changes of a config's pods are collected: a look at many of them takes longer, and a pod of ten thousand says less.
+fn pod_event_wait(config: Option<&VersionedConfig>, pods: usize) -> Duration {
+    let moves = config.and_then(|config| config.status.as_ref()).is_some_and(|status| status.rollout.stage.is_some());
+    let least = if moves { MOVING_PODS } else { PODS };
+    let each = Duration::from_micros(u64::try_from(pods).unwrap_or(u64::MAX).saturating_mul(100));
+    least.max(each).min(PODS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(stage: Option<&str>) -> VersionedConfig {
+        let config = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"}, "spec": {},
+            "status": {"currentVersion": "2", "rollout": {"stage": stage}},
+        });
+        serde_json::from_value(config).unwrap()
+    }
+
+    #[test]
+    fn many_pods_are_looked_at_once_a_second() {
+        let (moving, still) = (config(Some("Moving")), config(None));
+        let wait = |config, pods| pod_event_wait(Some(config), pods).as_millis();
+        assert_eq!(
+            [0, 10, 1000, 5000, 10_000, 12_000].map(|pods| wait(&moving, pods)),
+            [100, 100, 100, 500, 1000, 1000]
+        );
+        assert_eq!([0, 10_000].map(|pods| wait(&still, pods)), [1000, 1000]);
+        assert_eq!(pod_event_wait(None, 0), PODS);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the leader reads of the Lease of the hubs: for how long reports wait in each, and whether any hub is there.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use nudge_cluster::call::call;
+use nudge_core::hub_away::{Outage, Renewals};
+use nudge_protocol::error_chain::chain;
+use tokio::time::sleep;
+
+use crate::controller::Controller;
+use crate::move_state::is_moved;
+
+/// The time between two reads of the Lease.
+const EVERY: Duration = Duration::from_secs(5);
+/// The time for which what was read before counts where the Lease can't be read.
+const UNREAD: Duration = Duration::from_secs(30);
+
+impl Controller {
+    /// Takes in the Lease as it is now. One that does not exist is renewed by nobody.
+    fn take_lease(&self, renewals: &mut Renewals, lease: Option<Lease>, now: Instant) {
+        let Lease { metadata, spec } = lease.unwrap_or_default();
+        let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
+        let outage = {
+            let mut notes = self.hub_notes.lock();
+            notes.take(&metadata.annotations.unwrap_or_default(), now);
+            Outage::new(overdue, &notes, |namespace| self.index.reported(namespace), now)
+        };
+        match self.set_outage(&outage) {
+            Some(before) if outage == Outage::default() => tracing::info!(?before, "the hub is back; rollouts go on"),
+            Some(_) => tracing::warn!(cause = ?outage, "the hub is away; rollouts that need it are held"),
+            None => {}
+        }
+    }
+
+    /// Keeps the outage, and has rollouts looked at that were held by the last one, or are to be. Returns the last one, if it was another.
+    fn set_outage(&self, outage: &Outage) -> Option<Outage> {
+        let before = {
+            let mut current = self.hub_outage.lock();
+            if *current == *outage {
+                return None;
+            }
+            std::mem::replace(&mut *current, outage.clone())
+        };
+        for key in self.index.configs() {
+            let changes = before.of(&key.namespace) != outage.of(&key.namespace);
+            if changes && self.index.config(&key).is_some_and(|config| is_moved(&config)) {
+                self.queue.add(key, Duration::ZERO);
+            }
+        }
+        Some(before)
+    }
+}
+
+/// Reads the Lease of the hubs again and again. One that can't be read for half a minute says nothing.
+pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, lease: String) {
+    let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
+    let (mut renewals, mut read) = (Renewals::default(), Instant::now());
+    loop {
+        match call(|| format!("reading Lease {namespace}/{lease}"), leases.get_opt(&lease)).await {
+            Ok(found) => {
+                read = Instant::now();
+                controller.take_lease(&mut renewals, found, read);
+            }
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "Lease of the hub not read");
+                if read.elapsed() >= UNREAD {
+                    renewals = Renewals::default();
+                    if controller.set_outage(&Outage::default()).is_some() {
+                        tracing::warn!(
+                            "it is not known whether the hub is away, since its Lease can't be read; rollouts go on"
+                        );
+                    }
+                }
+            }
+        }
+        sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::jiff::Timestamp;
+    use nudge_cluster::index::Index;
+    use nudge_core::hub_away::HubAway;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fake_api_server::blind;
+
+    #[tokio::test]
+    async fn moves_are_looked_at_when_the_hub_goes_and_when_it_comes_back() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        for (name, stage) in [("moves", Some("Moving")), ("rests", None)] {
+            let config = json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "spec": {},
+                "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+                "status": {"currentVersion": "1", "targetVersion": stage.map(|_| "2"), "rollout": {"stage": stage}},
+            });
+            index.put_config(serde_json::from_value(config).unwrap());
+        }
+        let controller = blind(index);
+        let (mut renewals, start) = (Renewals::default(), Instant::now());
+        let mut look = |second: u64, renewed: i64| {
+            let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
+            let spec = Some(LeaseSpec { renew_time, ..LeaseSpec::default() });
+            let lease = Lease { spec, ..Lease::default() };
+            controller.take_lease(&mut renewals, Some(lease), start + Duration::from_secs(second));
+            let woken = controller.queue.len();
+            controller.queue.clear();
+            (controller.hub_outage.lock().of("ns"), woken)
+        };
+        assert_eq!((look(0, 1), look(25, 1)), ((None, 0), (None, 0)));
+        assert_eq!(look(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is looked at");
+        assert_eq!((look(35, 1), look(40, 2)), ((Some(HubAway::NotRenewing), 0), (None, 1)));
+    }
+}

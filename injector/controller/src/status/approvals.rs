@@ -1,0 +1,180 @@
+//! The status of approvals. Only the leader writes it, beside all else: what can't be written is tried again later, and nothing waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use nudge_api::VersionApproval;
+use nudge_cluster::call::{CallError, call};
+use nudge_cluster::queue::Take;
+use nudge_core::keys::ConfigKey;
+use nudge_core::requester::Requesters;
+use nudge_core::rollout::Now;
+use nudge_core::versions::{ApprovalScene, Provenance, approval_status};
+use nudge_protocol::error_chain::chain;
+
+use crate::controller::{Controller, written_by_us};
+use crate::work_item::WorkItem;
+
+/// The time after a look until the statuses are written: several looks at a config have one write here.
+const SOON: Duration = Duration::from_secs(1);
+/// The maximum of statuses of one config that are written at once. The others come next.
+const AT_ONCE: usize = 16;
+
+/// Runs for ever, and writes what the status of each approval is to say, where that is something else: of one config after the other.
+pub async fn keep_approval_statuses(controller: Arc<Controller>) {
+    let queue = &controller.approval_queue;
+    controller.index.synced().await;
+    // Those of configs that are not there have no look.
+    controller.index.configs_with_approvals().into_iter().for_each(|key| queue.add(key, SOON));
+    loop {
+        let key = queue.next(Take::Any).await;
+        let mut item = WorkItem { queue, key: &key, success: false };
+        item.success = controller.write_approval_statuses(&key).await;
+    }
+}
+
+impl Controller {
+    /// Notes that what approvals of the config say may have changed.
+    pub(crate) fn queue_approval_statuses(&self, key: &ConfigKey) {
+        self.approval_queue.add(key.clone(), SOON);
+    }
+
+    /// Writes the statuses of the approvals of one config. Returns whether that has succeeded.
+    async fn write_approval_statuses(&self, key: &ConfigKey) -> bool {
+        // Half of what there is would look like all of it.
+        if !self.index.is_complete(&key.namespace) || self.index.is_left_out(key) {
+            return true;
+        }
+        let changed = self.changed_approvals(key);
+        if changed.len() > AT_ONCE {
+            self.queue_approval_statuses(key);
+        }
+        let mut success = true;
+        for approval in changed.iter().take(AT_ONCE) {
+            if let Err(error) = self.write_approval_status(&key.namespace, approval).await {
+                success = false;
+                // Somebody else has changed it; the watch brings that.
+                if !error.is_conflict() {
+                    tracing::warn!(config = %key, error = chain(&error), "status of an approval not written; retrying");
+                }
+            }
+        }
+        success
+    }
+
+    /// Returns the approvals whose status is to be another one, with that.
+    fn changed_approvals(&self, key: &ConfigKey) -> Vec<VersionApproval> {
+        let approvals = self.index.known_approvals(key);
+        if approvals.is_empty() {
+            return Vec::new();
+        }
+        let (time, policies) = (Time(Timestamp::now()), self.index.policies(&key.namespace));
+        let now = Now { time: &time, steady: self.steady() };
+        let config = self.index.config(key);
+        let props = config.as_deref().map(|config| {
+            let (parts, facts, seals) = (self.index.parts(key), self.memories.facts(key), self.seals(key, config));
+            let requesters = Requesters::of(config, &self.content_key);
+            (config, parts, facts, seals, requesters, self.signed_approvals(key, config).err())
+        });
+        let scene = props.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalScene {
+            config,
+            provenance: Provenance { parts, facts, seals, requesters },
+            policies: &policies,
+            incomplete: uncounted.as_deref(),
+            now,
+        });
+        let changed = approvals.iter().filter_map(|approval| {
+            let status =
+                approval_status(approval, self.approval_decision(key, approval).as_ref(), scene.as_ref(), &time);
+            let is_other = approval.status.clone().unwrap_or_default() != status;
+            is_other.then(|| VersionApproval { status: Some(status), ..(**approval).clone() })
+        });
+        changed.collect()
+    }
+
+    async fn write_approval_status(&self, namespace: &str, next: &VersionApproval) -> Result<(), CallError> {
+        let api: Api<VersionApproval> = Api::namespaced(self.client.clone(), namespace);
+        let name = next.metadata.name.as_deref().unwrap_or_default();
+        let writing = || format!("writing the status of VersionApproval {namespace}/{name}");
+        match call(writing, api.replace_status(name, &written_by_us(), next)).await {
+            // It is gone.
+            Err(error) if error.code() == 404 => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nudge_cluster::index::Index;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fake_api_server::{FakeApiServer, controller_over, status};
+
+    type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+
+    /// An approval of a config that is not there.
+    fn approval(name: &str, revision: &str, status: &Value) -> VersionApproval {
+        let spec = json!({"configName": "shop", "version": "2", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
+        let meta = json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": revision, "generation": 1});
+        let approval = json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": meta, "spec": spec, "status": status
+        });
+        serde_json::from_value(approval).unwrap()
+    }
+
+    /// A controller whose writes the API server answers so, and these writes.
+    fn controller(code: u16) -> (Controller, Writes) {
+        let writes = Writes::default();
+        let noted = Arc::clone(&writes);
+        let client = Arc::<FakeApiServer>::default().client(move |_, path, body| {
+            noted.lock().push((path.to_owned(), body));
+            (code, if code == 200 { json!(approval("one", "2", &Value::Null)) } else { status(code) })
+        });
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        (controller_over(client, index), writes)
+    }
+
+    fn shop() -> ConfigKey {
+        ConfigKey::parse("ns", "shop").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_status_is_written_once_and_at_rest_none() {
+        let (controller, writes) = controller(200);
+        controller.index.put_approval(approval("one", "1", &Value::Null));
+        assert!(controller.write_approval_statuses(&shop()).await);
+        let (path, body) = writes.lock().pop().unwrap();
+        assert_eq!(path, "/apis/nudge.dev/v1alpha1/namespaces/ns/versionapprovals/one/status");
+        assert_eq!(body["status"]["conditions"][0]["reason"], "NoConfig");
+        controller.index.put_approval(approval("one", "2", &body["status"]));
+        assert!(controller.write_approval_statuses(&shop()).await);
+        assert!(writes.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_that_can_not_be_written_keeps_no_other_waiting() {
+        let (controller, writes) = controller(500);
+        for name in ["one", "two"] {
+            controller.index.put_approval(approval(name, "1", &Value::Null));
+        }
+        assert!(!controller.write_approval_statuses(&shop()).await, "it is tried again");
+        assert_eq!(writes.lock().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn so_many_are_written_in_one_turn() {
+        let (controller, writes) = controller(200);
+        for number in 0..=AT_ONCE {
+            controller.index.put_approval(approval(&format!("one-{number}"), "1", &Value::Null));
+        }
+        assert!(controller.write_approval_statuses(&shop()).await);
+        assert_eq!((writes.lock().len(), controller.approval_queue.len()), (AT_ONCE, 1));
+    }
+}

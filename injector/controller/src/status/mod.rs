@@ -1,0 +1,10 @@
+//! Writes of statuses: of a config, where the assignment of its pods stands, of approvals and of policies.
+
+mod approvals;
+mod audit;
+mod decision;
+mod policies;
+mod write;
+
+pub use approvals::keep_approval_statuses;
+pub use policies::keep_policy_statuses;
