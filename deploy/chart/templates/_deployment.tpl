@@ -24,7 +24,7 @@
 {{- if $values.singleReplica -}}
 {{- $_ := set $container "args" (list "serve") -}}
 {{- $_ := set $container "ports" (prepend $container.ports (dict "name" "hub" "protocol" "TCP" "containerPort" 9443)) -}}
-{{- $without = list "NUDGE_CERTIFICATE_DIR" "NUDGE_CONTENT_KEY_FILE" "serving" "content-key" -}}
+{{- $without = list "NUDGE_CERTIFICATE_DIR" "NUDGE_CONTENT_KEY_DIR" "serving" "content-key" -}}
 {{- range list "affinity" "topologySpreadConstraints" }}{{ $_ := unset $pod . }}{{ end -}}
 {{- end -}}
 {{- range $name, $value := $role.env }}{{ $_ := set $env $name $value }}{{ end -}}

@@ -10,9 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, has_room};
 use nudge_protocol::labels::APPROVER_GROUPS;
-use ring::hmac;
 use serde_json::{Value, json};
 
 use super::audit;
@@ -27,12 +27,12 @@ use super::webhook::{Webhook, WebhookError};
 /// Writes who approves, and the groups of that user.
 #[derive(Clone, Debug)]
 pub(super) struct MutateApprovals {
-    key: Arc<hmac::Key>,
+    key: Arc<NoteKey>,
 }
 
 impl MutateApprovals {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+    pub(super) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
@@ -270,8 +270,8 @@ mod tests {
         json!({"apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval", "metadata": {"name": "one", "namespace": "team"}, "spec": spec})
     }
 
-    fn key() -> Arc<hmac::Key> {
-        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"))
+    fn key() -> Arc<NoteKey> {
+        Arc::new(NoteKey::new(b"key"))
     }
 
     /// The object as it is stored where the request passes.

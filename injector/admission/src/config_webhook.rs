@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{Analysis, PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::versions::config_faults;
-use ring::hmac;
 
 use super::faults::refuse_new;
 use super::lookups::{Attended, LookupError, Lookups, Right};
@@ -28,12 +28,12 @@ use crate::configs::Weakening;
 /// Notes who asks for versions, and marks configs that have guards.
 #[derive(Clone, Debug)]
 pub(super) struct MutateConfigs {
-    key: Arc<hmac::Key>,
+    key: Arc<NoteKey>,
 }
 
 impl MutateConfigs {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+    pub(super) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::requester::Requesters;
 use nudge_tests::log;
-use ring::hmac;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ async fn reviewed(lookups: FakeLookups, request: &Request) -> (Verdict, Vec<Stri
 
 #[tokio::test]
 async fn the_user_of_the_request_is_noted() {
-    let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+    let key = Arc::new(NoteKey::new(b"key"));
     let webhook = MutateConfigs::new(Arc::clone(&key));
     let reviewed = async |operation: &str, old: Option<&Value>, new: Option<&Value>| {
         webhook.review(&request("VersionedConfig", operation, old, new)).await.unwrap()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ring::hmac;
+use nudge_core::derived_keys::NoteKey;
 
 use super::approval_webhook::{MutateApprovals, ValidateApprovals};
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
@@ -16,7 +16,7 @@ use super::version_webhooks::{MutateVersions, ValidateVersions};
 
 /// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key` marks the parts whose
 /// creators may update the ConfigMap, and signs who made a version, who asked for it, who approved it, and who set the spec of a source.
-pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<hmac::Key>) -> Webhooks {
+pub fn guards<L: Lookups>(lookups: &Arc<L>, key: Arc<NoteKey>) -> Webhooks {
     vec![
         Arc::new(OnlyEnabled::new(MutateVersions::new(Arc::clone(lookups), Arc::clone(&key)), lookups)),
         Arc::new(OnlyEnabled::new(MutateConfigs::new(Arc::clone(&key)), lookups)),

@@ -10,9 +10,9 @@ use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::requester::{note_setter, noted_setter};
 use nudge_protocol::labels::SET_BY;
-use ring::hmac;
 use serde_json::{Value, json};
 
 use super::review::{Request, ReviewError};
@@ -35,12 +35,12 @@ const OTHERS: [&str; 7] = [
 /// Notes who sets the spec of a source.
 #[derive(Clone, Debug)]
 pub(super) struct MutateSources {
-    key: Arc<hmac::Key>,
+    key: Arc<NoteKey>,
 }
 
 impl MutateSources {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<hmac::Key>) -> Self {
+    pub(super) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
@@ -130,8 +130,8 @@ mod tests {
         source
     }
 
-    fn key() -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, b"key")
+    fn key() -> NoteKey {
+        NoteKey::new(b"key")
     }
 
     /// The source as alice has set it.

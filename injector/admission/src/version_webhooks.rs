@@ -8,10 +8,10 @@ use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::identity::Identity;
 use nudge_core::versions::{made_by, made_for, mark};
 use nudge_protocol::labels;
-use ring::hmac;
 
 use super::lookups::{Attended, LookupError, Lookups, Right};
 use super::object::VersionObject;
@@ -26,12 +26,12 @@ use super::{attention, audit, versions};
 #[derive(Clone, Debug)]
 pub(super) struct MutateVersions<L> {
     lookups: Arc<L>,
-    key: Arc<hmac::Key>,
+    key: Arc<NoteKey>,
 }
 
 impl<L: Lookups> MutateVersions<L> {
     /// Marks with `key` the parts whose creators may update the ConfigMap.
-    pub(super) fn new(lookups: Arc<L>, key: Arc<hmac::Key>) -> Self {
+    pub(super) fn new(lookups: Arc<L>, key: Arc<NoteKey>) -> Self {
         Self { lookups, key }
     }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn marker(lookups: FakeLookups) -> (MutateVersions<FakeLookups>, Arc<FakeLookups>) {
-        let (lookups, key) = (Arc::new(lookups), Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key")));
+        let (lookups, key) = (Arc::new(lookups), Arc::new(NoteKey::new(b"key")));
         (MutateVersions::new(Arc::clone(&lookups), key), lookups)
     }
 
@@ -276,7 +276,7 @@ mod tests {
     }
 
     fn has_mark(object: &ConfigMap) -> bool {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+        let key = NoteKey::new(b"key");
         let content = object.data.clone().unwrap_or_default();
         is_marked(&key, nudge_api::PartKind::ConfigMap, &object.metadata, &content)
     }
@@ -365,7 +365,7 @@ mod tests {
             // The API server sets it afterwards.
             part.metadata.creation_timestamp =
                 Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
-            let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+            let key = NoteKey::new(b"key");
             let content = part.data.clone().unwrap_or_default();
             nudge_core::versions::author(&key, PartKind::ConfigMap, &part.metadata, &content)
         };

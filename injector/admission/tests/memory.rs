@@ -127,7 +127,7 @@ fn webhooks() -> Webhooks {
         agent_defaults: AgentDefaults::default(),
         unknown_keys: UnknownKeys::Refuse,
     };
-    let key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key"));
+    let key = Arc::new(nudge_core::derived_keys::NoteKey::new(b"key"));
     let mut webhooks = guards(&lookups, key);
     webhooks.push(Arc::new(InjectPods::new(Nothing, settings)));
     webhooks

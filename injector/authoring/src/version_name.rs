@@ -1,13 +1,13 @@
 //! Names of versions that nobody names: digests of their contents.
 
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::versions::{Seals, digest_of_parts, part_digest};
 use nudge_protocol::{NameError, VersionName};
-use ring::hmac;
 
 use crate::parts::Part;
 
 /// The name of a version that `kubectl nudge create` makes without one. With a `key` the name says nothing about the values.
-pub fn digest_name(parts: &[Part], key: Option<&hmac::Key>) -> Result<VersionName, NameError> {
+pub fn digest_name(parts: &[Part], key: Option<&ContentKey>) -> Result<VersionName, NameError> {
     let digests = parts.iter().map(|part| (part.kind, part_digest(&part.content, key)));
     let prefix = if key.is_some() { "hmac-" } else { "sha-" };
     VersionName::new(&format!("{prefix}{}", digest_of_parts(digests)))
@@ -37,8 +37,8 @@ mod tests {
         divide(content).unwrap()
     }
 
-    fn key(byte: u8) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    fn key(byte: u8) -> ContentKey {
+        ContentKey::new(&[byte; 32])
     }
 
     fn seals(config: &str) -> Seals {

@@ -11,6 +11,7 @@ use nudge_cluster::events::EventRecorder;
 use nudge_cluster::index::Index;
 use nudge_cluster::queue::Queue;
 use nudge_cluster::turns::Turns;
+use nudge_core::derived_keys::Keys;
 use nudge_core::hub_away::Outage;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
@@ -18,7 +19,6 @@ use nudge_core::line::Lines;
 use nudge_core::rollout::Millis;
 use nudge_core::versions::Seals;
 use parking_lot::Mutex;
-use ring::hmac;
 
 use super::memory::{ApproverRights, ConfigMemories, MoveOrder, WorkloadLists};
 use super::metrics::RolloutMetrics;
@@ -36,7 +36,7 @@ pub struct Controller {
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
     pub(super) events: EventRecorder,
-    pub(super) content_key: Arc<hmac::Key>,
+    pub(super) keys: Keys,
     pub(super) metrics: RolloutMetrics,
     silence: Duration,
     /// The beginning of the steady clock.
@@ -73,7 +73,7 @@ impl Controller {
     pub fn new(
         client: Client,
         index: Arc<Index>,
-        content_key: Arc<hmac::Key>,
+        keys: Keys,
         instance: &str,
         silence: Duration,
         metrics: RolloutMetrics,
@@ -87,7 +87,7 @@ impl Controller {
             workload_lists: WorkloadLists::new(client.clone()),
             client,
             events,
-            content_key,
+            keys,
             metrics,
             silence,
             started: Instant::now(),
@@ -135,7 +135,7 @@ impl Controller {
 
     /// Returns the seals of a config. The keys are large for a future.
     pub(super) fn seals(&self, key: &ConfigKey, config: &VersionedConfig) -> Box<Seals> {
-        Box::new(Seals::new(&self.content_key, key, Identity::of(config)))
+        Box::new(Seals::new(&self.keys.content, key, Identity::of(config)))
     }
 
     /// Returns for how long the oldest report has waited in a hub that may be of this namespace.

@@ -8,9 +8,9 @@ use kube::Client;
 use kube::client::Body;
 use nudge_api::PartKind;
 use nudge_cluster::index::Index;
+use nudge_core::derived_keys::Keys;
 use nudge_core::keys::PartMeta;
 use parking_lot::Mutex;
-use ring::hmac;
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -102,8 +102,7 @@ impl FakeApiServer {
 
 /// A controller over this index, whose content key is `key`.
 pub(super) fn controller_over(client: Client, index: Arc<Index>) -> Controller {
-    let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
-    Controller::new(client, index, key, "a", Duration::from_mins(1), RolloutMetrics::default())
+    Controller::new(client, index, Keys::of_root(b"key"), "a", Duration::from_mins(1), RolloutMetrics::default())
 }
 
 /// A controller that can read nothing.

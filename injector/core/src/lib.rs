@@ -1,6 +1,7 @@
 //! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
 
 pub mod analysis;
+pub mod derived_keys;
 pub mod event_record;
 mod faults;
 pub mod features;

@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSource, Override, VersionedConfig};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
-use ring::hmac;
 
+use crate::derived_keys::NoteKey;
 use crate::signed::{self, Clock, whole_second};
 
 /// Longest name of a user that is kept.
@@ -63,16 +63,16 @@ impl Requester {
     }
 
     /// The annotation that says that this user has asked for this.
-    pub fn signed(&self, key: &hmac::Key, namespace: &str, name: &str, request: Request<'_>) -> String {
-        request.about(namespace, name, |purpose, about| signed::sign(key, purpose, about, &self.user, self.at.0))
+    pub fn signed(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
+        request.about(namespace, name, |purpose, about| signed::sign(&key.0, purpose, about, &self.user, self.at.0))
     }
 }
 
 impl Request<'_> {
     /// Reads an annotation, where it is about this.
-    fn requester(self, annotation: &str, key: &hmac::Key, namespace: &str, name: &str) -> Option<Requester> {
+    fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
         let note =
-            self.about(namespace, name, |purpose, about| signed::read(key, purpose, about, annotation, Clock::Any))?;
+            self.about(namespace, name, |purpose, about| signed::read(&key.0, purpose, about, annotation, Clock::Any))?;
         Some(Requester::new(&note.value, note.time))
     }
 
@@ -89,7 +89,7 @@ impl Request<'_> {
 
 impl Requesters {
     /// Returns the users who asked for what the spec of this config says.
-    pub fn of(config: &VersionedConfig, key: &hmac::Key) -> Self {
+    pub fn of(config: &VersionedConfig, key: &NoteKey) -> Self {
         let meta = &config.metadata;
         let (namespace, name) =
             (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
@@ -124,14 +124,14 @@ impl<'a> From<&'a Override> for Request<'a> {
 }
 
 /// The note that admission writes for this user, who sets the spec of a source. `None` where the name of the source, or the user, can't be said.
-pub fn note_setter(key: &hmac::Key, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
+pub fn note_setter(key: &NoteKey, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
     let is_known = !source.is_empty() && !user.is_empty() && one_line(user, USER_BYTES) == user;
-    is_known.then(|| signed::sign(key, labels::SET_BY, &[namespace, source], user, now))
+    is_known.then(|| signed::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))
 }
 
 /// Returns the user who set the spec of the source that has this note.
-pub fn noted_setter(key: &hmac::Key, (namespace, source): (&str, &str), note: &str) -> Option<String> {
-    signed::read(key, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
+pub fn noted_setter(key: &NoteKey, (namespace, source): (&str, &str), note: &str) -> Option<String> {
+    signed::read(&key.0, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
 }
 
 /// What a part that the source makes has in `nudge.dev/set-by`.
@@ -142,7 +142,7 @@ pub fn repeated_setter(source: &ConfigSource) -> Option<String> {
 }
 
 /// Returns the user who set the spec of the source that this part names.
-pub fn setter(key: &hmac::Key, part: &ObjectMeta) -> Option<String> {
+pub fn setter(key: &NoteKey, part: &ObjectMeta) -> Option<String> {
     let (source, note) = part.annotations.as_ref()?.get(labels::SET_BY)?.split_once(' ')?;
     noted_setter(key, (part.namespace.as_deref().unwrap_or_default(), source), note)
 }
@@ -179,7 +179,7 @@ mod tests {
     fn what_admission_wrote_is_read_for_that_version_of_that_config_alone() {
         let written = alice().signed(&note_key(1), "team", "shop", Request::Version("2"));
         assert!(written.starts_with("2026-09-21T14:13:20Z ") && written.ends_with(" alice"), "{written}");
-        let says = |change: &dyn Fn(&mut VersionedConfig), key: &hmac::Key| {
+        let says = |change: &dyn Fn(&mut VersionedConfig), key: &NoteKey| {
             let mut config = config("2", None);
             annotate(&mut config, labels::REQUESTED_BY, &written);
             change(&mut config);

@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use ring::hmac;
 
+use crate::derived_keys::sub_key;
+
 /// The seconds by which the clock of admission may differ from that of the API server.
 pub(crate) const SKEW: u64 = 300;
 
@@ -65,11 +67,6 @@ pub(crate) fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or_default()
 }
 
-/// Derives a key by HKDF-Expand (RFC 5869) to 32 bytes: one block, which is one HMAC. `key` is random, so it needs no HKDF-Extract (3.3).
-pub(crate) fn sub_key(key: &hmac::Key, info: &[u8]) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(key, &[info, &[1]].concat()).as_ref())
-}
-
 /// Encodes all texts, each behind its length.
 fn message(time: &str, value: &str, about: &[&str]) -> Vec<u8> {
     let texts = [time, value].into_iter().chain(about.iter().copied());
@@ -80,9 +77,9 @@ fn message(time: &str, value: &str, about: &[&str]) -> Vec<u8> {
 pub(crate) mod tests {
     use nudge_protocol::labels;
     use proptest::prelude::*;
-    use ring::hkdf;
 
     use super::*;
+    use crate::derived_keys::{KEY_BYTES, Keys, NoteKey};
 
     const ALL: [&str; 9] = [
         labels::MAY_ACTIVATE,
@@ -96,8 +93,8 @@ pub(crate) mod tests {
         labels::SOURCE_GONE,
     ];
 
-    pub(crate) fn note_key(byte: u8) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    pub(crate) fn note_key(byte: u8) -> NoteKey {
+        NoteKey::new(&[byte; KEY_BYTES])
     }
 
     fn second(second: i64) -> Timestamp {
@@ -105,23 +102,27 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_sub_key_is_that_of_hkdf() {
-        for info in [&b""[..], b"nudge.dev/seal\0team\0shop", &[9; 300]] {
-            let mut expected = [0; 32];
-            let key = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &[7; 32]);
-            key.expand(&[info], hkdf::HKDF_SHA256).unwrap().fill(&mut expected).unwrap();
-            let expected = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &expected), b"message");
-            assert_eq!(hmac::sign(&sub_key(&note_key(7), info), b"message").as_ref(), expected.as_ref());
+    fn the_content_key_makes_no_note_about_a_user() {
+        let Keys { content, note: key } = Keys::of_root(&[1; KEY_BYTES]);
+        let of_users = ALL.into_iter().filter(|purpose| *purpose != labels::SOURCE_GONE);
+        for purpose in of_users {
+            let note = |key: &hmac::Key| sign(key, purpose, &["team", "shop"], "alice", second(0));
+            let counts = |note: &str| read(&key.0, purpose, &["team", "shop"], note, Clock::Any).is_some();
+            assert!(counts(&note(&key.0)), "{purpose}");
+            let derived = ["nudge.dev/notes", purpose].map(|info| sub_key(&content.0, info.as_bytes()));
+            for key in derived.iter().chain([&content.0]) {
+                assert!(!counts(&note(key)), "{purpose}");
+            }
         }
     }
 
     #[test]
     fn a_note_is_as_old_as_the_object_that_was_created_with_it() {
-        let note = sign(&note_key(1), labels::APPROVER_GROUPS, &["team"], "[]", second(1_790_000_000));
+        let note = sign(&note_key(1).0, labels::APPROVER_GROUPS, &["team"], "[]", second(1_790_000_000));
         let read = |created: Option<i64>| {
             let created = created.map(|at| Time(second(at)));
             let clock = Clock::Creation(created.as_ref());
-            super::read(&note_key(1), labels::APPROVER_GROUPS, &["team"], &note, clock).is_some()
+            super::read(&note_key(1).0, labels::APPROVER_GROUPS, &["team"], &note, clock).is_some()
         };
         for (created, expected) in [(0, true), (300, true), (-300, true), (301, false), (-301, false)] {
             assert_eq!(read(Some(1_790_000_000 + created)), expected, "{created}");
@@ -131,10 +132,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_note_without_a_value_has_two_words() {
-        let note = sign(&note_key(1), labels::MAY_ACTIVATE, &[], "", Timestamp::new(1_790_000_000, 999).unwrap());
+        let note = sign(&note_key(1).0, labels::MAY_ACTIVATE, &[], "", Timestamp::new(1_790_000_000, 999).unwrap());
         assert!(note.starts_with("2026-09-21T14:13:20Z ") && note.split(' ').count() == 2, "{note}");
         let expected = Note { time: second(1_790_000_000), value: String::new() };
-        assert_eq!(read(&note_key(1), labels::MAY_ACTIVATE, &[], &note, Clock::Any), Some(expected));
+        assert_eq!(read(&note_key(1).0, labels::MAY_ACTIVATE, &[], &note, Clock::Any), Some(expected));
     }
 
     fn texts() -> impl Strategy<Value = Vec<String>> {
@@ -159,7 +160,7 @@ pub(crate) mod tests {
             (value, other_value) in ("\\PC{0,20}", "\\PC{0,20}"),
             (about, other_about) in (texts(), texts()),
         ) {
-            let key = note_key(1);
+            let key = note_key(1).0;
             let [about, other_about] = [&about, &other_about].map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
             for purpose in ALL {
                 let note = sign(&key, purpose, &about, &value, second(at));
@@ -169,7 +170,7 @@ pub(crate) mod tests {
                     prop_assert_eq!(read(other, &about, &note).is_some(), other == purpose);
                 }
                 prop_assert_eq!(read(purpose, &other_about, &note).is_some(), other_about == about);
-                prop_assert_eq!(super::read(&note_key(2), purpose, &about, &note, Clock::Any), None);
+                prop_assert_eq!(super::read(&note_key(2).0, purpose, &about, &note, Clock::Any), None);
                 let tag = note.split(' ').nth(1).unwrap();
                 let tampered = [
                     (format!("{} {tag} {value}", second(other_at)), other_at == at),
@@ -185,7 +186,7 @@ pub(crate) mod tests {
         fn nothing_that_a_user_writes_counts(tag in "\\PC{0,60}", value in "\\PC{0,20}", at in 0_i64..4_000_000_000) {
             for note in [tag.clone(), format!("{} {} {value}", second(at), STANDARD.encode(&tag))] {
                 for purpose in ALL {
-                    prop_assert_eq!(read(&note_key(1), purpose, &["team"], &note, Clock::Any), None);
+                    prop_assert_eq!(read(&note_key(1).0, purpose, &["team"], &note, Clock::Any), None);
                 }
             }
         }

@@ -19,11 +19,11 @@ use nudge_admission::{
     AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
 };
 use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::governance::Policies;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
 use nudge_server::tls::server_config;
-use ring::hmac;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -99,7 +99,7 @@ fn main() -> Result<()> {
         println!("{}", listener.local_addr()?);
         let settings = AdmissionSettings::new((Ipv4Addr::LOCALHOST, 0).into());
         let webhooks = || -> BoxFuture<'static, Result<Webhooks>> {
-            let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, b"key"));
+            let key = Arc::new(NoteKey::new(b"key"));
             Box::pin(async { Ok(guards(&Arc::new(Allowing), key)) })
         };
         let admission = AdmissionServer::start(settings, Arc::clone(&tls), AdmissionMetrics::default(), webhooks);

@@ -23,7 +23,7 @@ pub(crate) use tokio::time::Instant;
 
 pub(crate) use crate::callers::{Caller, Session};
 use crate::callers::{Origin, ReviewError, Reviewer};
-use crate::contents::fixtures::{StoredParts, hmac_key};
+use crate::contents::fixtures::{StoredParts, content_key};
 use crate::hub::{Cluster, Hub};
 pub(crate) use crate::metrics::PollResult;
 pub(crate) use crate::polling::ConnectionPolls;
@@ -145,7 +145,7 @@ impl Fixture {
         let (parts, conditions) = (Arc::clone(&stored) as _, Arc::clone(&written) as _);
         let cluster = Cluster { reviewer: Arc::new(Nobody), configs: Arc::clone(&etcd) as _, parts, conditions };
         let registry = &mut Registry::default();
-        let hub = Hub::new(Arc::clone(&index), cluster, Settings::default(), Arc::new(hmac_key()), registry);
+        let hub = Hub::new(Arc::clone(&index), cluster, Settings::default(), Arc::new(content_key()), registry);
         Self { index, stored, etcd, written, hub, writes: 0 }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 use nudge_core::line;
@@ -14,7 +15,6 @@ use nudge_core::pods::PodState;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
 use nudge_server::shares::Shares;
 use prometheus_client::registry::Registry;
-use ring::hmac;
 use tokio::time::sleep;
 
 use crate::callers::{Authentication, PollSlots, Reviewer};
@@ -67,7 +67,7 @@ impl Hub {
         index: Arc<Index>,
         cluster: Cluster,
         settings: Settings,
-        key: Arc<hmac::Key>,
+        key: Arc<ContentKey>,
         registry: &mut Registry,
     ) -> Arc<Self> {
         let metrics = Metrics::default();

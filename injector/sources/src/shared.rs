@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use kube::Client;
 use nudge_cluster::guarded::Guard;
+use nudge_core::derived_keys::ContentKey;
 use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
-use ring::hmac;
 
 use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
@@ -17,7 +17,7 @@ pub struct Sources {
     /// Asks the API server.
     pub client: Client,
     /// Names of versions with Secrets are keyed by it.
-    pub content_key: Arc<hmac::Key>,
+    pub content_key: Arc<ContentKey>,
     /// The service account of this process, as kubectl takes it.
     pub account: String,
     /// How long one watch lasts, in seconds.

@@ -1,4 +1,4 @@
-//! The key of digests of Secrets: made once by the role certs, in a Secret of Nudge's own namespace that the others mount.
+//! The keys of the installation: made once by the role certs, in a Secret of Nudge's own namespace, of which each of the others mounts what it needs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,28 +9,47 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::derived_keys::{CONTENT, ContentKey, KEY_BYTES, NOTES, NoteKey, ROOT, derive, entries};
+use nudge_core::versions::{Contents, contents_of};
 use nudge_protocol::error_chain::chain;
 use rand::TryRng as _;
-use ring::hmac;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::options::{KeySource, Options};
 use super::waiting::Waiting;
-
-/// Key in the Secret's data.
-const KEY: &str = "key";
-const BYTES: usize = 32;
 
 /// Why the key can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentKeyError {
     /// It is damaged. It is not replaced: the digests of all versions with Secrets were made with it.
     #[error(
-        "{place} does not hold a key of {BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
+        "{place} does not hold a key of {KEY_BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
          with Secret parts must then be created again"
     )]
     Damaged {
         /// The Secret or file.
+        place: String,
+    },
+    /// An entry is another key's.
+    #[error(
+        "{entry} of {place} does not follow from its key; restore Secret nudge-content-key, or delete it and create it again with the \
+         right key alone"
+    )]
+    Stray {
+        /// Its name.
+        entry: &'static str,
+        /// The Secret.
+        place: String,
+    },
+    /// An entry is missing, and can't be added.
+    #[error(
+        "{place} is immutable and has no {entry}; read its key, delete it, and create it again with that key alone, not immutable: the \
+         role certs adds the rest"
+    )]
+    Immutable {
+        /// Its name.
+        entry: &'static str,
+        /// The Secret.
         place: String,
     },
     /// The file can't be read.
@@ -46,15 +65,15 @@ pub(super) enum ContentKeyError {
     Random(#[source] rand::rngs::SysError),
 }
 
-/// Makes the key for others, who read it as a file. Certificates and their rotation do not depend on it, so nothing ends this.
+/// Makes the keys for others, who read them as files. Certificates and their rotation do not depend on them, so nothing ends this.
 pub(super) async fn keep(client: Client, options: Options) {
-    until_usable(|| start(&client, &options)).await;
+    until_usable(|| read(&client, &options, CONTENT)).await;
     std::future::pending::<()>().await;
 }
 
 async fn until_usable<F>(read: impl Fn() -> F)
 where
-    F: Future<Output = Result<hmac::Key, ContentKeyError>>,
+    F: Future<Output = Result<Zeroizing<Vec<u8>>, ContentKeyError>>,
 {
     let mut waiting = Waiting::default();
     while let Err(error) = read().await {
@@ -62,21 +81,31 @@ where
     }
 }
 
-/// Waits for the key, or makes it. Where nothing is keyed it never comes.
-pub(super) async fn start(client: &Client, options: &Options) -> Result<hmac::Key, ContentKeyError> {
+/// Waits for the key of digests and seals, or makes it.
+pub(super) async fn content(client: &Client, options: &Options) -> Result<ContentKey, ContentKeyError> {
+    Ok(ContentKey::new(&read(client, options, CONTENT).await?))
+}
+
+/// Waits for the key of notes, or makes it.
+pub(super) async fn note(client: &Client, options: &Options) -> Result<NoteKey, ContentKeyError> {
+    Ok(NoteKey::new(&read(client, options, NOTES).await?))
+}
+
+/// Reads an entry, and never returns where nothing is keyed.
+async fn read(client: &Client, options: &Options, entry: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     match &options.content_key {
-        Some(KeySource::File(path)) => from_file(path).await,
-        Some(KeySource::Secret(name)) => kept(client, &options.namespace, name).await,
+        Some(KeySource::Folder(folder)) => from_file(&folder.join(entry)).await,
+        Some(KeySource::Secret(name)) => Ok(derive(&kept(client, &options.namespace, name).await?, entry)),
         None => std::future::pending().await,
     }
 }
 
 /// Reads the key as soon as it is there.
-async fn from_file(path: &Path) -> Result<hmac::Key, ContentKeyError> {
+async fn from_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let mut waiting = Waiting::default();
     loop {
         match std::fs::read(path) {
-            Ok(bytes) => return key(&Zeroizing::new(bytes), || path.display().to_string()),
+            Ok(bytes) => return key(Zeroizing::new(bytes), || path.display().to_string()),
             Err(source) => {
                 let missing = source.kind() == io::ErrorKind::NotFound;
                 let error = ContentKeyError::Read { path: path.to_owned(), source };
@@ -89,19 +118,25 @@ async fn from_file(path: &Path) -> Result<hmac::Key, ContentKeyError> {
     }
 }
 
-/// Reads the key, and makes it where the Secret is empty. Retries for as long as the API server is away: a pod that starts before it
-/// must not crash in a loop.
-async fn kept(client: &Client, namespace: &str, name: &str) -> Result<hmac::Key, ContentKeyError> {
+/// Reads the root, makes it where the Secret is empty, and adds what follows from it. Retries for as long as the API server is away: a pod that
+/// starts before it must not crash in a loop.
+async fn kept(client: &Client, namespace: &str, name: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let place = format!("Secret {namespace}/{name}");
     let mut waiting = Waiting::default();
     loop {
-        let error = match call(|| format!("reading Secret {namespace}/{name}"), api.get(name)).await {
-            Ok(mut secret) => match secret.data.as_mut().and_then(|data| data.remove(KEY)) {
-                Some(bytes) if !bytes.0.is_empty() => {
-                    return key(&Zeroizing::new(bytes.0), || format!("Secret {namespace}/{name}"));
+        let error = match call(|| format!("reading {place}"), api.get(name)).await {
+            Ok(mut secret) => {
+                let there = contents_of(None, secret.data.take());
+                let root = match value(&there, ROOT) {
+                    Some(root) => key(root.clone(), || place.clone())?,
+                    None => random_key()?,
+                };
+                if is_whole(&there, &root, secret.immutable == Some(true), &place)? {
+                    return Ok(root);
                 }
-                _ => fill(&api, secret, namespace).await?,
-            },
+                write(&api, secret, &root, &place).await.err()
+            }
             Err(error) => Some(error),
         };
         // Otherwise it is read again, as it is stored.
@@ -111,29 +146,43 @@ async fn kept(client: &Client, namespace: &str, name: &str) -> Result<hmac::Key,
     }
 }
 
-/// Writes a new key into the Secret as it was read. Gives the refusal where somebody else wrote first, or the API server is away.
-async fn fill(api: &Api<Secret>, mut secret: Secret, namespace: &str) -> Result<Option<CallError>, ContentKeyError> {
-    let mut bytes = Zeroizing::new([0; BYTES]);
-    rand::rngs::SysRng.try_fill_bytes(&mut *bytes).map_err(ContentKeyError::Random)?;
-    let name = secret.metadata.name.clone().unwrap_or_default();
-    secret.immutable = Some(true);
-    secret.data = Some([(KEY.to_owned(), ByteString(bytes.to_vec()))].into());
-    let parameters = PostParams { field_manager: Some("nudge-controller".to_owned()), ..PostParams::default() };
-    let writing = || format!("writing Secret {namespace}/{name}");
-    let written = call(writing, api.replace(&name, &parameters, &secret)).await;
-    secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
-    if written.is_ok() {
-        tracing::info!(secret = name, "content key created");
-    }
-    Ok(written.err())
+fn value<'a>(there: &'a Contents, entry: &str) -> Option<&'a Zeroizing<Vec<u8>>> {
+    there.get(entry).filter(|bytes| !bytes.is_empty())
 }
 
-fn key(bytes: &[u8], place: impl FnOnce() -> String) -> Result<hmac::Key, ContentKeyError> {
-    if bytes.len() == BYTES {
-        Ok(hmac::Key::new(hmac::HMAC_SHA256, bytes))
-    } else {
-        Err(ContentKeyError::Damaged { place: place() })
+/// Whether the Secret has the root and all that follows from it. Fails where it can't be made so.
+fn is_whole(there: &Contents, root: &[u8], immutable: bool, place: &str) -> Result<bool, ContentKeyError> {
+    let mut is_whole = true;
+    for (entry, bytes) in entries(root) {
+        match value(there, entry) {
+            Some(there) if *there == bytes => {}
+            Some(_) => return Err(ContentKeyError::Stray { entry, place: place.to_owned() }),
+            None if immutable => return Err(ContentKeyError::Immutable { entry, place: place.to_owned() }),
+            None => is_whole = false,
+        }
     }
+    Ok(is_whole)
+}
+
+/// Writes all entries into the Secret as it was read. Gives the refusal where somebody else wrote first, or the API server is away.
+async fn write(api: &Api<Secret>, mut secret: Secret, root: &[u8], place: &str) -> Result<(), CallError> {
+    let name = secret.metadata.name.clone().unwrap_or_default();
+    secret.immutable = Some(true);
+    secret.data = Some(entries(root).map(|(entry, bytes)| (entry.to_owned(), ByteString(bytes.to_vec()))).into());
+    let parameters = PostParams { field_manager: Some("nudge-controller".to_owned()), ..PostParams::default() };
+    let written = call(|| format!("writing {place}"), api.replace(&name, &parameters, &secret)).await;
+    secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
+    written.map(|_| tracing::info!(secret = name, "content key written"))
+}
+
+fn random_key() -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
+    let mut bytes = Zeroizing::new(vec![0; KEY_BYTES]);
+    rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(ContentKeyError::Random)?;
+    Ok(bytes)
+}
+
+fn key(bytes: Zeroizing<Vec<u8>>, place: impl FnOnce() -> String) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
+    if bytes.len() == KEY_BYTES { Ok(bytes) } else { Err(ContentKeyError::Damaged { place: place() }) }
 }
 
 #[cfg(test)]
@@ -149,10 +198,10 @@ mod tests {
         let of = path.clone();
         let mut reading = tokio::spawn(async move { from_file(&of).await.map(drop) });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut reading).await.is_err(), "it waits");
-        std::fs::write(&path, [7; BYTES - 1]).unwrap();
+        std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
         let error = reading.await.unwrap().unwrap_err().to_string();
         assert!(error.contains("32 bytes") && error.contains(&*path.to_string_lossy()), "{error}");
-        std::fs::write(&path, [7; BYTES]).unwrap();
+        std::fs::write(&path, [7; KEY_BYTES]).unwrap();
         from_file(&path).await.unwrap();
     }
 
@@ -160,11 +209,33 @@ mod tests {
     async fn a_damaged_key_ends_nothing_and_a_repaired_one_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        std::fs::write(&path, [7; BYTES - 1]).unwrap();
+        std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
         let of = path.clone();
         let mut kept = tokio::spawn(async move { until_usable(|| from_file(&of)).await });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut kept).await.is_err(), "it waits");
-        std::fs::write(&path, [7; BYTES]).unwrap();
+        std::fs::write(&path, [7; KEY_BYTES]).unwrap();
         kept.await.unwrap();
+    }
+
+    fn is_whole_with(entries: &[(&str, Vec<u8>)], root: u8, immutable: bool) -> Result<bool, String> {
+        let there = entries.iter().map(|(entry, bytes)| ((*entry).to_owned(), Zeroizing::new(bytes.clone()))).collect();
+        is_whole(&there, &[root; KEY_BYTES], immutable, "Secret a/b").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_follows_from_the_root_is_added_and_never_replaced() {
+        let all = entries(&[7; KEY_BYTES]).map(|(entry, bytes)| (entry, bytes.to_vec()));
+        assert_eq!(is_whole_with(&all, 7, true), Ok(true));
+        let [root, content, notes] = all.clone();
+        for part in [vec![], vec![root.clone()], vec![root.clone(), (CONTENT, Vec::new()), notes.clone()]] {
+            assert_eq!(is_whole_with(&part, 7, false), Ok(false), "{part:?}");
+            let error = is_whole_with(&part, 7, true).unwrap_err();
+            assert!(error.starts_with("Secret a/b is immutable and has no "), "{error}");
+        }
+        for (entry, stray) in [("content", vec![content]), ("notes", vec![notes])] {
+            let error = is_whole_with(&stray, 8, false).unwrap_err();
+            assert!(error.starts_with(&format!("{entry} of Secret a/b does not follow from its key")), "{error}");
+        }
+        assert!(is_whole_with(&all, 8, false).is_err(), "another root");
     }
 }

@@ -7,27 +7,22 @@ use nudge_controller::{
     Controller, ControllerMetrics, RepairMetrics, RolloutMetrics, follow_hub_lease, keep_approval_statuses,
     keep_policy_statuses, record_warnings, repair, run,
 };
+use nudge_core::derived_keys::Keys;
 
 use super::plane::ControlPlane;
 use crate::supervise::Tasks;
 
 /// Starts the controllers.
-pub(super) fn start(plane: &mut ControlPlane) {
+pub(super) fn start(plane: &mut ControlPlane, keys: Keys) {
     let leadership = plane.lead("lease", plane.lease(&plane.options.lease));
-    let ControlPlane { options, client, index, content_key, registry, tasks, .. } = plane;
+    let ControlPlane { options, client, index, registry, tasks, .. } = plane;
     let (metrics, rollouts, repairs) =
         (ControllerMetrics::default(), RolloutMetrics::default(), RepairMetrics::default());
     metrics.register(registry);
     rollouts.register(registry);
     repairs.register(registry);
-    let controller = Arc::new(Controller::new(
-        client.clone(),
-        Arc::clone(index),
-        Arc::clone(content_key),
-        &options.replica,
-        options.stale,
-        rollouts,
-    ));
+    let controller =
+        Arc::new(Controller::new(client.clone(), Arc::clone(index), keys, &options.replica, options.stale, rollouts));
     let (lease, settings) = (options.hub_lease.clone(), options.repair.clone());
     let mut lead = Lead { tasks, leadership: &leadership, controller: &controller };
     lead.spawn("Lease of the hub", move |controller| {

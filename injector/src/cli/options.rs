@@ -33,10 +33,10 @@ pub(super) enum CertificateSource {
     Own { names: ServingNames, lifetimes: Lifetimes },
 }
 
-/// Where the key for digests of Secrets comes from.
+/// Where the keys come from.
 pub(super) enum KeySource {
-    /// A file.
-    File(PathBuf),
+    /// Files in a folder, each of one key.
+    Folder(PathBuf),
     /// A Secret that this process fills.
     Secret(String),
 }
@@ -159,12 +159,12 @@ impl TryFrom<ServeSettings> for Options {
 /// `None` after a fault; nothing where the roles need none.
 #[allow(clippy::option_option)]
 fn content_key(settings: &ServeSettings, roles: Roles, faults: &mut Vec<String>) -> Option<Option<KeySource>> {
-    match &settings.content_key_file {
+    match &settings.content_key_dir {
         _ if !roles.needs_content_key() => Some(None),
-        Some(file) => Some(Some(KeySource::File(file.clone()))),
+        Some(folder) => Some(Some(KeySource::Folder(folder.clone()))),
         None if roles.certs => Some(Some(KeySource::Secret(settings.content_key_secret.clone()))),
         None => {
-            faults.push("--content-key-file: a process without the role certs needs it".to_owned());
+            faults.push("--content-key-dir: a process without the role certs needs it".to_owned());
             None
         }
     }
@@ -352,11 +352,11 @@ mod tests {
     fn only_the_role_certs_can_do_without_files() {
         assert_eq!(options(&["serve"]).unwrap().roles.to_string(), "control,hub,certs");
         let error = options(&["serve", "--roles=control,hub"]).err().unwrap().to_string();
-        assert!(error.contains("--certificate-dir: ") && error.contains("--content-key-file: "), "{error}");
-        let options = options(&["serve", "--roles=hub", "--certificate-dir=a", "--content-key-file=b/key"]).unwrap();
+        assert!(error.contains("--certificate-dir: ") && error.contains("--content-key-dir: "), "{error}");
+        let options = options(&["serve", "--roles=hub", "--certificate-dir=a", "--content-key-dir=b"]).unwrap();
         assert_eq!((options.roles.to_string().as_str(), options.roles.serve()), ("hub", true));
         assert!(matches!(options.certificates, Some(CertificateSource::Folder(folder)) if folder == *"a"));
-        assert!(matches!(options.content_key, Some(KeySource::File(file)) if file == *"b/key"));
+        assert!(matches!(options.content_key, Some(KeySource::Folder(folder)) if folder == *"b"));
         for bad in ["--roles=", "--roles=all", "--roles=hub,"] {
             assert!(Line::try_parse_from(["serve", bad]).is_err(), "{bad}");
         }
@@ -365,8 +365,8 @@ mod tests {
     #[test]
     fn the_role_sources_serves_nobody_and_needs_the_content_key() {
         let error = options(&["serve", "--roles=sources"]).err().unwrap().to_string();
-        assert!(error.contains("--content-key-file: ") && !error.contains("--certificate-dir"), "{error}");
-        let options = options(&["serve", "--roles=sources", "--content-key-file=b/key"]).unwrap();
+        assert!(error.contains("--content-key-dir: ") && !error.contains("--certificate-dir"), "{error}");
+        let options = options(&["serve", "--roles=sources", "--content-key-dir=b"]).unwrap();
         assert!(options.certificates.is_none() && !options.roles.serve() && options.roles.works_in_namespaces());
         assert!(options.watch.kinds.is_empty());
         assert_eq!(options.sources_account, "nudge-system:nudge-sources");

@@ -10,8 +10,8 @@ use nudge_admission::{ClientsError, StartError};
 use nudge_certs::CertificatesError;
 use nudge_cluster::index::Index;
 use nudge_cluster::lease::{Leadership, Lease, LeaseSettings};
+use nudge_core::derived_keys::ContentKey;
 use prometheus_client::registry::Registry;
-use ring::hmac;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
@@ -50,7 +50,7 @@ pub(super) enum ServeError {
         /// The refusal.
         source: io::Error,
     },
-    /// The key for digests.
+    /// The keys.
     #[error(transparent)]
     ContentKey(#[from] ContentKeyError),
     /// The certificates.
@@ -86,7 +86,7 @@ pub(super) struct ControlPlane {
     pub(super) config: Config,
     pub(super) client: Client,
     pub(super) index: Arc<Index>,
-    pub(super) content_key: Arc<hmac::Key>,
+    pub(super) content_key: Arc<ContentKey>,
     pub(super) registry: Registry,
     /// Where tasks run, by name.
     pub(super) runtimes: Vec<(&'static str, Handle)>,

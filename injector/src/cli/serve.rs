@@ -6,6 +6,7 @@ use std::time::Duration;
 use nudge_certs::Certificates;
 use nudge_cluster::index::Index;
 use nudge_cluster::watch::watch_cluster;
+use nudge_core::derived_keys::{ContentKey, Keys};
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -78,7 +79,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
     }
     let (health_socket, stopping) = (options.health_socket.clone(), tasks.stopping(Stage::HandOver));
     let (health, mut tasks) = if roles.works_in_namespaces() {
-        let content_key = Arc::new(content_key::start(&client, &options).await?);
+        let content_key = Arc::new(content_key::content(&client, &options).await?);
         let (index, mut registry) = (Arc::new(Index::default()), Registry::with_prefix("nudge"));
         options.watch.metrics.register(&mut registry);
         let runtimes = vec![("main", Handle::current())];
@@ -117,8 +118,10 @@ async fn serve_others(
 ) -> Result<(Health, Tasks), ServeError> {
     let roles = plane.options.roles;
     let features = if roles.control {
-        let features = webhooks::start(&mut plane, &certificates).await?;
-        plane.apart("controllers", controllers::start)?;
+        let note = content_key::note(&plane.client, &plane.options).await?;
+        let keys = Keys { content: ContentKey::clone(&plane.content_key), note };
+        let features = webhooks::start(&mut plane, &certificates, Arc::new(keys.note.clone())).await?;
+        plane.apart("controllers", |plane| controllers::start(plane, keys))?;
         Some(features)
     } else {
         None

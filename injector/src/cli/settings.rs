@@ -60,12 +60,12 @@ pub struct ServeSettings {
     /// Lifetime of Nudge's own authority, in days. Agents trust its successors for at least twice as long.
     #[arg(long, env = "NUDGE_CA_DAYS", default_value_t = 1095, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=3650))]
     pub ca_days: u32,
-    /// Secret in which the role certs keeps the key for digests of Secrets.
+    /// Secret in which the role certs keeps the content key, and what follows from it.
     #[arg(long, env = "NUDGE_CONTENT_KEY_SECRET", default_value = "nudge-content-key", value_name = "NAME")]
     pub content_key_secret: String,
-    /// File with that key, from the mounted Secret. Processes without the role certs need it.
-    #[arg(long, env = "NUDGE_CONTENT_KEY_FILE", value_name = "FILE")]
-    pub content_key_file: Option<PathBuf>,
+    /// Folder with its entry content and, for the role control, notes: the mounted Secret. Processes without the role certs need it.
+    #[arg(long, env = "NUDGE_CONTENT_KEY_DIR", value_name = "FOLDER")]
+    pub content_key_dir: Option<PathBuf>,
     /// Lease that decides which replica runs the controllers.
     #[arg(long, env = "NUDGE_LEASE", default_value = "nudge-injector", value_name = "NAME")]
     pub lease: String,

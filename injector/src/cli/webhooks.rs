@@ -14,10 +14,10 @@ use nudge_admission::{
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::injection::{Features, InjectionSettings};
 use nudge_core::keys::ConfigKey;
 use nudge_core::namespaces::Enabled;
-use ring::hmac;
 use tokio::sync::watch;
 
 use super::plane::{ControlPlane, ServeError, reachable};
@@ -33,8 +33,9 @@ const ACCOUNTS: &str = "system:serviceaccount:";
 pub(super) async fn start(
     plane: &mut ControlPlane,
     certificates: &Certificates,
+    note_key: Arc<NoteKey>,
 ) -> Result<watch::Receiver<Option<Features>>, ServeError> {
-    let ControlPlane { options, config, client, index, content_key, registry, tasks, .. } = plane;
+    let ControlPlane { options, config, client, index, registry, tasks, .. } = plane;
     let (metrics, feature_metrics) = (AdmissionMetrics::default(), FeatureMetrics::default());
     metrics.register(registry);
     feature_metrics.register(registry);
@@ -48,7 +49,7 @@ pub(super) async fn start(
             sources: options.sources_account.clone(),
             analysis: options.analysis_account.clone(),
         },
-        content_key: Arc::clone(content_key),
+        note_key,
         injection: options.injection.clone(),
         writers: AnalysisWriters {
             questions: format!("{ACCOUNTS}{}", options.repair.account),
@@ -88,7 +89,7 @@ struct Means {
     index: Arc<Index>,
     enabled: Enabled,
     accounts: Accounts,
-    content_key: Arc<hmac::Key>,
+    note_key: Arc<NoteKey>,
     injection: InjectionSettings,
     writers: AnalysisWriters,
     known: Known,
@@ -122,7 +123,7 @@ impl Means {
         let lookups = lookups.knowing(configs).under(policies).bounding(approvals);
         let lookups = Arc::new(lookups.attended_by(self.accounts));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
-        let mut webhooks = guards(&lookups, self.content_key);
+        let mut webhooks = guards(&lookups, self.note_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));
         webhooks.push(Arc::new(ValidateAnalyses::new(self.writers)));
         Ok(webhooks)

@@ -21,9 +21,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource};
 use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_core::derived_keys::{NOTES, NoteKey};
 use nudge_core::versions::mark;
 use nudge_protocol::labels;
-use ring::hmac;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::{Value, json};
@@ -262,7 +262,7 @@ impl<'a> Installation<'a> {
         fs::create_dir(&folder)?;
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
         for (secret, keys) in
-            [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"][..]), ("nudge-content-key", &["key"])]
+            [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"][..]), ("nudge-content-key", &["content", "notes"])]
         {
             let filled = async || {
                 let data = secrets.get(secret).await.ok()?.data?;
@@ -274,8 +274,7 @@ impl<'a> Installation<'a> {
                 fs::write(folder.join(key), &data.get(*key).context("no such key")?.0)?;
             }
         }
-        let key = folder.join("key");
-        Ok([format!("--certificate-dir={}", folder.display()), format!("--content-key-file={}", key.display())])
+        Ok(["--certificate-dir", "--content-key-dir"].map(|flag| format!("{flag}={}", folder.display())))
     }
 
     /// Starts a process with a service account, which is not waited for.
@@ -377,8 +376,8 @@ where
         }
     }
     let keys: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
-    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
-    let (key, part) = (hmac::Key::new(hmac::HMAC_SHA256, &key.0), ObjectMeta::deserialize(&object["metadata"])?);
+    let key = keys.get("nudge-content-key").await?.data.and_then(|mut data| data.remove(NOTES)).context("no key")?;
+    let (key, part) = (NoteKey::new(&key.0), ObjectMeta::deserialize(&object["metadata"])?);
     let mark = mark(&key, (kind, &space.name), &part, &content, Timestamp::now()).context("the part has no name")?;
     object["metadata"]["annotations"][labels::MAY_ACTIVATE] = mark.into();
     space.create_object(object).await

@@ -41,15 +41,15 @@ impl Installation<'_> {
     /// Starts the role sources, with its account and the content key as its pod has it.
     pub async fn more_sources(&self, options: &ReplicaOptions) -> Result<Replica> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
-        let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("key");
+        let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("content");
         let key = eventually(SOON, "the content key is there", filled).await?;
         // Of each process, as in a pod.
         let folder = tempfile::tempdir_in(self.cluster.folder())?.keep();
-        let file = folder.join("key");
+        let file = folder.join("content");
         fs::write(&file, &key.0).with_context(|| format!("can't write {}", file.display()))?;
         let mut options = options.with_more(&[
             "--roles=sources".to_owned(),
-            format!("--content-key-file={}", file.display()),
+            format!("--content-key-dir={}", folder.display()),
             format!("--mirrors-dir={}", folder.join("mirrors").display()),
         ]);
         options.variables.push(("MALLOC_MMAP_THRESHOLD_", (128 << 10).to_string()));

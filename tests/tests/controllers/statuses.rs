@@ -11,13 +11,13 @@ use nudge_api::{
     ConditionType, RolloutPolicy, RolloutPolicyStatus, VersionApproval, VersionApprovalSpec, VersionedConfig,
     VersionedConfigStatus, find_condition,
 };
+use nudge_core::derived_keys::{NOTES, NoteKey};
 use nudge_core::governance::{approver_groups, sealed_digest};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use nudge_tests::cluster::Space;
 use nudge_tests::cluster::installation::{NAMESPACE, at_once, bind, create_part};
 use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
-use ring::hmac;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -117,7 +117,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
 }
 
 /// An approval of version 1 by bob, as admission stores it where it has the key.
-async fn approves(space: &Space, name: &str, digest: &str, key: Option<&hmac::Key>) -> Result<()> {
+async fn approves(space: &Space, name: &str, digest: &str, key: Option<&NoteKey>) -> Result<()> {
     let spec = json!({
         "configName": "shop", "version": "1", "digest": digest, "decision": "Approve", "reason": "read it", "approver": "bob"
     });
@@ -142,8 +142,8 @@ async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
     let Some((installation, _)) = Installation::shared().await? else { return Ok(()) };
     let space = installation.enabled("approvals").await?;
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
-    let key = secrets.get("nudge-content-key").await?.data.and_then(|mut data| data.remove("key")).context("no key")?;
-    let key = hmac::Key::new(hmac::HMAC_SHA256, &key.0);
+    let key = secrets.get("nudge-content-key").await?.data.and_then(|mut data| data.remove(NOTES)).context("no key")?;
+    let key = NoteKey::new(&key.0);
 
     approves(&space, "early", &format!("sha256:{}", "0".repeat(48)), Some(&key)).await?;
     says(&space, "early", "NoConfig").await?;

@@ -6,9 +6,9 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::dynamic::DynamicObject;
+use nudge_core::derived_keys::NoteKey;
 use nudge_core::requester::{Request, Requester};
 use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
-use ring::hmac;
 use serde_json::json;
 
 /// The operations after which the config says who asked, if `user` does so now. `name` is empty where the API server has yet to make it up:
@@ -17,7 +17,7 @@ pub fn note_requester(
     (old, new): (Option<&DynamicObject>, &DynamicObject),
     (namespace, name): (&str, &str),
     (user, now): (&str, Timestamp),
-    key: &hmac::Key,
+    key: &NoteKey,
 ) -> Vec<PatchOperation> {
     let notes = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field), (RETRY, retry as Field)];
     let mut bare = new.metadata.annotations.is_none();
@@ -85,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    fn key() -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, b"key")
+    fn key() -> NoteKey {
+        NoteKey::new(b"key")
     }
 
     fn config(spec: &Value) -> Value {

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt as _;
 use nudge_api::VersionedConfig;
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Seals, part_digest};
@@ -70,7 +71,7 @@ fn secret(name: &str, version: &str, pin: &str) -> Value {
 async fn tenant(guarded: &GuardedCluster) -> Result<Space> {
     let space = guarded.space("tenant").await?;
     let own = space.create_object::<Secret>(secret("hidden-name", "1", "4711")).await?;
-    let key = crate::guarded_cluster::key();
+    let key = ContentKey::new(b"key of the tests");
     let keyed = part_digest(&[("pin".to_owned(), b"4711".to_vec())].into(), Some(&key));
     let identity = Identity::parse(IDENTITY).context("no identity")?;
     let seals = Seals::new(&key, &ConfigKey::parse(&space.name, "keys")?, identity);

@@ -131,8 +131,8 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
 }
 
 /// What marks are made with.
-pub(crate) fn key() -> ring::hmac::Key {
-    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, b"key of the tests")
+pub(crate) fn key() -> nudge_core::derived_keys::NoteKey {
+    nudge_core::derived_keys::NoteKey::new(b"key of the tests")
 }
 
 /// TLS for a server.

@@ -76,7 +76,7 @@ impl Controller {
 
     /// Returns the user who has decided, with the groups that admission has signed for this decision.
     fn approver(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Approver> {
-        let groups = groups_of(&self.content_key, approval)?;
+        let groups = groups_of(&self.keys.note, approval)?;
         Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
     }
 

@@ -92,9 +92,9 @@ fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
 #[cfg(test)]
 mod tests {
     use nudge_cluster::index::Index;
+    use nudge_core::derived_keys::Keys;
     use nudge_core::governance::approver_groups;
     use nudge_protocol::labels::APPROVER_GROUPS;
-    use ring::hmac;
     use serde_json::{Value, json};
 
     use super::*;
@@ -104,10 +104,10 @@ mod tests {
     async fn an_api_server_that_refuses_is_not_asked_all_the_time() {
         let server = Arc::<FakeApiServer>::default();
         let client = server.client(|_, _, _| (403, status(403)));
-        let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+        let keys = Keys::of_root(b"key");
         let spec = json!({"configName": "shop", "version": "3", "digest": "d", "decision": "Approve", "reason": "r", "approver": "bob"});
         let made = "2026-01-01T00:00:00Z".parse().unwrap();
-        let note = approver_groups(&hmac_key, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[], made);
+        let note = approver_groups(&keys.note, "ns", &serde_json::from_value(spec.clone()).unwrap(), &[], made);
         let approval = json!({
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionApproval",
             "metadata": {"name": "one", "namespace": "ns", "annotations": {APPROVER_GROUPS: note}, "creationTimestamp": "2026-01-01T00:00:00Z"},

@@ -37,7 +37,7 @@ impl Controller {
                 PartKind::ConfigMap => self.part_metadata::<ConfigMap>(key, &part).await?,
                 PartKind::Secret => self.part_metadata::<Secret>(key, &part).await?,
             };
-            let created = meta.and_then(|meta| made_for_a_config(&self.content_key, part.kind, &meta));
+            let created = meta.and_then(|meta| made_for_a_config(&self.keys.note, part.kind, &meta));
             if let Some(created) = created {
                 let (kind, name, uid) = (part.kind, part.name.clone(), part.uid.clone());
                 parts.push(PartStatus { kind, name, uid, digest: String::new() });

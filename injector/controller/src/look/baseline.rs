@@ -75,7 +75,7 @@ impl Controller {
             let mut object = first_version(map.clone(), key.name.as_str(), &name);
             // Not left to the webhook, which may be away. The content is that of the ConfigMap, so it may become current.
             let kind = (PartKind::ConfigMap, &*key.namespace);
-            if let Some(mark) = mark(&self.content_key, kind, &object.metadata, &content, Timestamp::now()) {
+            if let Some(mark) = mark(&self.keys.note, kind, &object.metadata, &content, Timestamp::now()) {
                 object.metadata.annotations.get_or_insert_default().insert(labels::MAY_ACTIVATE.to_owned(), mark);
             }
             let creating = || format!("creating ConfigMap {}/{name}", key.namespace);

@@ -107,7 +107,7 @@ impl Controller {
             judging: inputs.validation.judging(),
             seals: &self.seals(key, config),
             policies: &self.index.policies(&key.namespace),
-            requesters: &Requesters::of(config, &self.content_key),
+            requesters: &Requesters::of(config, &self.keys.note),
             approvals: &inputs.approvals,
             restart: &inputs.restart_look.state,
             line: self.report_wait(&key.namespace),

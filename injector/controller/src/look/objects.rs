@@ -71,11 +71,11 @@ impl Controller {
         Ok(match kind {
             PartKind::ConfigMap => self.read_object(namespace, name).await?.map(|map: ConfigMap| {
                 let content = contents_of(map.data.clone(), map.binary_data.clone());
-                (PartFacts::of_config_map(map, &self.content_key), content)
+                (PartFacts::of_config_map(map, &self.keys), content)
             }),
             PartKind::Secret => self.read_object(namespace, name).await?.map(|secret: Secret| {
                 let content = contents_of(None, secret.data.clone());
-                (PartFacts::of_secret(secret, &self.content_key), content)
+                (PartFacts::of_secret(secret, &self.keys), content)
             }),
         })
     }

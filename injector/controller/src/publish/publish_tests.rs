@@ -6,11 +6,11 @@ use std::time::Duration;
 use nudge_api::{ConditionType, PartKind, Reason, VersionedConfig, find_condition};
 use nudge_cluster::call::CallError;
 use nudge_cluster::index::Index;
+use nudge_core::derived_keys::Keys;
 use nudge_core::keys::{ConfigKey, PartMeta, PublishedMeta};
 use nudge_core::publish::{Publication, PublishedKind as _};
 use nudge_core::rollout::PublishAttempt;
 use nudge_core::versions::{Seals, part_digest};
-use ring::hmac;
 use serde_json::{Value, json};
 
 use super::calls::{Act, fault};
@@ -85,7 +85,7 @@ fn config() -> Value {
         "status": {"currentVersion": "1", "observedGeneration": 1},
     });
     let parsed: VersionedConfig = serde_json::from_value(config.clone()).unwrap();
-    let content_key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+    let content_key = Keys::of_root(b"key").content;
     let seals = Seals::new(&content_key, &key, nudge_core::identity::Identity::of(&parsed));
     let content = |value: &str| [("password".to_owned(), value.as_bytes().to_vec())].into();
     let secret = seals.seal("1", 2, &part_digest(&content(VALUE), Some(&content_key)));

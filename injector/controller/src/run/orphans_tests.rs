@@ -6,10 +6,10 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
+use nudge_core::derived_keys::Keys;
 use nudge_core::identity::Identity;
 use nudge_core::versions::made_for;
 use nudge_protocol::labels;
-use ring::hmac;
 use serde_json::{Value, json};
 
 use nudge_cluster::index::Index;
@@ -23,7 +23,7 @@ const CREATED: &str = "2026-01-02T00:00:00Z";
 
 /// The metadata of a part of `config`, with a note that it was created for the config `noted`.
 fn metadata(name: &str, config: &str, noted: Option<&str>) -> Value {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+    let key = Keys::of_root(b"key").note;
     let labels = |config: &str| json!({labels::CONFIG: config, labels::VERSION: "1"});
     let note = noted.map(|config| {
         let meta: ObjectMeta = serde_json::from_value(json!({"name": name, "labels": labels(config)})).unwrap();

@@ -76,7 +76,7 @@ impl Controller {
         let config = self.index.config(key);
         let props = config.as_deref().map(|config| {
             let (parts, facts, seals) = (self.index.parts(key), self.memories.facts(key), self.seals(key, config));
-            let requesters = Requesters::of(config, &self.content_key);
+            let requesters = Requesters::of(config, &self.keys.note);
             (config, parts, facts, seals, requesters, self.signed_approvals(key, config).err())
         });
         let scene = props.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalScene {

@@ -9,8 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_protocol::labels::APPROVER_GROUPS;
-use ring::hmac;
 
+use crate::derived_keys::NoteKey;
 use crate::signed::{self, Clock};
 
 /// The maximum size of the annotation.
@@ -18,24 +18,24 @@ pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
 
 /// Returns the annotation of an approval that a user of these groups creates now. `None` where the groups are too many.
 pub fn approver_groups(
-    key: &hmac::Key,
+    key: &NoteKey,
     namespace: &str,
     approval: &VersionApprovalSpec,
     groups: &[String],
     now: Timestamp,
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
-    let annotation = signed::sign(key, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
+    let annotation = signed::sign(&key.0, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
     (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
 /// Returns the groups of the user who has decided, where admission has seen that.
-pub fn groups_of(key: &hmac::Key, approval: &VersionApproval) -> Option<Vec<String>> {
+pub fn groups_of(key: &NoteKey, approval: &VersionApproval) -> Option<Vec<String>> {
     let ObjectMeta { namespace, annotations, creation_timestamp, .. } = &approval.metadata;
     let (namespace, annotation) =
         (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
     let clock = Clock::Creation(creation_timestamp.as_ref());
-    let note = signed::read(key, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
+    let note = signed::read(&key.0, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
     serde_json::from_str(&note.value).ok()
 }
 

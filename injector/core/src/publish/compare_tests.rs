@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, OwnerReference};
 use nudge_api::{PartKind, Reason};
 use nudge_protocol::labels;
-use ring::hmac;
 use serde_json::{Value, json};
 
 use super::compare::{DIGEST, MAX_BYTES};
 use super::*;
+use crate::derived_keys::ContentKey;
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
 use crate::versions::Seals;
@@ -21,7 +21,7 @@ const TLS: &str = "kubernetes.io/tls";
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 
 fn seals() -> Seals {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, b"key");
+    let key = ContentKey::new(b"key");
     let config = nudge_api::VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
     Seals::new(&key, &ConfigKey::parse("ns", "shop").unwrap(), Identity::of(&config))
 }

@@ -11,9 +11,9 @@ use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
-use ring::hmac;
 
 use super::mark::subject;
+use crate::derived_keys::NoteKey;
 use crate::signed::{self, Clock};
 
 /// The maximum length of a user's name. A name that is longer, or can't be shown in one line, counts as unknown.
@@ -21,7 +21,7 @@ pub const AUTHOR_BYTES: usize = 512;
 
 /// Returns the annotation that says that this user creates the part now. `None` where the part's name, or the user, can't be said.
 pub fn made_by<V: AsRef<[u8]>>(
-    key: &hmac::Key,
+    key: &NoteKey,
     (kind, namespace): (PartKind, &str),
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
@@ -31,12 +31,12 @@ pub fn made_by<V: AsRef<[u8]>>(
         return None;
     }
     let subject = subject(kind, namespace, part, content)?;
-    Some(signed::sign(key, labels::MADE_BY, &with_setter(&subject, part), user, now))
+    Some(signed::sign(&key.0, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
 /// Returns the user who created the part, if that is known.
 pub fn author<V: AsRef<[u8]>>(
-    key: &hmac::Key,
+    key: &NoteKey,
     kind: PartKind,
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
@@ -44,7 +44,7 @@ pub fn author<V: AsRef<[u8]>>(
     let annotation = part.annotations.as_ref()?.get(labels::MADE_BY)?;
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    signed::read(key, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
+    signed::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
 
 /// All that the part is, and who set the spec of its source, which is another text where nobody is named.

@@ -13,6 +13,8 @@ use ring::digest::{Context, SHA256};
 use ring::hmac;
 use zeroize::Zeroizing;
 
+use crate::derived_keys::ContentKey;
+
 /// The beginning of the digest of a ConfigMap.
 pub const PLAIN: &str = "sha256:";
 /// The beginning of a digest under the injector's key.
@@ -32,12 +34,13 @@ pub fn contents_of(text: Option<BTreeMap<String, String>>, bytes: Option<BTreeMa
 }
 
 /// Returns [`PLAIN`] or, with a key, `KEYED`, and lower-case hex.
-pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&hmac::Key>) -> String {
+pub fn part_digest<V: AsRef<[u8]>>(content: &BTreeMap<String, V>, key: Option<&ContentKey>) -> String {
     enum Sum {
         Plain(Context),
         Keyed(hmac::Context),
     }
-    let mut sum = key.map_or_else(|| Sum::Plain(Context::new(&SHA256)), |key| Sum::Keyed(hmac::Context::with_key(key)));
+    let mut sum =
+        key.map_or_else(|| Sum::Plain(Context::new(&SHA256)), |key| Sum::Keyed(hmac::Context::with_key(&key.0)));
     for (key, value) in content {
         for field in [key.as_bytes(), value.as_ref()] {
             for bytes in [&(field.len() as u64).to_be_bytes()[..], field] {
@@ -73,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_keyed_digest_reveals_nothing_without_its_key() {
-        let keys = [[1; 32], [2; 32]].map(|bytes| hmac::Key::new(hmac::HMAC_SHA256, &bytes));
+        let keys = [[1; 32], [2; 32]].map(|bytes| ContentKey::new(&bytes));
         let [one, two] = keys.each_ref().map(|key| part_digest(&content(&[("pin", "0000")]), Some(key)));
         assert!(one.starts_with("hmac-sha256:") && one != two);
         assert_eq!(one, part_digest(&content(&[("pin", "0000")]), Some(&keys[0])));

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::Key;
-use ring::hmac;
 
 use super::author::author;
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
 use super::seal::Seals;
+use crate::derived_keys::Keys;
 use crate::requester::setter;
 
 /// The facts about a part's content that are needed to seal its version.
@@ -40,16 +40,16 @@ pub struct PartFacts {
 }
 
 impl PartFacts {
-    fn new(kind: PartKind, meta: &ObjectMeta, immutable: Option<bool>, content: &Contents, key: &hmac::Key) -> Self {
+    fn new(kind: PartKind, meta: &ObjectMeta, immutable: Option<bool>, content: &Contents, keys: &Keys) -> Self {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             immutable: immutable == Some(true),
-            marked: is_marked(key, kind, meta, content),
-            author: author(key, kind, meta, content),
-            setter: setter(key, meta),
+            marked: is_marked(&keys.note, kind, meta, content),
+            author: author(&keys.note, kind, meta, content),
+            setter: setter(&keys.note, meta),
             plain: (kind == PartKind::ConfigMap).then(|| part_digest(content, None)),
-            keyed: part_digest(content, Some(key)),
+            keyed: part_digest(content, Some(&keys.content)),
             keys: content.keys().cloned().collect(),
             bytes: content.values().map(|value| value.len() as u64).sum(),
             bad_key: content.keys().find_map(|key| Key::new(key).err()).map(|error| error.to_string()),
@@ -57,15 +57,15 @@ impl PartFacts {
     }
 
     /// Returns the facts about a ConfigMap.
-    pub fn of_config_map(object: ConfigMap, key: &hmac::Key) -> Self {
+    pub fn of_config_map(object: ConfigMap, keys: &Keys) -> Self {
         let content = contents_of(object.data, object.binary_data);
-        Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, key)
+        Self::new(PartKind::ConfigMap, &object.metadata, object.immutable, &content, keys)
     }
 
     /// Returns the facts about a Secret.
-    pub fn of_secret(object: Secret, key: &hmac::Key) -> Self {
+    pub fn of_secret(object: Secret, keys: &Keys) -> Self {
         let content = contents_of(None, object.data);
-        Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, key)
+        Self::new(PartKind::Secret, &object.metadata, object.immutable, &content, keys)
     }
 
     /// Returns what the status holds of the object as part `number` of the version: the bare digest of a ConfigMap, the seal of a Secret.

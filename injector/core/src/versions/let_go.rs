@@ -13,13 +13,13 @@ use crate::signed::{self, Clock};
 impl Seals {
     /// Returns the notice for this config.
     pub fn let_go(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
-        signed::sign(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
+        signed::sign(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
     /// Returns the last version, where the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
-        signed::read(self.note_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;
+        signed::read(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;
         notice.splitn(3, ' ').nth(2)
     }
 }

@@ -8,30 +8,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
 use nudge_protocol::labels;
-use ring::hmac;
 
+use crate::derived_keys::NoteKey;
 use crate::identity::Identity;
 use crate::signed::{self, Clock};
 
 /// Returns the note that the part is created now for the config with this identity. `None` where the part has no name yet.
 pub fn made_for(
-    key: &hmac::Key,
+    key: &NoteKey,
     (kind, namespace): (PartKind, &str),
     part: &ObjectMeta,
     (identity, now): (Identity, Timestamp),
 ) -> Option<String> {
     let place = place(kind, namespace, part)?;
     let about = place.each_ref().map(String::as_str);
-    Some(signed::sign(key, labels::MADE_FOR, &about, &identity.to_string(), now))
+    Some(signed::sign(&key.0, labels::MADE_FOR, &about, &identity.to_string(), now))
 }
 
 /// Returns when the part was created for a config; `None` if nobody knows of one.
-pub fn made_for_a_config(key: &hmac::Key, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
+pub fn made_for_a_config(key: &NoteKey, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
     let note = part.annotations.as_ref()?.get(labels::MADE_FOR)?;
     let place = place(kind, part.namespace.as_deref()?, part)?;
     let about = place.each_ref().map(String::as_str);
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    signed::read(key, labels::MADE_FOR, &about, note, clock).map(|note| note.time)
+    signed::read(&key.0, labels::MADE_FOR, &about, note, clock).map(|note| note.time)
 }
 
 fn place(kind: PartKind, namespace: &str, part: &ObjectMeta) -> Option<[String; 5]> {
@@ -70,7 +70,7 @@ mod tests {
         let key = note_key(1);
         let of = (PartKind::Secret, "team");
         let note = made_for(&key, of, &part(), (Identity::of_uid("u"), second(CREATED))).unwrap();
-        let read = |change: fn(&mut ObjectMeta), created: i64, key: &hmac::Key, kind: PartKind| {
+        let read = |change: fn(&mut ObjectMeta), created: i64, key: &NoteKey, kind: PartKind| {
             let mut part = part();
             part.annotations = Some([(labels::MADE_FOR.to_owned(), note.clone())].into());
             part.creation_timestamp = Some(Time(second(created)));

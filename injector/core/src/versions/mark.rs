@@ -10,26 +10,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::PartKind;
 use nudge_protocol::labels;
-use ring::hmac;
 
 use super::digest::part_digest;
+use crate::derived_keys::NoteKey;
 use crate::signed::{self, Clock};
 
 /// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to generate it.
 pub fn mark<V: AsRef<[u8]>>(
-    key: &hmac::Key,
+    key: &NoteKey,
     (kind, namespace): (PartKind, &str),
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
     now: Timestamp,
 ) -> Option<String> {
     let subject = subject(kind, namespace, part, content)?;
-    Some(signed::sign(key, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
+    Some(signed::sign(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
 }
 
 /// Returns whether the part has its mark.
 pub fn is_marked<V: AsRef<[u8]>>(
-    key: &hmac::Key,
+    key: &NoteKey,
     kind: PartKind,
     part: &ObjectMeta,
     content: &BTreeMap<String, V>,
@@ -37,7 +37,8 @@ pub fn is_marked<V: AsRef<[u8]>>(
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
-        signed::read(key, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any).is_some()
+        signed::read(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any)
+            .is_some()
     })
 }
 

@@ -10,9 +10,9 @@ use nudge_protocol::hex::hex;
 use ring::hmac;
 
 use super::digest::{DIGEST_BYTES, PLAIN, part_digest};
+use crate::derived_keys::{ContentKey, sub_key};
 use crate::identity::Identity;
 use crate::keys::ConfigKey;
-use crate::signed::sub_key;
 
 /// The beginning of a seal.
 pub const SEAL: &str = "seal:";
@@ -22,14 +22,14 @@ const PURPOSE: &str = "nudge.dev/seal";
 /// The seals of one config.
 #[derive(Clone, Debug)]
 pub struct Seals {
-    content_key: hmac::Key,
+    content_key: ContentKey,
     own: hmac::Key,
 }
 
 impl Seals {
     /// Returns the seals of this config.
-    pub fn new(content_key: &hmac::Key, config: &ConfigKey, identity: Identity) -> Self {
-        Self { content_key: content_key.clone(), own: sub_key(content_key, &info(config, identity)) }
+    pub fn new(content_key: &ContentKey, config: &ConfigKey, identity: Identity) -> Self {
+        Self { content_key: content_key.clone(), own: sub_key(&content_key.0, &info(config, identity)) }
     }
 
     /// Returns the seal of a part; `keyed` is the digest of its content under the content key.
@@ -39,13 +39,13 @@ impl Seals {
     }
 
     /// Returns the key of keyed digests.
-    pub(super) fn content_key(&self) -> &hmac::Key {
+    pub(super) fn content_key(&self) -> &ContentKey {
         &self.content_key
     }
 
-    /// Returns the key of notes about this config by holders of the content key. No seal has a message like the one that this key is derived by,
+    /// Returns the key of notices about this config by holders of the content key. No seal has a message like the one that this key is derived by,
     /// which has a zero byte.
-    pub(super) fn note_key(&self) -> &hmac::Key {
+    pub(super) fn notice_key(&self) -> &hmac::Key {
         &self.own
     }
 
@@ -88,8 +88,8 @@ pub(super) mod tests {
     use super::super::digest::KEYED;
     use super::*;
 
-    fn content_key() -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &[7; 32])
+    fn content_key() -> ContentKey {
+        ContentKey::new(&[7; 32])
     }
 
     /// Of the config `shop`.

@@ -4,7 +4,7 @@ use nudge_core::versions::part_digest;
 use nudge_protocol::limits::MAX_VALUE_BYTES;
 
 use super::*;
-use crate::contents::fixtures::{UID, hmac_key, part, seals};
+use crate::contents::fixtures::{UID, content_key, part, seals};
 
 fn made(parts: Vec<(PartStatus, Part)>) -> Result<Content, HubProblem> {
     let (sealed, stored): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -31,7 +31,7 @@ fn parts_become_one_block() {
 fn a_sealed_secret_is_served_in_its_place_and_config_only() {
     let sealed_as = |identity: &str, version: &str, number: usize| {
         let (mut status, stored) = part(PartKind::Secret, "b", 1, &[("pin", b"0000".to_vec())]);
-        status.digest = seals(identity).seal(version, number, &part_digest(&stored.contents, Some(&hmac_key())));
+        status.digest = seals(identity).seal(version, number, &part_digest(&stored.contents, Some(&content_key())));
         made(vec![(status, stored)])
     };
     assert!(sealed_as(UID, "1", 1).is_ok());
@@ -56,7 +56,7 @@ fn what_is_not_as_it_was_sealed_is_not_served() {
     other.contents.insert("y".to_owned(), Zeroizing::new(Vec::new()));
     assert_eq!(reason(made(vec![(status, other)])), HubReason::Changed);
     let (mut status, other) = good();
-    status.digest = part_digest(&other.contents, Some(&hmac_key()));
+    status.digest = part_digest(&other.contents, Some(&content_key()));
     assert_eq!(reason(made(vec![(status, other)])), HubReason::Changed);
     let twice = part(PartKind::ConfigMap, "b", 2, &[("x", b"2".to_vec())]);
     assert_eq!(reason(made(vec![good(), twice])), HubReason::Changed);

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
 use nudge_api::{PartKind, PartStatus, VersionState, VersionStatus};
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Contents, Seals, contents_of, part_digest};
 use parking_lot::Mutex;
-use ring::hmac;
 
 use super::parts::{Part, PartError, PartSource};
 
 /// The uid of the config `shop`.
 pub(super) const UID: &str = "uid-shop";
 
-pub(crate) fn hmac_key() -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, &[7; 32])
+pub(crate) fn content_key() -> ContentKey {
+    ContentKey::new(&[7; 32])
 }
 
 fn contents(pairs: &[(&str, Vec<u8>)]) -> Contents {
@@ -27,7 +27,7 @@ fn contents(pairs: &[(&str, Vec<u8>)]) -> Contents {
 }
 
 pub(super) fn seals(identity: &str) -> Seals {
-    Seals::new(&hmac_key(), &ConfigKey::parse("ns", "shop").unwrap(), Identity::of_uid(identity))
+    Seals::new(&content_key(), &ConfigKey::parse("ns", "shop").unwrap(), Identity::of_uid(identity))
 }
 
 /// Part `number` of version 1 of the config `shop`, and the object that it was sealed from.
@@ -35,7 +35,7 @@ pub(crate) fn part(kind: PartKind, name: &str, number: usize, pairs: &[(&str, Ve
     let contents = contents(pairs);
     let digest = match kind {
         PartKind::ConfigMap => part_digest(&contents, None),
-        PartKind::Secret => seals(UID).seal("1", number, &part_digest(&contents, Some(&hmac_key()))),
+        PartKind::Secret => seals(UID).seal("1", number, &part_digest(&contents, Some(&content_key()))),
     };
     let status = PartStatus { kind, name: name.to_owned(), uid: format!("uid-{name}"), digest };
     (status.clone(), Part { uid: status.uid, contents })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nudge_api::VersionStatus;
 use nudge_cluster::jitter::jittered;
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::Seals;
@@ -13,7 +14,6 @@ use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::hub::HubProblem;
 use parking_lot::Mutex;
-use ring::hmac;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep};
@@ -61,7 +61,7 @@ struct ContentEntries {
 /// Keeps contents.
 pub(crate) struct ContentStore {
     source: Arc<dyn PartSource>,
-    key: Arc<hmac::Key>,
+    key: Arc<ContentKey>,
     slots: Semaphore,
     settings: Arc<Settings>,
     metrics: Metrics,
@@ -73,7 +73,7 @@ pub(crate) struct ContentStore {
 impl ContentStore {
     pub(crate) fn new(
         source: Arc<dyn PartSource>,
-        key: Arc<hmac::Key>,
+        key: Arc<ContentKey>,
         settings: &Arc<Settings>,
         metrics: Metrics,
     ) -> Arc<Self> {

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use nudge_protocol::hub::HubReason;
 
 use super::*;
-use crate::contents::fixtures::{StoredParts, hmac_key};
+use crate::contents::fixtures::{StoredParts, content_key};
 
 fn store(source: &Arc<StoredParts>, settings: &Settings) -> Arc<ContentStore> {
     let source: Arc<dyn PartSource> = source.clone();
-    ContentStore::new(source, Arc::new(hmac_key()), &Arc::new(settings.clone()), Metrics::default())
+    ContentStore::new(source, Arc::new(content_key()), &Arc::new(settings.clone()), Metrics::default())
 }
 
 async fn get(store: &Arc<ContentStore>, version: &VersionStatus) -> Result<Arc<Content>, Arc<HubProblem>> {

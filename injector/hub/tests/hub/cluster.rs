@@ -54,8 +54,8 @@ impl Write for Log {
     }
 }
 
-fn key() -> ring::hmac::Key {
-    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[3; 32])
+fn key() -> nudge_core::derived_keys::ContentKey {
+    nudge_core::derived_keys::ContentKey::new(&[3; 32])
 }
 
 /// Lets the user `nudge` do cluster-wide what the hub needs, which is never to read Secrets.

@@ -178,7 +178,7 @@ impl StandIn {
             parts: Arc::clone(&stored) as _,
             conditions: Arc::clone(&conditions) as _,
         };
-        let key = Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &[1; 32]));
+        let key = Arc::new(nudge_core::derived_keys::ContentKey::new(&[1; 32]));
         let mut registry = Registry::default();
         let hub = Hub::new(Arc::clone(&index), cluster, settings, key, &mut registry);
         Self { index, stored, reviews, conditions, hub, registry, revision: Mutex::default() }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use nudge_api::VersionedConfig;
+use nudge_core::derived_keys::{KEY_BYTES, Keys};
 use nudge_core::versions::Seals;
-use ring::hmac;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -14,8 +14,6 @@ use super::part::{is_name, is_published, parts, seals};
 use super::stream;
 use crate::failure::Failure;
 
-/// Bytes of the content key.
-const KEY_BYTES: usize = 32;
 /// The maximum of objects that a refusal names.
 const MOST_NAMED: usize = 20;
 
@@ -142,7 +140,7 @@ impl Export {
 
     /// What the Secrets of one of its configs are sealed with, where the content key is there.
     pub(crate) fn seals(&self, place: &Place, config: &VersionedConfig) -> Result<Option<Seals>, Failure> {
-        let content_key = self.content_key.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
+        let content_key = self.content_key.as_ref().map(|key| Keys::of_root(key).content);
         seals(place, config, content_key.as_ref()).map_err(|why| Failure::new(format!("{place}: {why}")))
     }
 
@@ -316,9 +314,9 @@ mod tests {
     #[test]
     fn secrets_are_checked_where_the_key_is_there() {
         let (key, shop) = ([7; 32], ConfigKey::parse("team", "shop").unwrap());
-        let hmac_key = hmac::Key::new(hmac::HMAC_SHA256, &key);
-        let keyed = part_digest(&BTreeMap::from([("a".to_owned(), b"pin")]), Some(&hmac_key));
-        let seal = Seals::new(&hmac_key, &shop, Identity::parse(IDENTITY).unwrap()).seal("1", 1, &keyed);
+        let content = Keys::of_root(&key).content;
+        let keyed = part_digest(&BTreeMap::from([("a".to_owned(), b"pin")]), Some(&content));
+        let seal = Seals::new(&content, &shop, Identity::parse(IDENTITY).unwrap()).seal("1", 1, &keyed);
         let content_key =
             |key: &[u8]| json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(key)});
         let with = |value: &str, key: Option<&[u8]>| {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use nudge_api::{PartKind, PartStatus, VersionedConfig};
+use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::versions::{Contents, PLAIN, Seals, contents_of, is_configuration, part_digest};
 use nudge_protocol::labels;
-use ring::hmac;
 use serde_json::Value;
 
 use super::document::{Kind, Place, label};
@@ -102,7 +102,7 @@ pub(crate) fn is_published(config: &VersionedConfig) -> bool {
 pub(crate) fn seals(
     place: &Place,
     config: &VersionedConfig,
-    content_key: Option<&hmac::Key>,
+    content_key: Option<&ContentKey>,
 ) -> Result<Option<Seals>, String> {
     let key = ConfigKey::parse(&place.namespace, &place.name).map_err(|error| error.to_string())?;
     let identity = config.status.as_ref().and_then(|status| status.internal.identity.as_deref());

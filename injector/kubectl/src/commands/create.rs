@@ -7,10 +7,10 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use nudge_api::{Origin, PartKind, VersionedConfig, VersionedConfigSpec};
 use nudge_authoring::{Common, Content, Keep, OPAQUE, Object, Part, digest_name, divide, names, object, was_used};
 use nudge_cluster::call::is_conflict;
+use nudge_core::derived_keys::{ContentKey, KEY_BYTES};
 use nudge_core::versions::{baseline_refusal, object_name};
 use nudge_protocol::{ConfigName, VersionName, labels};
-use ring::hmac;
-use ring::rand::SystemRandom;
+use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};
 
 use crate::attention::{Attended, attends};
@@ -103,7 +103,7 @@ async fn made_of(command: &Create) -> Result<Made, Failure> {
         return Err(Failure::usage("--secret-type is about Secrets, and there are none; use --secret-from-file"));
     }
     let parts = divide(content).map_err(|error| Failure::usage(error.to_string()))?;
-    let key = || hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+    let key = || generate(&SystemRandom::new()).map(|bytes: Random<[u8; KEY_BYTES]>| ContentKey::new(&bytes.expose()));
     let version = match &command.version {
         Some(version) => version.clone(),
         None => secret

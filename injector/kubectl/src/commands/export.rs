@@ -13,9 +13,9 @@ use kube::core::{DynamicObject, Request};
 use kube::{Api, Resource as _};
 use nudge_api::{ConfigSource, PartKind, VersionedConfig};
 use nudge_cluster::lenient::Lenient;
+use nudge_core::derived_keys::{ContentKey, Keys, ROOT};
 use nudge_core::sources::holder;
 use nudge_protocol::labels;
-use ring::hmac;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -30,8 +30,6 @@ use crate::session::Session;
 
 /// The Secret with the content key, in the namespace of Nudge.
 pub(super) const CONTENT_KEY_SECRET: &str = "nudge-content-key";
-/// Its key.
-pub(super) const KEY: &str = "key";
 /// Objects in one answer of the API server.
 const PAGE: u32 = 250;
 /// The maximum of objects of a kind.
@@ -126,7 +124,7 @@ async fn written(
         let key = read_content_key(session, &command.system_namespace).await?;
         let document = json!({"apiVersion": API, "kind": CONTENT_KEY, "key": BASE64_STANDARD.encode(&*key)});
         hidden.add("the content key", &document)?;
-        content_key = Some(hmac::Key::new(hmac::HMAC_SHA256, &key));
+        content_key = Some(Keys::of_root(&key).content);
     } else {
         left_out.push("the content key: it was not asked for (--content-key)".to_owned());
     }
@@ -168,7 +166,7 @@ async fn written(
 async fn secrets(
     session: &Session,
     selected: &mut Selected,
-    content_key: Option<&hmac::Key>,
+    content_key: Option<&ContentKey>,
     hidden: &mut Writer,
 ) -> Result<(), Failure> {
     let mut written = BTreeSet::new();
@@ -346,7 +344,7 @@ async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizin
     let what = format!("Secret {CONTENT_KEY_SECRET} in namespace {namespace}");
     let secrets: Api<Secret> = Api::namespaced(session.client.clone(), namespace);
     let secret = secrets.get(CONTENT_KEY_SECRET).await.map_err(doing(format!("reading {what}")))?;
-    let key = secret.data.and_then(|mut data| data.remove(KEY)).map(|key| Zeroizing::new(key.0));
+    let key = secret.data.and_then(|mut data| data.remove(ROOT)).map(|key| Zeroizing::new(key.0));
     let key = key.filter(|key| !key.is_empty());
     key.ok_or_else(|| Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace")))
 }

@@ -19,6 +19,7 @@ use kube::core::DynamicObject;
 use nudge_api::{ConfigSource, VersionedConfig};
 use nudge_cluster::call::is_conflict;
 use nudge_cluster::lenient::Lenient;
+use nudge_core::derived_keys::{ROOT, entries};
 use nudge_core::sources;
 use nudge_core::versions::is_importing;
 use nudge_protocol::labels;
@@ -26,7 +27,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use self::plan::{Plan, compared};
-use super::export::{CONTENT_KEY_SECRET, KEY, api, counted, get};
+use super::export::{CONTENT_KEY_SECRET, api, counted, get};
 use crate::backup::compare::Found;
 use crate::backup::document::{HELD_BY, Kind, Place};
 use crate::backup::export::Export;
@@ -376,7 +377,7 @@ async fn content_key(session: &Session, export: &Export, command: &Import) -> Re
     let exists = found.is_some();
     let mut secret = found.unwrap_or_default();
     let there =
-        secret.data.as_ref().and_then(|data| data.get(KEY)).map(|key| key.0.as_slice()).filter(|key| !key.is_empty());
+        secret.data.as_ref().and_then(|data| data.get(ROOT)).map(|key| key.0.as_slice()).filter(|key| !key.is_empty());
     match there {
         Some(there) if there == key.as_slice() => return session.out.line("the content key is there already"),
         Some(_) => {
@@ -388,7 +389,7 @@ async fn content_key(session: &Session, export: &Export, command: &Import) -> Re
     }
     secret.metadata.name = Some(CONTENT_KEY_SECRET.to_owned());
     secret.immutable = Some(true);
-    secret.data = Some([(KEY.to_owned(), ByteString(key.to_vec()))].into());
+    secret.data = Some(entries(key).map(|(entry, bytes)| (entry.to_owned(), ByteString(bytes.to_vec()))).into());
     if command.dry_run {
         return session.out.line(&format!("write: {what}"));
     }

@@ -25,7 +25,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(5);
 const MOUNTED: Duration = Duration::from_secs(1);
 /// The Secrets and their keys that the roles control and hub mount.
 const SECRETS: [(&str, &[&str]); 2] =
-    [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"]), ("nudge-content-key", &["key"])];
+    [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"]), ("nudge-content-key", &["content", "notes"])];
 
 /// A role of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ async fn station(cluster: &Cluster, role: Role, number: usize, mounted: &Path) -
     ];
     if role != Role::Certs {
         arguments.push(format!("--certificate-dir={}", mounted.display()));
-        arguments.push(format!("--content-key-file={}", mounted.join("key").display()));
+        arguments.push(format!("--content-key-dir={}", mounted.display()));
     }
     let way = ApiWay::to(cluster.address(), cluster.authority()).await?;
     // It lasts for longer than a run.

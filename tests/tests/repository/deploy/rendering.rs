@@ -1,6 +1,6 @@
 //! What the kustomizations make, without any cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -223,6 +223,33 @@ pub(crate) const INSTALLATIONS: [(&str, &[&str]); 12] = [
     ("overlays/all-namespaces", &[]),
     ("overlays/all-namespaces", &["sources", "analysis"]),
 ];
+
+/// Who takes over a pod of the hub or of the sources can't sign what admission notes about users.
+#[test]
+fn only_the_role_control_mounts_the_key_of_notes() -> Result<()> {
+    let components = deploy().join("components");
+    let (sources, analysis) = (components.join("sources/sources.yaml"), components.join("analysis/analysis.yaml"));
+    let mut mounted = BTreeMap::new();
+    for object in documents(&[base()?, read(&sources)?, read(&analysis)?].join("\n---\n"))? {
+        let pod = &object["spec"]["template"]["spec"];
+        let (name, text) = (object["metadata"]["name"].as_str().unwrap_or_default(), pod.to_string());
+        if !text.contains("nudge-content-key") {
+            continue;
+        }
+        ensure!(text.matches("nudge-content-key").count() == 1, "{name}: {text}");
+        let volumes = pod["volumes"].as_array().into_iter().flatten();
+        let items = volumes.filter(|volume| volume["secret"]["secretName"] == "nudge-content-key");
+        mounted.insert(name.to_owned(), items.map(|volume| volume["secret"]["items"].clone()).collect::<Vec<_>>());
+    }
+    let [content, notes] = ["content", "notes"].map(|entry| json!({"key": entry, "path": entry}));
+    let expected = [
+        ("nudge-hub", json!([content])),
+        ("nudge-injector", json!([content, notes])),
+        ("nudge-sources", json!([content])),
+    ];
+    assert_eq!(mounted, expected.map(|(name, items)| (name.to_owned(), vec![items])).into());
+    Ok(())
+}
 
 #[test]
 fn what_is_asked_about_every_namespace_is_so_in_every_installation() -> Result<()> {
