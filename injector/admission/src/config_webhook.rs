@@ -11,8 +11,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{Analysis, PartKind, ValidationRule, VersionedConfig, VersionedConfigSpec};
+use nudge_core::config::config_faults;
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::versions::config_faults;
 
 use super::faults::refuse_new;
 use super::lookups::{Attended, LookupError, Lookups, Right};

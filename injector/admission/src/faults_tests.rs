@@ -5,9 +5,9 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Explanation, PartKind};
+use nudge_core::config::config_faults;
 use nudge_core::governance::{approval_faults, policy_faults};
 use nudge_core::sources::source_faults;
-use nudge_core::versions::config_faults;
 use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::{Value, json};
 

@@ -147,7 +147,7 @@ fn question(about: About) -> VersionedConfig {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use nudge_core::versions::config_faults;
+    use nudge_core::config::config_faults;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nudge_core::line::{self, Lines};
+use nudge_core::hub_health::waiting_reports::{self, Lines};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -237,7 +237,7 @@ impl Lease {
         let mut annotations = self.others.annotations.take().unwrap_or_default();
         self.lines.take(&annotations, now.into_std());
         self.lines.gone(now.into_std()).for_each(|key| drop(annotations.remove(key)));
-        let key = line::key(&self.settings.identity);
+        let key = waiting_reports::key(&self.settings.identity);
         let (note, known) = (note(), annotations.remove(&key));
         let differs = note != known;
         annotations.extend(note.map(|note| (key, note)));
@@ -435,7 +435,7 @@ mod tests {
             let now = Instant::now().into_std();
             for (lines, replica) in lines.iter_mut().zip(["a", "b"]) {
                 let mut notes = noted(&stored);
-                notes.retain(|key, _| *key == line::key(replica));
+                notes.retain(|key, _| *key == waiting_reports::key(replica));
                 lines.take(&notes, now);
                 assert!(
                     lines.longest("ns", now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10),

@@ -1,16 +1,16 @@
 //! What Nudge decides, as plain functions over plain data: no client, no runtime, and time is an argument.
 
 pub mod analysis;
+pub mod config;
 pub mod derived_keys;
 pub mod event_record;
 mod faults;
 pub mod features;
 pub mod governance;
-pub mod hub_away;
+pub mod hub_health;
 pub mod identity;
 pub mod injection;
 pub mod keys;
-pub mod line;
 pub mod namespaces;
 pub mod outbound;
 pub mod owners;

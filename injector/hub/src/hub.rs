@@ -8,9 +8,9 @@ use kube::Client;
 use nudge_api::{PartKind, VersionedConfig};
 use nudge_cluster::index::Index;
 use nudge_core::derived_keys::ContentKey;
+use nudge_core::hub_health::waiting_reports;
 use nudge_core::identity::Identity;
 use nudge_core::keys::{ConfigKey, PodKey, PodUid};
-use nudge_core::line;
 use nudge_core::pods::PodState;
 use nudge_protocol::hub::MAX_REQUEST_BYTES;
 use nudge_server::shares::Shares;
@@ -155,7 +155,7 @@ impl Hub {
 
     /// Returns what this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
     pub fn note(&self) -> Option<String> {
-        line::note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
+        waiting_reports::note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
     }
 
     /// Returns the newest report of the pod that this replica has taken.

@@ -389,7 +389,7 @@ impl Task {
             }
             Act::KeepOnly(last) => {
                 let Some((config, seals)) = self.config.as_ref().zip(self.seals().ok()) else { return Ok(()) };
-                let notice = last.as_ref().map(|last| seals.let_go(config, last, Timestamp::now()));
+                let notice = last.as_ref().map(|last| seals.source_gone_notice(config, last, Timestamp::now()));
                 let config = self.writes.keep_only(&name, notice).await?;
                 tracing::info!(
                     namespace = self.namespace,

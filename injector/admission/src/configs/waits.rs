@@ -2,8 +2,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
+use nudge_core::config::config_faults;
 use nudge_core::governance::{Effective, Policies};
-use nudge_core::versions::config_faults;
 
 /// The warning about a version that has to wait for a time: the user learns at once until when.
 pub fn waits(

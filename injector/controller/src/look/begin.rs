@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
+use nudge_core::config::{importing, is_importing};
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::{importing, is_importing};
 
 use super::again::Again;
 use crate::controller::Controller;

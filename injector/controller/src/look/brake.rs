@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nudge_api::VersionedConfig;
+use nudge_core::config::Decision;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::Evidence;
-use nudge_core::versions::Decision;
 
 use super::inputs::LookInputs;
 use crate::controller::Controller;

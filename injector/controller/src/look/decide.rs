@@ -7,11 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::CallError;
+use nudge_core::config::{Decision, Observed, decide};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::restart;
 use nudge_core::rollout::{Evidence, Now};
-use nudge_core::versions::{Decision, Observed, decide};
 
 use super::again::{Again, wait};
 use super::inputs::LookInputs;

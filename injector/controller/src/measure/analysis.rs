@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use nudge_api::{RolloutAnalysisSpec, RolloutAnalysisStatus, RolloutStage, VersionedConfig};
 use nudge_cluster::call::CallError;
 use nudge_core::analysis::is_rehearsal;
+use nudge_core::config::wanted_rehearsal;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::wanted_rehearsal;
 use nudge_protocol::error_chain::chain;
 
 use crate::controller::Controller;

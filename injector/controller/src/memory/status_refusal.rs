@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nudge_core::versions::Extent;
+use nudge_core::config::Extent;
 
 /// The last refusal of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use nudge_cluster::call::call;
-use nudge_core::hub_away::{Outage, Renewals};
+use nudge_core::hub_health::{Outage, Renewals};
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 
@@ -86,7 +86,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
     use k8s_openapi::jiff::Timestamp;
     use nudge_cluster::index::Index;
-    use nudge_core::hub_away::HubAway;
+    use nudge_core::hub_health::HubAway;
     use serde_json::json;
 
     use super::*;

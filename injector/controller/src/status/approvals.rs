@@ -9,10 +9,10 @@ use kube::Api;
 use nudge_api::VersionApproval;
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::queue::Take;
+use nudge_core::config::{ApprovalScene, Provenance, approval_status};
 use nudge_core::keys::ConfigKey;
 use nudge_core::requester::Requesters;
 use nudge_core::rollout::Now;
-use nudge_core::versions::{ApprovalScene, Provenance, approval_status};
 use nudge_protocol::error_chain::chain;
 
 use crate::controller::{Controller, written_by_us};

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, Explanation, PodCounts, VersionedConfig, VersionedConfigStatus, find_condition};
 use nudge_cluster::call::CallError;
+use nudge_core::config::Decision;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::Decision;
 
 use super::audit;
 use crate::controller::Controller;

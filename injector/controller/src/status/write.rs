@@ -8,9 +8,9 @@ use kube::Api;
 use nudge_api::{Reason, VersionedConfig, VersionedConfigStatus};
 use nudge_cluster::call::{CallError, call};
 use nudge_cluster::lenient::Lenient;
+use nudge_core::config::reduced;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
-use nudge_core::versions::reduced;
 use nudge_protocol::bounded_text::one_line;
 
 use crate::controller::{Controller, written_by_us};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
-use super::clock::over;
+use super::elapsed::over;
 use super::report::Report;
 use super::workload::{Steps, Workload};
 use crate::pods::PodState;

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::RolloutStage;
 
-use super::clock::over;
+use super::elapsed::over;
 use super::marks::Restarted;
 use super::report::Report;
 use super::workload::{PodRestarts, Progress, Steps, Workload};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::clock::over;
+use super::elapsed::over;
 use super::marks::Restarted;
 use super::memory::Memory;
 use super::report::Report;

@@ -10,7 +10,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 use super::marks::{DIGEST, RESTARTED, Restarted, annotation};
-use super::probed::{is_unprobed, running};
+use super::probes::{is_unprobed, running};
 use super::template::{Uses, restarted_for};
 use crate::injection;
 use crate::owners::controlling_owner;

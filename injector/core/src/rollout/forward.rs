@@ -13,7 +13,7 @@ use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::tally::{Tally, could_judge};
 use super::thresholds::{Thresholds, selects};
 use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
-use super::watch::watch;
+use super::watch_time::watch;
 use super::{Effects, Now, Observation, Restarts, Subject};
 use crate::analysis::{Judgement, Verdict as Measure};
 use crate::event_record::EventRecord;

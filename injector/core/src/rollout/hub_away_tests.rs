@@ -4,7 +4,7 @@ use nudge_api::{OnFailure, Reason};
 
 use super::test_scene::{BAD, Nature, Scene, USUAL};
 use super::tests::{failure, reason};
-use crate::hub_away::HubAway;
+use crate::hub_health::HubAway;
 
 #[test]
 fn a_hub_that_is_away_for_days_is_not_the_versions_fault() {

@@ -6,7 +6,7 @@ use super::effects::Next;
 use super::evidence::Evidence;
 use super::state::{Base, Idle, Move, Rollout, Stage, next_revision};
 use super::verdict::{Names, Verdict, verdict};
-use super::watch::watch;
+use super::watch_time::watch;
 use super::{Effects, Now, Observation};
 use crate::event_record::EventRecord;
 

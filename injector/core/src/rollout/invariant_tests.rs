@@ -9,7 +9,7 @@ use super::assignment::of_place;
 use super::test_scene::{Nature, Scene};
 use super::tests::{TestRollout, on_hold, reason};
 use super::{Rollout, Subject};
-use crate::hub_away::HubAway;
+use crate::hub_health::HubAway;
 
 /// Something happens.
 #[derive(Clone, Debug)]

@@ -60,7 +60,7 @@ mod thresholds_tests;
 mod verdict;
 #[cfg(test)]
 mod verdict_tests;
-mod watch;
+mod watch_time;
 #[cfg(test)]
 mod window_tests;
 mod withheld;

@@ -8,7 +8,7 @@ use nudge_api::{BackgroundStatus, Explanation, Reason, ReleaseApproval, RolloutA
 use super::clock::{Millis, seconds};
 use super::withheld::Withheld;
 use super::{Effects, Subject};
-use crate::hub_away::HubAway;
+use crate::hub_health::HubAway;
 use crate::requester::Requesters;
 
 /// The maximum that a pod is given for the line of the hub.

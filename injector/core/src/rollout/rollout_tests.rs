@@ -20,7 +20,7 @@ use super::{
     next, pod_number, recorded, to_publish,
 };
 use crate::event_record::EventRecord;
-use crate::hub_away::HubAway;
+use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PodUid;
 use crate::pods::{PodState, slowest_probe};

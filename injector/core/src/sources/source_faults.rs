@@ -5,10 +5,10 @@ use std::fmt::Display;
 
 use nudge_api::{ConfigSourceSpec, Explanation, FromOne, GitReference, GitSource, OciSource, PartKind, VaultSource};
 
+use crate::config::name_fault;
 use crate::faults::invalid;
 use crate::outbound::Address;
 use crate::remote::{GitUrl, Pick, Reference, Revision, check_path};
-use crate::versions::name_fault;
 
 /// Returns all faults of a source of this name, which is empty where the API server has yet to generate it.
 pub fn source_faults(name: &str, spec: &ConfigSourceSpec) -> Vec<Explanation> {

@@ -9,11 +9,11 @@ use nudge_api::{
     Consent, InvalidVersion, PartKind, PartStatus, RetiredVersion, VersionState, VersionStatus, VersionedConfigStatus,
 };
 
-use super::facts::object_name;
-use super::judged::{Judgement, Judging, Unjudged, bounded, judge};
-use super::room::{Occupancy, Occupant, record, wish};
+use super::part_facts::object_name;
+use super::rule_verdicts::{Judgement, Judging, Unjudged, bounded, judge};
 use super::seal::Seals;
-use super::seal_check::{Facts, SealCheck, facts_of, part_number, stand};
+use super::seal_check::{Facts, SealCheck, facts_of, part_number, seal_check};
+use super::status_room::{Occupancy, Occupant, record, wish};
 use crate::governance::short_digest;
 use crate::keys::PartMeta;
 
@@ -182,7 +182,7 @@ impl Sealing<'_> {
             return Err(SealCheck::Invalid(message));
         }
         let retired = inventory.retired(version);
-        match stand(version, objects, self.facts, retired, self.seals) {
+        match seal_check(version, objects, self.facts, retired, self.seals) {
             SealCheck::Complete { parts, keys, bytes, marked } => {
                 let consent =
                     (!marked && !self.is_current_again(version, retired)).then(|| self.consent(version, retired));

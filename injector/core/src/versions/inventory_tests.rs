@@ -8,11 +8,11 @@ use nudge_api::{InternalStatus, PartKind, RetiredVersion, VersionState, Versione
 use proptest::prelude::*;
 
 use super::inventory::{Inventory, inventory};
-use super::judged::Judging;
-use super::room::MAX_RETIRED;
+use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
 use super::seal_check::{Facts, SealCheck};
+use super::status_room::MAX_RETIRED;
 use crate::keys::PartMeta;
 
 fn at() -> Time {

@@ -8,7 +8,7 @@ use nudge_protocol::VersionName;
 use nudge_protocol::block::MAX_BLOCK_BYTES;
 use nudge_protocol::limits::MAX_KEYS;
 
-use super::facts::{PartFacts, object_name};
+use super::part_facts::{PartFacts, object_name};
 use super::part_labels::PartNumber;
 use super::seal::Seals;
 use super::source_name::{SOURCE_PREFIX, is_of_source};
@@ -49,7 +49,7 @@ pub(super) fn facts_of<'a>(facts: &'a Facts, part: &PartMeta) -> Option<&'a Part
 }
 
 /// Judges a version that is not sealed by the objects that have its labels.
-pub fn stand(
+pub fn seal_check(
     version: &str,
     parts: &[Arc<PartMeta>],
     facts: &Facts,
@@ -225,7 +225,7 @@ pub(super) mod tests {
     }
 
     fn invalid(parts: &[Arc<PartMeta>], facts: &Facts) -> String {
-        match stand("1", parts, facts, None, &seals()) {
+        match seal_check("1", parts, facts, None, &seals()) {
             SealCheck::Invalid(message) => message,
             other => panic!("{other:?}"),
         }
@@ -234,10 +234,10 @@ pub(super) mod tests {
     #[test]
     fn one_object_is_a_version() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
-        let unread = stand("1", &parts, &Facts::new(), None, &seals());
+        let unread = seal_check("1", &parts, &Facts::new(), None, &seals());
         assert_eq!(unread, SealCheck::Unread(vec![(PartKind::ConfigMap, "shop-1".to_owned())]));
         let SealCheck::Complete { parts, keys: 1, bytes: 6, marked: true } =
-            stand("1", &parts, &known(&parts), None, &seals())
+            seal_check("1", &parts, &known(&parts), None, &seals())
         else {
             panic!()
         };
@@ -249,10 +249,12 @@ pub(super) mod tests {
         let two = numbered(PartKind::Secret, "two", "2", "2");
         let one = numbered(PartKind::ConfigMap, "one", "1", "2");
         assert!(
-            matches!(stand("1", std::slice::from_ref(&two), &Facts::new(), None, &seals()), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
+            matches!(seal_check("1", std::slice::from_ref(&two), &Facts::new(), None, &seals()), SealCheck::Incomplete(text) if text.contains("1 of its 2"))
         );
         let parts = [two, one];
-        let SealCheck::Complete { parts, .. } = stand("1", &parts, &known(&parts), None, &seals()) else { panic!() };
+        let SealCheck::Complete { parts, .. } = seal_check("1", &parts, &known(&parts), None, &seals()) else {
+            panic!()
+        };
         assert_eq!(
             parts.iter().map(|part| part.digest.as_str()).collect::<Vec<_>>(),
             ["sha256:one", seals().seal("1", 2, "hmac-sha256:two").as_str()]
@@ -304,12 +306,12 @@ pub(super) mod tests {
     fn a_deleted_version_comes_back_with_the_same_content_only() {
         let parts = [Arc::new(part(PartKind::ConfigMap, "shop-1", "1"))];
         let retired = |digest: &str| RetiredVersion { version: "1".to_owned(), digests: vec![digest.to_owned()] };
-        let back = stand("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")), &seals());
+        let back = seal_check("1", &parts, &known(&parts), Some(&retired("sha256:shop-1")), &seals());
         assert!(matches!(back, SealCheck::Complete { .. }));
-        let other = stand("1", &parts, &known(&parts), Some(&retired("sha256:other")), &seals());
+        let other = seal_check("1", &parts, &known(&parts), Some(&retired("sha256:other")), &seals());
         assert!(matches!(other, SealCheck::Invalid(message) if message.ends_with("use another version name")));
         let more = RetiredVersion { digests: vec!["sha256:shop-1".to_owned(); 2], ..retired("") };
-        assert!(matches!(stand("1", &parts, &known(&parts), Some(&more), &seals()), SealCheck::Invalid(_)));
+        assert!(matches!(seal_check("1", &parts, &known(&parts), Some(&more), &seals()), SealCheck::Invalid(_)));
     }
 
     #[test]
@@ -317,7 +319,7 @@ pub(super) mod tests {
         let parts = [Arc::new(part(PartKind::Secret, "keys-1", "1"))];
         let is_sealed = |digest: String| {
             let retired = RetiredVersion { version: "1".to_owned(), digests: vec![digest] };
-            match stand("1", &parts, &known(&parts), Some(&retired), &seals()) {
+            match seal_check("1", &parts, &known(&parts), Some(&retired), &seals()) {
                 SealCheck::Complete { parts, .. } => {
                     assert_eq!(parts[0].digest, seals().seal("1", 1, "hmac-sha256:keys-1"));
                     true
@@ -337,10 +339,10 @@ pub(super) mod tests {
         let parts = [Arc::new(PartMeta { resource_version: "2".to_owned(), ..part(PartKind::ConfigMap, "a", "1") })];
         let mut old = known(&parts);
         assert!(
-            matches!(stand("1", &parts, &old, None, &seals()), SealCheck::Complete { .. }),
+            matches!(seal_check("1", &parts, &old, None, &seals()), SealCheck::Complete { .. }),
             "an immutable one does not change"
         );
         old.get_mut("uid-a").unwrap().immutable = false;
-        assert!(matches!(stand("1", &parts, &old, None, &seals()), SealCheck::Unread(_)));
+        assert!(matches!(seal_check("1", &parts, &old, None, &seals()), SealCheck::Unread(_)));
     }
 }

@@ -6,7 +6,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 use super::digest::{Contents, part_digest};
-use super::facts::PartFacts;
+use super::part_facts::PartFacts;
 use super::seal::Seals;
 
 /// The beginning of the names of versions that a source makes. No other version can be sealed under such a name.

@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use nudge_core::hub_health::waiting_reports::{FAILING, Waits};
 use nudge_core::keys::PodKey;
-use nudge_core::line::{FAILING, Waits};
 use nudge_core::pods::PodState;
 use tokio::time::{Duration, Instant};
 

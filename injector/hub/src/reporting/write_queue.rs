@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nudge_core::line::Waits;
+use nudge_core::hub_health::waiting_reports::Waits;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};

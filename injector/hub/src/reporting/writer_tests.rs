@@ -1,7 +1,7 @@
 //! What is written when, and what failures of writes mean for others.
 
 use futures::future::BoxFuture;
-use nudge_core::line::Waits;
+use nudge_core::hub_health::waiting_reports::Waits;
 use nudge_core::pods::ReportState;
 use parking_lot::Mutex;
 

@@ -1,7 +1,8 @@
 //! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its place.
 
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
-use nudge_core::versions::{Seals, is_importing};
+use nudge_core::config::is_importing;
+use nudge_core::versions::Seals;
 use nudge_protocol::labels;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{PartKind, PodCounts, VersionedConfigStatus};
-use nudge_core::versions::importing;
+use nudge_core::config::importing;
 
 /// Uids of objects by kind and name.
 pub(crate) type Uids = HashMap<(PartKind, String), String>;

@@ -20,7 +20,7 @@ use super::judge::{Judge, Look, Millis, Progress, SeenPod, Version, View};
 pub(crate) const NAME: &str = "after";
 /// When the simulated rollout is requested, in seconds since 1970.
 const BEGIN: i64 = 1_800_000_000;
-/// As in `nudge_core::versions`.
+/// As in `nudge_core::config`.
 const MOST_TRANSITIONS: usize = 16;
 
 const CURRENT: &str = "1";

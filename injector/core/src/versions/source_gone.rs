@@ -12,7 +12,7 @@ use crate::signed::{self, Clock};
 
 impl Seals {
     /// Returns the notice for this config.
-    pub fn let_go(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
+    pub fn source_gone_notice(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
         signed::sign(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
@@ -40,7 +40,7 @@ mod tests {
         let mut config = VersionedConfig::new("shop", VersionedConfigSpec::default());
         config.metadata.generation = Some(3);
         assert_eq!(seals().last_of_source(&config), None);
-        let notice = seals().let_go(&config, "src-1", Timestamp::UNIX_EPOCH);
+        let notice = seals().source_gone_notice(&config, "src-1", Timestamp::UNIX_EPOCH);
         let mut says = |notice: &str, generation: i64| {
             config.metadata.generation = Some(generation);
             config.metadata.annotations = Some([(labels::SOURCE_GONE.to_owned(), notice.to_owned())].into());

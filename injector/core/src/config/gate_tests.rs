@@ -4,7 +4,7 @@ use nudge_api::{ConfigState, InvalidVersion, VersionedConfigStatus};
 
 use super::decide::Decision;
 use super::decide_tests::Fixture;
-use super::judged::{RulesState, Verdict};
+use crate::versions::{RulesState, Verdict};
 
 impl Fixture {
     /// What the controller does with versions that have to be judged.

@@ -49,7 +49,7 @@ impl Judging<'_> {
     pub const NONE: Judging<'static> = Judging { rules: RulesState::None, verdicts: &Verdicts::new() };
 
     /// Returns the digest of the rules, if the version was judged by them and follows them.
-    pub(super) fn followed_by(&self, version: &str) -> Option<&str> {
+    pub(crate) fn followed_by(&self, version: &str) -> Option<&str> {
         let RulesState::Ready(rules) = self.rules else { return None };
         let verdict = self.verdicts.get(version)?;
         (verdict.rules == rules && verdict.message.is_none()).then_some(rules)

@@ -7,11 +7,10 @@ use nudge_api::{
     set_condition,
 };
 
-use super::inventory::Inventory;
-use super::requested::is_stuck;
-use super::seal_check::SealCheck;
+use super::target_version::is_stuck;
 use crate::event_record::EventRecord;
 use crate::rollout::{Effects, Rollout};
+use crate::versions::{Inventory, SealCheck};
 
 /// How long the condition Suspect stays.
 const SUSPECT: SignedDuration = SignedDuration::from_hours(24);

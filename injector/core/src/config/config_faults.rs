@@ -1,7 +1,7 @@
 //! The faults of a `VersionedConfig` beyond its schema.
 //!
 //! Nothing new begins by such a spec, and what runs is judged and goes back all the same. To find out whether the rules of `spec.validation` can be
-//! used takes ConfigMaps and time, and holds new versions before they are sealed: see [`super::judged`].
+//! used takes ConfigMaps and time, and holds new versions before they are sealed: see [`Judging`](crate::versions::Judging).
 
 use std::collections::BTreeSet;
 

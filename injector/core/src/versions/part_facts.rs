@@ -5,9 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::PartKind;
 use nudge_protocol::Key;
 
-use super::author::author;
 use super::digest::{Contents, contents_of, part_digest};
 use super::mark::is_marked;
+use super::part_author::author;
 use super::seal::Seals;
 use crate::derived_keys::Keys;
 use crate::requester::setter;

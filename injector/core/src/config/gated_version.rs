@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use nudge_api::{Approval, PartKind, VersionStatus, VersionedConfig, VersionedConfigStatus};
 
-use super::authors::authors;
-use super::seal::Seals;
-use super::seal_check::Facts;
 use crate::governance::{Asker, Authors, Candidate, Effective, Policies, RuleOwner, sealed_digest};
 use crate::keys::PartMeta;
 use crate::requester::Requesters;
 use crate::rollout::Now;
+use crate::versions::{Facts, Seals, authors};
 
 /// The sources from which follows who made the versions of a config, and who asked for one.
 #[derive(Clone, Copy)]
@@ -26,7 +24,7 @@ pub struct Provenance<'a> {
 }
 
 /// A version that goes on only with approvals.
-pub(super) struct GuardedVersion<'a> {
+pub(super) struct GatedVersion<'a> {
     config: &'a str,
     version: &'a VersionStatus,
     digest: String,
@@ -39,7 +37,7 @@ pub(super) struct GuardedVersion<'a> {
     pub(super) unread: Vec<(PartKind, String)>,
 }
 
-impl GuardedVersion<'_> {
+impl GatedVersion<'_> {
     /// Returns the version as its approvals are counted.
     pub(super) fn candidate(&self) -> Candidate<'_> {
         let Self { config, version, digest, authors, asker, rule, .. } = self;
@@ -49,13 +47,13 @@ impl GuardedVersion<'_> {
 
 /// Returns the version that the config is to have, if it needs approvals: not a version that is current or was before, nor one that all pods get at
 /// once.
-pub(super) fn guarded_version<'a>(
+pub(super) fn gated_version<'a>(
     aim: &str,
     (config, status): (&'a VersionedConfig, &'a VersionedConfigStatus),
     provenance: Provenance<'a>,
     policies: &Policies,
     now: Now<'_>,
-) -> Option<GuardedVersion<'a>> {
+) -> Option<GatedVersion<'a>> {
     let Provenance { parts, facts, seals, requesters } = provenance;
     let runs = [&status.current_version, &status.previous_version].into_iter().flatten().any(|version| version == aim);
     let Effective { approval, approval_of, .. } = Effective::of(&config.spec.rollout, policies);
@@ -69,7 +67,7 @@ pub(super) fn guarded_version<'a>(
         None if named => Asker::Unknown,
         None => Asker::Nobody,
     };
-    Some(GuardedVersion {
+    Some(GatedVersion {
         config: config.metadata.name.as_deref().unwrap_or_default(),
         version,
         digest: sealed_digest(version),

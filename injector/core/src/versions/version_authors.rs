@@ -12,7 +12,7 @@ use crate::governance::Authors;
 use crate::keys::PartMeta;
 
 /// Returns the authors of the version, and the parts that must be read before they are known.
-pub(super) fn authors(
+pub(crate) fn authors(
     version: &VersionStatus,
     parts: &[Arc<PartMeta>],
     facts: &Facts,

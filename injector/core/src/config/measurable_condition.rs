@@ -15,7 +15,7 @@ const UNASKED: &str =
 
 /// The results of a rehearsal, beside the condition.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Measurable {
+pub(super) struct RehearsalEffects {
     /// The question that is to be asked.
     pub(super) question: Option<RolloutAnalysisSpec>,
     /// The Event that says that the analyses can't be asked.
@@ -39,16 +39,16 @@ pub fn wanted_rehearsal(
 }
 
 /// Sets the condition by what was measured. What an earlier rehearsal has said is dropped.
-pub(super) fn measurable(
+pub(super) fn set_measurable(
     config: &VersionedConfig,
     status: &mut VersionedConfigStatus,
     measured: Option<&RolloutAnalysisStatus>,
     now: &Time,
-) -> Measurable {
+) -> RehearsalEffects {
     let analyses = &config.spec.rollout.analysis;
     if analyses.is_empty() {
         forget(status);
-        return Measurable::default();
+        return RehearsalEffects::default();
     }
     let round = rehearsal(analyses).round;
     let known = answered(status, &round).map(|known| known.status == "True");
@@ -68,7 +68,7 @@ pub(super) fn measurable(
                 }
                 (None, None) => forget(status),
             }
-            return Measurable { question, event: None };
+            return RehearsalEffects { question, event: None };
         }
         Rehearsal::Works => (true, Reason::Measurable, "each query of spec.rollout.analysis has an answer".to_owned()),
         Rehearsal::Fails(why) => (false, Reason::NotMeasurable, why),
@@ -76,7 +76,7 @@ pub(super) fn measurable(
     status.internal.rehearsed = Some(round);
     set(status, works, reason, &message);
     let event = (!works && known != Some(false)).then(|| EventRecord::new(reason, message));
-    Measurable { question: wanted_rehearsal(config, Some(&*status)), event }
+    RehearsalEffects { question: wanted_rehearsal(config, Some(&*status)), event }
 }
 
 /// Returns the condition, if it is about the answers of this rehearsal.
@@ -98,7 +98,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::versions::{Extent, reduced};
+    use crate::config::{Extent, reduced};
 
     fn config(query: &str) -> VersionedConfig {
         let prometheus = json!({"address": "http://prometheus:9090", "query": query});
@@ -125,31 +125,34 @@ mod tests {
         };
         let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
         let one = config("rate(up{pod=~\"{{pods}}\"}[1m])");
-        let asked = measurable(&one, &mut status, None, &now);
+        let asked = set_measurable(&one, &mut status, None, &now);
         assert_eq!((asked.question.is_some(), asked.event), (true, None));
         assert_eq!(says(&status), said("False", "NotMeasurable"), "nobody has asked yet");
         let failing = answer(&one, Some("Secret metrics can't be read"));
-        let failed = measurable(&one, &mut status, Some(&failing), &now);
+        let failed = set_measurable(&one, &mut status, Some(&failing), &now);
         assert!(failed.question.is_some());
         assert_eq!(says(&status), said("False", "NotMeasurable"));
         let event = failed.event.unwrap();
         assert!(event.warning && event.explanation.message == "errors: Secret metrics can't be read");
-        assert_eq!(measurable(&one, &mut status, Some(&failing), &now).event, None, "it is said once");
+        assert_eq!(set_measurable(&one, &mut status, Some(&failing), &now).event, None, "it is said once");
         // A rollout has other answers, and asks for itself.
         status.rollout.stage = Some(RolloutStage::Moving);
-        assert_eq!(measurable(&one, &mut status, None, &now), Measurable::default());
+        assert_eq!(set_measurable(&one, &mut status, None, &now), RehearsalEffects::default());
         assert_eq!(says(&status), said("False", "NotMeasurable"));
         status.rollout.stage = None;
-        assert_eq!(measurable(&one, &mut status, Some(&answer(&one, None)), &now), Measurable::default());
+        assert_eq!(set_measurable(&one, &mut status, Some(&answer(&one, None)), &now), RehearsalEffects::default());
         assert_eq!(says(&status), said("True", "Measurable"));
-        assert_eq!(measurable(&one, &mut status, None, &now), Measurable::default(), "it is asked no more");
+        assert_eq!(set_measurable(&one, &mut status, None, &now), RehearsalEffects::default(), "it is asked no more");
         assert_eq!(says(&status), said("True", "Measurable"));
         let other = config("rate(down{pod=~\"{{pods}}\"}[1m])");
-        assert!(measurable(&other, &mut status, Some(&answer(&one, None)), &now).question.is_some());
+        assert!(set_measurable(&other, &mut status, Some(&answer(&one, None)), &now).question.is_some());
         assert_eq!(says(&status), said("False", "NotMeasurable"), "of other queries");
         let none = VersionedConfig::new("shop", nudge_api::VersionedConfigSpec::default());
-        measurable(&one, &mut status, Some(&answer(&one, None)), &now);
-        assert_eq!((measurable(&none, &mut status, None, &now), says(&status)), (Measurable::default(), None));
+        set_measurable(&one, &mut status, Some(&answer(&one, None)), &now);
+        assert_eq!(
+            (set_measurable(&none, &mut status, None, &now), says(&status)),
+            (RehearsalEffects::default(), None)
+        );
     }
 
     #[test]
@@ -159,12 +162,12 @@ mod tests {
         for error in [None, Some("Secret metrics can't be read")] {
             let mut decided = VersionedConfigStatus::default();
             let answer = answer(&one, error);
-            measurable(&one, &mut decided, Some(&answer), &now);
+            set_measurable(&one, &mut decided, Some(&answer), &now);
             let stored = VersionedConfigStatus::default();
             let stored = reduced(Extent::Plain, &stored, &decided, "a policy", &now);
             let mut next = stored.clone();
             next.conditions.retain(|condition| condition.type_ != ConditionType::StatusComplete.as_str());
-            let Measurable { question, event } = measurable(&one, &mut next, None, &later);
+            let RehearsalEffects { question, event } = set_measurable(&one, &mut next, None, &later);
             assert_eq!((question.is_some(), event), (error.is_some(), None));
             let written = reduced(Extent::Plain, &stored, &next, "a policy", &later);
             assert_eq!(written, stored, "nothing is written again");

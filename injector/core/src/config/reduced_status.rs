@@ -9,7 +9,7 @@ use nudge_api::{
     VersionedConfigStatus, condition, find_condition, set_condition,
 };
 
-use super::room::MAX_RETIRED;
+use crate::versions::MAX_RETIRED;
 
 /// The text in place of one that is left out.
 const LEFT_OUT: &str = "left out; see the condition StatusComplete";

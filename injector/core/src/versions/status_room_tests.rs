@@ -10,10 +10,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::inventory::{Inventory, inventory};
-use super::judged::Judging;
-use super::room::MAX_BYTES;
+use super::rule_verdicts::Judging;
 use super::seal::tests::seals;
 use super::seal_check::tests::{facts, part};
+use super::status_room::MAX_BYTES;
 use super::{Facts, MAX_RETIRED, MAX_VERSIONS, SealCheck, is_of_source};
 use crate::keys::PartMeta;
 

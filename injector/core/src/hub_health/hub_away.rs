@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{Explanation, Reason};
 
-use crate::line::Lines;
+use super::waiting_reports::Lines;
 
 /// After which time without a renewal, or without a written condition, the hub is away.
 const AWAY: Duration = Duration::from_secs(30);
@@ -100,8 +100,8 @@ impl Outage {
 mod tests {
     use k8s_openapi::jiff::Timestamp;
 
+    use super::super::waiting_reports;
     use super::*;
-    use crate::line;
 
     const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -152,7 +152,7 @@ mod tests {
             (false, "0 s at noon, 29 s in bad", before(30), None, None),
         ] {
             let mut lines = Lines::default();
-            lines.take(&[(line::key("hub"), note.to_owned())].into(), now);
+            lines.take(&[(waiting_reports::key("hub"), note.to_owned())].into(), now);
             // In bad, nothing is.
             let reported = |of: Option<&str>| written.filter(|_| of != Some("bad"));
             let outage = Outage::new(overdue, &lines, reported, now);

@@ -7,7 +7,7 @@ use nudge_api::{
 };
 use nudge_protocol::bounded_text::one_line;
 
-use super::guarded_version::{Provenance, guarded_version};
+use super::gated_version::{Provenance, gated_version};
 use crate::governance::{Given, Policies, approval_counts, approval_faults, deciding_command, sealed_digest};
 use crate::rollout::Now;
 
@@ -92,7 +92,7 @@ fn verdict(
         );
     };
     let aim = config.spec.version.as_ref().or(status.desired_version.as_ref()).filter(|aim| *aim == version);
-    let guarded = aim.and_then(|aim| guarded_version(aim, (config, status), provenance, policies, now));
+    let guarded = aim.and_then(|aim| gated_version(aim, (config, status), provenance, policies, now));
     if *decision == ApprovalDecision::Deny {
         if given.may.or(given.could) == Some(false) {
             let right = format!("the right to approve versions of VersionedConfig {config_name}");
@@ -138,9 +138,9 @@ mod tests {
     use serde_json::json;
 
     use super::super::decide_tests::{Fixture, at};
-    use super::super::seal::tests::seals;
     use super::*;
     use crate::requester::Requester;
+    use crate::versions::seals;
 
     /// A config at version 1 whose version 2, made by alice and asked for by dora, needs an approval.
     fn guarded() -> Fixture {

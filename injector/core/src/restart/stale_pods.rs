@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::clock::over;
+use super::elapsed::over;
 use super::report::Report;
 
 /// The maximum of names that a message lists.

@@ -55,7 +55,7 @@ pub fn is_nearly_full(status: &VersionedConfigStatus) -> bool {
 }
 
 /// Returns the version that the config is to have: what `spec.version` names, or the current one, or the first that needs no consent.
-pub(super) fn wish<'a>(
+pub(crate) fn wish<'a>(
     named: Option<&'a str>,
     current: Option<&'a str>,
     sealed: &'a [VersionStatus],

@@ -11,10 +11,6 @@ use nudge_api::{
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::decide::{Decision, Observed, decide};
-use super::judged::{Judging, RulesState, Verdicts};
-use super::seal::tests::seals;
-use super::seal_check::Facts;
-use super::seal_check::tests::{facts, part};
 use crate::governance::Approvals;
 use crate::governance::{Policies, sealed_digest};
 use crate::identity::Identity;
@@ -24,6 +20,7 @@ use crate::pods::PodState;
 use crate::pods::{Report, ReportState};
 use crate::requester::Requesters;
 use crate::rollout::{Evidence, Now, PublishAttempt, Restarts, Subjects, to_publish};
+use crate::versions::{Facts, Judging, RulesState, Verdicts, facts, part, seals};
 
 pub(super) fn at(second: i64) -> Time {
     Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())

@@ -11,17 +11,13 @@ use nudge_api::{
 
 use super::conditions::{Progress, conflict, conflict_event, suspect_until, with_conditions};
 use super::config_faults::config_faults;
-use super::counts::pod_counts;
-use super::guarded_version::{Provenance, guarded_version, overridden_for};
-use super::inventory::inventory;
-use super::judged::{Judging, Unjudged};
-use super::measurable::measurable;
-use super::requested::{desired, requested};
-use super::seal::Seals;
-use super::seal_check::Facts;
+use super::gated_version::{Provenance, gated_version, overridden_for};
+use super::measurable_condition::set_measurable;
+use super::pod_counts::pod_counts;
+use super::target_version::{desired_version, target_version};
 use crate::event_record::EventRecord;
 use crate::governance::{Approvals, Effective, Policies, approved, sealed_digest, withheld};
-use crate::hub_away::HubAway;
+use crate::hub_health::HubAway;
 use crate::identity::Identity;
 use crate::keys::PartMeta;
 use crate::requester::{Requester, Requesters};
@@ -29,6 +25,7 @@ use crate::rollout::{
     Effects, Evidence, MAX_RELEASES_BYTES, Millis, Neighbours, Now, Observation, PublishAttempt, Restarts, Rollout,
     Subjects, Withheld, ended, fitting, next, recorded, summary,
 };
+use crate::versions::{Facts, Judging, Seals, Unjudged, inventory};
 
 /// The facts about a config that are known at one look.
 pub struct Observed<'a> {
@@ -107,7 +104,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let mut inventory = inventory(&before, parts, facts, &unseen, named, &judging, seals, now);
     inventory.unjudged.sort_by_key(|unjudged| named != Some(unjudged.version.as_str()));
     let conflict = conflict(config, &inventory);
-    let requested = requested(config, &inventory, secrets_known);
+    let requested = target_version(config, &inventory, secrets_known);
     // The version may be missing for that alone.
     let requested = requested.map_err(|why| invalid.as_ref().map_or(why, |invalid| invalid.why.clone()));
     let generation = config.metadata.generation;
@@ -119,7 +116,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let mut events: Vec<EventRecord> = inventory.new.iter().map(sealed).collect();
     let mut status = VersionedConfigStatus {
         observed_generation: generation,
-        desired_version: desired(config, &inventory),
+        desired_version: desired_version(config, &inventory),
         versions: inventory.sealed,
         invalid: inventory.invalid,
         ..before.clone()
@@ -160,7 +157,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
     let suspect = effects.suspect.as_deref();
     events.extend(suspect.map(|message| EventRecord::warning(Reason::Suspect, message)));
     let mut status = with_conditions(status, &progress, conflict.as_deref(), suspect, generation, now);
-    let analyses = measurable(config, &mut status, observed.measured, now);
+    let analyses = set_measurable(config, &mut status, observed.measured, now);
     events.extend(analyses.event);
     let overridden_until = config.spec.rollout.overridden.as_ref().map(|it| it.until_time.0);
     let later = suspect_until(&status).into_iter().chain(overridden_until).filter_map(|until| clocks.until(until));
@@ -194,7 +191,7 @@ struct Counted {
 fn counted(aim: &str, status: &VersionedConfigStatus, observed: &Observed<'_>) -> Counted {
     let Observed { config, parts, facts, seals, requesters, policies, approvals, now, .. } = *observed;
     let provenance = Provenance { parts, facts, seals, requesters };
-    let Some(version) = guarded_version(aim, (config, status), provenance, policies, now) else {
+    let Some(version) = gated_version(aim, (config, status), provenance, policies, now) else {
         return Counted::default();
     };
     let (approvals, withheld) = match approved(&version.needed, version.candidate(), approvals, now) {

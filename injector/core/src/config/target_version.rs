@@ -1,13 +1,11 @@
-//! The version that a config is to have, and why pods can't be moved to it yet.
+//! The version that becomes the target of a config, and why pods can't be moved to it yet.
 
 use nudge_api::{Consent, Explanation, Reason, VersionState, VersionedConfig};
 
-use super::inventory::Inventory;
-use super::room::wish;
-use super::seal_check::SealCheck;
+use crate::versions::{Inventory, SealCheck, wish};
 
-/// Returns the version that the config is to have, if pods can be moved to it.
-pub(super) fn requested(
+/// Returns the version that becomes the target, if pods can be moved to it.
+pub(super) fn target_version(
     config: &VersionedConfig,
     inventory: &Inventory,
     secrets_known: bool,
@@ -17,7 +15,7 @@ pub(super) fn requested(
 }
 
 /// Returns the version that is asked for, whether pods can be moved to it or not.
-pub(super) fn desired(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
+pub(super) fn desired_version(config: &VersionedConfig, inventory: &Inventory) -> Option<String> {
     named(config, inventory).ok()
 }
 

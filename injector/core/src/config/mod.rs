@@ -1,0 +1,33 @@
+//! The decision about a config: from its spec, versions, pods and approvals to its next status. The versions themselves are in `versions`.
+
+#[cfg(test)]
+mod any_spec_tests;
+mod approval_status;
+#[cfg(test)]
+mod approval_tests;
+mod conditions;
+mod config_faults;
+mod decide;
+#[cfg(test)]
+mod decide_tests;
+#[cfg(test)]
+mod gate_tests;
+mod gated_version;
+mod import;
+mod measurable_condition;
+mod pod_counts;
+mod reduced_status;
+#[cfg(test)]
+mod schema_tests;
+mod target_version;
+#[cfg(test)]
+mod unseen_tests;
+
+pub use approval_status::{ApprovalScene, approval_status};
+pub use config_faults::config_faults;
+pub(crate) use config_faults::name_fault;
+pub use decide::{Decision, Observed, decide};
+pub use gated_version::Provenance;
+pub use import::{importing, is_importing};
+pub use measurable_condition::wanted_rehearsal;
+pub use reduced_status::{Extent, reduced};
