@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use zeroize::Zeroizing;
 
 use crate::content::{Dictionary, Entry};
-use crate::room::Room;
+use crate::disk_room::Room;
 
 const DATA: &str = "..data";
 const DRAFT: &str = "..data_tmp";

@@ -137,7 +137,7 @@ impl Metrics {
     }
 
     /// A call of the hub has ended; `outcome` is one of a bounded set.
-    pub fn asked(&self, call: HubCall, outcome: &'static str) {
+    pub fn record_call(&self, call: HubCall, outcome: &'static str) {
         let calls = match call {
             HubCall::Poll => &self.families.polls,
             HubCall::Report => &self.families.reports,

@@ -27,7 +27,7 @@ pub type Publisher = watch::Sender<Option<Arc<Published>>>;
 
 /// Waits for a dictionary newer than the one that `current` has shown. The very first one does not count, since subscribers start with
 /// it. `false` when there will never be one.
-pub async fn newer(current: &mut Current) -> bool {
+pub async fn wait_for_newer(current: &mut Current) -> bool {
     if current.borrow().is_none() {
         if current.changed().await.is_err() {
             return false;
@@ -40,8 +40,8 @@ pub async fn newer(current: &mut Current) -> bool {
 }
 
 /// Waits for a dictionary other than the one that a subscriber is `known` to have; without such knowledge the same as [`newer`].
-pub async fn other(current: &mut Current, known: Option<&str>) -> bool {
-    let Some(known) = known else { return newer(current).await };
+pub async fn wait_for_other(current: &mut Current, known: Option<&str>) -> bool {
+    let Some(known) = known else { return wait_for_newer(current).await };
     let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known);
     current.wait_for(differs).await.is_ok()
 }

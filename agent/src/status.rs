@@ -159,7 +159,7 @@ impl StatusPage {
         rows.map(|row| row.container.name.clone()).collect()
     }
 
-    /// Those of them that were notified of the dictionary with `etag`, or have it already.
+    /// The containers that were notified of the dictionary with `etag`, or have it already.
     pub fn taken(&self, etag: &str) -> Vec<ContainerName> {
         let facts = self.facts();
         let rows = facts.containers.iter().filter(|row| {

@@ -20,7 +20,7 @@ impl Tasks {
     /// Waits until a task ends, which is a bug, logs it, and returns its name.
     ///
     /// Cancel safe.
-    pub async fn ended(&mut self) -> &'static str {
+    pub async fn wait_for_end(&mut self) -> &'static str {
         let Some(ended) = self.running.join_next_with_id().await else { return pending().await };
         let (id, panicked) = ended.map_or_else(|error| (error.id(), true), |(id, ())| (id, false));
         let task = self.names.iter().find(|(of, _)| *of == id).map_or("", |(_, name)| name);
@@ -43,10 +43,10 @@ mod tests {
         tasks.spawn("ends", async {});
         tasks.spawn("panics", async { panic!("a bug") });
         tasks.spawn("runs", pending());
-        let mut ended = [tasks.ended().await, tasks.ended().await];
+        let mut ended = [tasks.wait_for_end().await, tasks.wait_for_end().await];
         ended.sort_unstable();
         assert_eq!(ended, ["ends", "panics"]);
         let mut none = Tasks::default();
-        assert!(timeout(Duration::from_millis(10), none.ended()).await.is_err());
+        assert!(timeout(Duration::from_millis(10), none.wait_for_end()).await.is_err());
     }
 }

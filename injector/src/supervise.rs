@@ -23,7 +23,7 @@ const RESTART: Backoff = Backoff { first: Duration::from_mins(1), longest: Durat
 /// A task that ended although nobody asked it to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
-    /// It panicked.
+    /// The task panicked.
     #[error("task {name:?} panicked, which is a bug")]
     Panicked {
         /// The task.
@@ -31,7 +31,7 @@ pub(crate) enum TaskError {
         /// The panic.
         source: JoinError,
     },
-    /// It returned.
+    /// The task returned, which it must not.
     #[error("task {name:?} returned, which is a bug")]
     Returned {
         /// The task.
@@ -69,7 +69,7 @@ pub(crate) struct Tasks {
 }
 
 impl Drop for Tasks {
-    /// They may be dropped on another runtime, which must not wait for them.
+    /// Shuts the runtimes down in the background: another runtime may drop them, and must not wait for them.
     fn drop(&mut self) {
         self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
@@ -114,12 +114,12 @@ impl Tasks {
             let mut failures = 0;
             loop {
                 let began = Instant::now();
-                let ended = AssertUnwindSafe(async { task().await }).catch_unwind().await;
+                let result = AssertUnwindSafe(async { task().await }).catch_unwind().await;
                 // Tasks return when leadership is given up for good.
                 if *stopping.borrow() {
                     return;
                 }
-                let error = match &ended {
+                let error = match &result {
                     Ok(()) => "it returned",
                     Err(panic) => panic_message(&**panic).unwrap_or("it panicked"),
                 };
@@ -158,7 +158,7 @@ impl Tasks {
         for stage in [Stage::HandOver, Stage::Close] {
             self.stage(stage).send_replace(true);
             while self.running.values().any(|(_, of)| *of == Some(stage)) {
-                if let Some((name, Err(error))) = self.ended().await {
+                if let Some((name, Err(error))) = self.next_ended().await {
                     tracing::error!(task = name, error = chain(&error), "task panicked during shutdown");
                 }
             }
@@ -167,14 +167,14 @@ impl Tasks {
     }
 
     async fn failure(&mut self) -> TaskError {
-        match self.ended().await {
+        match self.next_ended().await {
             Some((name, Err(source))) => TaskError::Panicked { name, source },
             Some((name, Ok(()))) => TaskError::Returned { name },
             None => std::future::pending().await,
         }
     }
 
-    async fn ended(&mut self) -> Option<(&'static str, Result<(), JoinError>)> {
+    async fn next_ended(&mut self) -> Option<(&'static str, Result<(), JoinError>)> {
         let (id, result) = match self.set.join_next_with_id().await? {
             Ok((id, ())) => (id, Ok(())),
             Err(error) => (error.id(), Err(error)),

@@ -18,8 +18,8 @@ impl Backoff {
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 
-    /// The same, or `None` where the next attempt would begin later than `limit` after the first one. `elapsed` is the time since
-    /// the first attempt.
+    /// The wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit` after the first
+    /// one. `elapsed` is the time since the first attempt.
     pub fn wait_within(self, limit: Duration, failures: u32, elapsed: Duration) -> Option<Duration> {
         Some(self.wait(failures)).filter(|wait| elapsed + *wait <= limit)
     }

@@ -28,7 +28,7 @@ pub enum HubErrorCode {
     TooSlow,
     /// The body is too large.
     TooLarge,
-    /// It may work later, or at another replica.
+    /// The request may work later, or at another replica.
     Unavailable,
     /// A bug.
     Internal,

@@ -11,7 +11,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The same for people, without causes that the text before them has already.
+/// The error and its causes for people, without causes that the text before them has already.
 pub fn message(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -128,7 +128,7 @@ pub enum HubReason {
     NotFound,
     /// The namespace does not let Nudge read it.
     NotAllowed,
-    /// It is over a bound.
+    /// The version is over a bound.
     TooLarge,
     /// The stored objects are not what was sealed.
     Changed,
@@ -146,7 +146,7 @@ pub struct PodContainer {
     /// 64 hex digits, without the runtime's prefix; empty while it has not started.
     #[serde(default)]
     pub id: String,
-    /// It has ended and will not be started again.
+    /// The container has ended and will not be started again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
@@ -231,7 +231,7 @@ pub struct ReportedContainer {
     /// The message, with the cause and the way out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// It has acknowledged what is served.
+    /// The container has acknowledged what is served.
     pub acknowledged: bool,
 }
 

@@ -37,7 +37,7 @@ pub const BASELINE: &str = "nudge.dev/baseline";
 pub const FORCE_DELETE: &str = "nudge.dev/force-delete";
 /// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.version` was set.
 pub const REQUESTED_BY: &str = "nudge.dev/requested-by";
-/// The same of `spec.rollout.override`.
+/// Annotation of a `VersionedConfig`, a note that the webhook signs: when and by whom `spec.rollout.override` was set.
 pub const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 /// Annotation of a `VersionedConfig`: another value asks for another attempt with the version that `spec.version` names, if it has failed. The webhook
 /// replaces it by a note that it signs: when and by whom that was asked.

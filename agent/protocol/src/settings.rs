@@ -12,7 +12,7 @@ use crate::webhook_url::{WebhookUrl, WebhookUrlError};
 pub const SEPARATOR: char = ',';
 
 /// Longest wait of [`duration`].
-const LONGEST: Duration = Duration::from_hours(1);
+const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// Reads `NAME=VALUE`.
 pub fn pair<N, V>(text: &str) -> Result<(N, V), String>
@@ -48,7 +48,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(refuse()),
     };
     let all = number.checked_mul(millis).map(Duration::from_millis);
-    all.filter(|all| !all.is_zero() && *all <= LONGEST).ok_or_else(refuse)
+    all.filter(|all| !all.is_zero() && *all <= MAX_DURATION).ok_or_else(refuse)
 }
 
 /// Reads the list of allowed webhook targets outside of the pod: `10.0.0.9:8080, [fd00::9]:8080`.

@@ -12,19 +12,19 @@ const MAX_URL_BYTES: usize = 2048;
 /// Why a URL can't be the target of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookUrlError {
-    /// It can't be read.
+    /// The URL can't be read.
     #[error("the URL can't be read; write it like http://127.0.0.1:8080/changed, with at most {MAX_URL_BYTES} bytes")]
     Malformed,
-    /// It is not plain HTTP. Events do not leave the pod, and each one is signed.
+    /// The URL is not plain HTTP. Events do not leave the pod, and each one is signed.
     #[error("the URL must begin with http://; events stay in the pod and are signed")]
     Scheme,
-    /// It has a user or password in it.
+    /// The URL has a user or password in it.
     #[error("the URL must not contain a user or password")]
     UserInfo,
     /// The host is a name.
     #[error("the URL's host must be an IP address or 'localhost'; names are not looked up")]
     Host,
-    /// It contains a comma, which separates the items of a list.
+    /// The URL contains a comma, which separates the items of a list.
     #[error("a URL in this setting must not contain a comma, which would end it; write %2C")]
     Listed,
     /// The host is not in the pod.

@@ -71,9 +71,9 @@ where
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// It is longer than it may be.
+    /// The body is longer than it may be.
     TooLong,
-    /// It ended too early, or is not HTTP.
+    /// The body ended too early, or is not HTTP.
     BrokenOff,
 }
 

@@ -17,7 +17,7 @@ pub struct SocketOptions {
     pub backlog: i32,
     /// How much of a reply the kernel takes before the peer does, in bytes; it doubles that for itself (socket(7)).
     pub send_buffer: Option<usize>,
-    /// The same for what the peer sends.
+    /// Size of the receive buffer, in bytes.
     pub receive_buffer: Option<usize>,
     /// After which silence the kernel asks whether the peer is still there.
     pub keepalive: Option<Duration>,

@@ -30,7 +30,7 @@ use crate::metrics::ConnectionMetrics;
 /// After which time a handshake dawdles.
 pub const DAWDLING: Duration = Duration::from_secs(1);
 /// How often a connection that waits for a slot looks for one.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bounds of a slot table.
 #[derive(Clone, Copy, Debug)]
@@ -306,7 +306,7 @@ impl Slots {
     pub(crate) async fn wait(&self, address: IpAddr) -> Option<Slot> {
         let until = Instant::now() + self.0.bounds.wait;
         loop {
-            sleep(LOOK).await;
+            sleep(CHECK_INTERVAL).await;
             let now = Instant::now();
             let slot = self.take(address, now);
             if slot.is_some() || now >= until {

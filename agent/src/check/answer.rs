@@ -5,13 +5,13 @@ use hyper::StatusCode;
 /// What a container says of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It takes it.
+    /// The container takes the candidate.
     Takes,
-    /// It refuses it.
+    /// The container refuses the candidate.
     Refuses,
     /// Nobody there knows the question.
     NoCheck,
-    /// It is asked again.
+    /// The container must be asked again.
     Again,
 }
 

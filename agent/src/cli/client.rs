@@ -82,7 +82,7 @@ pub(super) enum ClientError {
         /// Its body.
         reply: ErrorBody,
     },
-    /// It took too long.
+    /// The answer took too long.
     #[error("the agent did not answer within {} seconds", TIMEOUT.as_secs())]
     TimedOut,
 }
@@ -165,7 +165,7 @@ pub(super) fn get(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     })
 }
 
-/// The same within a runtime and without a time limit.
+/// Sends a request from within a runtime, without a time limit.
 pub(super) async fn request(access: &Access, path: &str) -> Result<Bytes, ClientError> {
     let tls = tls(&access.certificate)?;
     let at = if access.host.contains(':') {

@@ -144,7 +144,7 @@ async fn run_child(args: Args) -> Result<u8, Failure> {
         tokio::select! {
             code = child.wait(&mut signals) => return Ok(code),
             // It is logged. The agent goes on with the rest, since the command must not lose its parent.
-            _ = tasks.ended() => {}
+            _ = tasks.wait_for_end() => {}
         }
     }
 }

@@ -166,7 +166,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         folder: args.variables_dir,
     };
     let in_place = InPlace::new(in_place, &args.state_dir);
-    let restart = in_place.as_ref().map(InPlace::ends);
+    let restart = in_place.as_ref().map(InPlace::watch_end);
     let record = Record::new(&args.state_dir);
     let taken = record.load();
     let settings = Settings {
@@ -212,7 +212,10 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
     })?;
     Share::new(&args.share_dir).write(&identity, &endpoint)?;
     tracing::info!(endpoint, hub = args.hub.authority(), version = env!("CARGO_PKG_VERSION"), "started");
-    tasks.spawn("record", record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.kept()));
+    tasks.spawn(
+        "record",
+        record.keep(taken, outlets.status.clone(), outlets.ready.subscribe(), pipeline.watch_kept_etag()),
+    );
     tasks.spawn(HUB, pipeline.run());
 
     let [terminate, interrupt] = &mut end_signals;
@@ -223,7 +226,7 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
         () = all_ended(containers), if args.end_with_containers => (0, "all other containers of this pod have ended"),
         // The kubelet starts the agent again, which then serves the last good contents. Where the agent ends with the other containers,
         // nothing may start it again, and its failure would be that of a Job: there the other tasks go on, as long as the hub is asked.
-        () = ended(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
+        () = wait_for_end(&mut tasks, args.end_with_containers) => (EXIT_AGENT, "a task ended"),
     };
     finish(&connections).await;
     tracing::info!(reason, "stopped");
@@ -231,8 +234,8 @@ async fn serve_pod(args: Args) -> Result<u8, Failure> {
 }
 
 /// Waits until a task ends without which the agent must end; only the task that follows the hub where the others can be `spared`.
-async fn ended(tasks: &mut Tasks, spared: bool) {
-    while tasks.ended().await != HUB && spared {}
+async fn wait_for_end(tasks: &mut Tasks, spared: bool) {
+    while tasks.wait_for_end().await != HUB && spared {}
 }
 
 /// Waits until a restart of all containers is commanded.
@@ -297,7 +300,7 @@ mod tests {
             let mut tasks = Tasks::default();
             tasks.spawn(name, async {});
             tasks.spawn("runs", pending());
-            tokio::time::timeout(Duration::from_millis(50), ended(&mut tasks, spared)).await.is_ok()
+            tokio::time::timeout(Duration::from_millis(50), wait_for_end(&mut tasks, spared)).await.is_ok()
         };
         assert!(ends("reports", false).await && ends(HUB, false).await && ends(HUB, true).await);
         assert!(!ends("reports", true).await);

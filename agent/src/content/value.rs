@@ -26,7 +26,7 @@ impl Value {
         Self(self.0.slice_ref(part))
     }
 
-    /// The same memory, shared.
+    /// The value, sharing its memory.
     pub fn share(&self) -> Bytes {
         self.0.clone()
     }

@@ -34,7 +34,7 @@ pub enum Scope {
 /// The topmost processes of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Roots {
-    /// These.
+    /// The root processes.
     Known(Vec<i32>),
     /// The hub has not reported the container's ID yet.
     Unknown,

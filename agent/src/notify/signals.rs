@@ -11,7 +11,7 @@ use super::scope::{Roots, Scope};
 use super::targets::{Selection, select};
 use crate::metrics::{Channel, Metrics};
 use crate::proc::{LiveTable, Process, SendError, Sent, number, send};
-use crate::publish::{Current, other};
+use crate::publish::{Current, wait_for_other};
 use crate::status::StatusPage;
 
 /// How long an application may take to install its handler before that counts as a failure.
@@ -37,7 +37,7 @@ pub async fn notify_by_signal(
     status: StatusPage,
     metrics: Metrics,
 ) {
-    let mut is_newer = other(&mut ready, known.as_deref()).await;
+    let mut is_newer = wait_for_other(&mut ready, known.as_deref()).await;
     while is_newer {
         let Some(etag) = ready.borrow_and_update().as_ref().map(|published| published.dictionary.etag().to_owned())
         else {

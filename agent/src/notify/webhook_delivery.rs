@@ -26,7 +26,7 @@ use crate::content::Dictionary;
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// How long the body of an answer may take after its head.
-const TEXT: Duration = Duration::from_secs(5);
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an event was not delivered.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +145,7 @@ async fn exchange(
     let reply = async {
         let (head, body) = timeout_at(deadline, sender.send_request(request)).await.map_err(late)??.into_parts();
         let text = if text_bytes > 0 && head.status == StatusCode::UNPROCESSABLE_ENTITY {
-            timeout(TEXT, Limited::new(body, text_bytes).collect()).await.ok().and_then(Result::ok)
+            timeout(BODY_TIMEOUT, Limited::new(body, text_bytes).collect()).await.ok().and_then(Result::ok)
         } else {
             None
         };

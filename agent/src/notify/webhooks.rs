@@ -17,7 +17,7 @@ use super::outcome::notified;
 use super::webhook_delivery::{DeliverError, Event, deliver};
 use super::{TargetPolicy, WebhookTarget, WebhookUrl, WebhookUrlError};
 use crate::metrics::{Channel, Metrics};
-use crate::publish::{Current, Published, other};
+use crate::publish::{Current, Published, wait_for_other};
 use crate::status::StatusPage;
 
 /// Waits between attempts to deliver one change.
@@ -94,7 +94,7 @@ impl Webhooks {
         self.add_known(url, container, etag, None)
     }
 
-    /// The same for a subscriber that is `known` to have the dictionary with this `ETag`: it is notified if another one is served.
+    /// Adds a subscriber that is `known` to have the dictionary with this `ETag`: it is notified if another one is served.
     pub fn add_known(
         &self,
         url: &str,
@@ -169,7 +169,7 @@ impl Webhooks {
     }
 
     async fn notify(self, id: String, target: WebhookTarget, mut ready: Current, known: Option<String>) {
-        let mut is_newer = other(&mut ready, known.as_deref()).await;
+        let mut is_newer = wait_for_other(&mut ready, known.as_deref()).await;
         let mut missed = known.is_some();
         while is_newer {
             // It never becomes empty again.

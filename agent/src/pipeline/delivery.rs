@@ -12,11 +12,11 @@ use tokio::time::Instant as Deadline;
 
 use crate::check::Checks;
 use crate::content::{Dictionary, EtagKey, changed_keys};
+use crate::disk_room::Room;
 use crate::files::{is_in_place, project, room};
 use crate::metrics::Metrics;
 use crate::notify::Webhooks;
 use crate::publish::{Published, Publisher, publish};
-use crate::room::Room;
 use crate::serve::Connections;
 use crate::source::{Applied, Reminder, Store};
 use crate::status::StatusPage;

@@ -15,11 +15,11 @@ use crate::source::{Applied, Store};
 /// How long after the first write the files are read although they are still being written.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 /// When a folder is scanned again that was faulty or being written.
-const SOON: Duration = Duration::from_millis(100);
+const RESCAN_AFTER: Duration = Duration::from_millis(100);
 /// When a folder that stays faulty is scanned again: missing files may come back where nothing can be watched.
-const FAULTY: Duration = Duration::from_secs(1);
+const FAULTY_RESCAN_AFTER: Duration = Duration::from_secs(1);
 /// A scan that takes no longer may run on the endpoint's thread.
-const QUICK: Duration = Duration::from_millis(2);
+const MAX_INLINE_SCAN: Duration = Duration::from_millis(2);
 
 /// Reads the folder and keeps the last good contents. Needs no runtime, so it can run on a thread that waits for a disk.
 struct Reader {
@@ -43,7 +43,7 @@ impl Reader {
     fn scan(&mut self, now: OffsetDateTime) -> Scanned {
         let began = Instant::now();
         let Scan { mut readings, folders, unsettled, local, .. } = self.source.scan();
-        self.quick = local && began.elapsed() < QUICK;
+        self.quick = local && began.elapsed() < MAX_INLINE_SCAN;
         let faulty = readings.iter().any(|reading| reading.result.is_err());
         // Good content is taken in at once, the first fault only after a second scan: a file that is replaced in two steps is
         // missing for a moment.
@@ -122,7 +122,9 @@ impl Pipeline {
             let scanned;
             (self, scanned) = self.scan().await;
             let is_well = self.reader.store.problems().is_empty();
-            next = NextScan::planned(Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY) });
+            next = NextScan::planned(
+                Deadline::now() + if is_well { self.reread } else { self.reread.min(FAULTY_RESCAN_AFTER) },
+            );
             let Some(Scanned { applied, folders, again }) = scanned else { continue };
             self.serve(applied);
             self.delivery.deliver().await;
@@ -130,7 +132,7 @@ impl Pipeline {
             tokio::task::yield_now().await;
             self.delivery.log();
             if again {
-                next.planned = Deadline::now() + SOON;
+                next.planned = Deadline::now() + RESCAN_AFTER;
             } else if watcher.as_mut().is_some_and(|watcher| watcher.watch(&folders)) {
                 // Changes in a folder before it was watched made no event.
                 next.planned = Deadline::now() + SETTLE;

@@ -18,7 +18,7 @@ use crate::metrics::HubCall;
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::source::hub::{
-    Answer, Failure, HubClient, Kind, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, RanFile, Reply,
+    Answer, Failure, FailureKind, HubClient, LastGood, LocalVersions, NextPoll, PollEnd, PollRetry, RanFile, Reply,
     read_mounted,
 };
 use crate::source::{Reminder, Store};
@@ -75,8 +75,8 @@ impl HubPipeline {
     }
 
     /// `ETag` of the dictionary that this agent would serve if it restarted now.
-    pub fn kept(&self) -> watch::Receiver<Option<String>> {
-        self.intake.keeper.kept()
+    pub fn watch_kept_etag(&self) -> watch::Receiver<Option<String>> {
+        self.intake.keeper.watch_kept_etag()
     }
 
     /// Takes the last good contents, and for the other configs the mounted versions. Serves them if no config is missing.
@@ -132,7 +132,7 @@ impl HubPipeline {
             let connection = self.client.connections();
             tokio::select! {
                 biased;
-                () = self.reporter.due(connection) => {
+                () = self.reporter.wait_until_due(connection) => {
                     self.reporter.send(&mut self.client).await;
                     if next.reports {
                         return;
@@ -168,7 +168,7 @@ impl HubPipeline {
                         interrupted = true;
                     }
                 }
-                () = reporter.due(connection), if wait_seconds > 0 && !interrupted => {
+                () = reporter.wait_until_due(connection), if wait_seconds > 0 && !interrupted => {
                     interrupt.ask();
                     interrupted = true;
                 }
@@ -187,7 +187,7 @@ impl HubPipeline {
         let connected = match &answer {
             Ok(_) => true,
             // Something answers there, though not with a reply.
-            Err(failure) => failure.kind == Kind::Malformed,
+            Err(failure) => failure.kind == FailureKind::Malformed,
         };
         let (answered, fault) = match answer {
             Ok(Answer::Unchanged) if interrupted => (PollEnd::Interrupted, None),
@@ -203,7 +203,7 @@ impl HubPipeline {
                 } else {
                     PollEnd::Changed
                 };
-                (end, fault.map(|fault| Failure::new(Kind::Malformed, fault)))
+                (end, fault.map(|fault| Failure::new(FailureKind::Malformed, fault)))
             }
             Err(failure) => (PollEnd::Unchanged, Some(failure)),
         };
@@ -213,7 +213,7 @@ impl HubPipeline {
             PollEnd::Changed | PollEnd::Repeated => "changed",
             PollEnd::Failed(failure) => failure.kind.as_str(),
         };
-        self.intake.delivery.outlets().metrics.asked(HubCall::Poll, outcome);
+        self.intake.delivery.outlets().metrics.record_call(HubCall::Poll, outcome);
         if fault.is_some() {
             self.client.close();
             self.intake.serve_now().await;
@@ -274,7 +274,8 @@ impl HubPipeline {
             None if !self.reporter.contact.connected => tracing::info!("contact with the hub established"),
             None => {}
         }
-        let trouble = fault.filter(|failure| failure.kind == Kind::Malformed).map(|failure| failure.message.clone());
+        let trouble =
+            fault.filter(|failure| failure.kind == FailureKind::Malformed).map(|failure| failure.message.clone());
         self.reporter.contact.note(connected, trouble);
     }
 }

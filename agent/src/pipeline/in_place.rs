@@ -37,12 +37,12 @@ pub struct InPlaceSettings {
 
 /// What the intake does next.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum RestartStep {
     /// Nothing, until something changes or is due.
     Rest,
     /// The restart, once the contents for it are stored.
     Command(Command),
-    /// It was commanded often enough, and the contents for it were lost each time. They stay held back.
+    /// The restart was commanded often enough, and its contents were lost each time; they stay held back.
     Lost(Fault),
 }
 
@@ -56,7 +56,7 @@ pub struct InPlace {
     last: Option<Command>,
     /// What is served was not seen yet to have reached the containers by the last restart.
     pending: bool,
-    /// It was commanded often enough, and not done.
+    /// The restart was commanded often enough, and never happened.
     gave_up: bool,
     /// What is held back, and since when.
     asked: Option<(String, Instant)>,
@@ -87,12 +87,12 @@ impl InPlace {
     }
 
     /// Becomes `true` when the agent is to end, so that the kubelet restarts all containers.
-    pub fn ends(&self) -> watch::Receiver<bool> {
+    pub fn watch_end(&self) -> watch::Receiver<bool> {
         self.end.subscribe()
     }
 
     /// Waits until something is due; for ever where nothing is. What was due once is not due again.
-    pub(super) async fn is_due(&mut self) {
+    pub(super) async fn wait_until_due(&mut self) {
         match self.due {
             Some(due) => sleep_until(due).await,
             None => pending().await,
@@ -125,7 +125,7 @@ impl InPlace {
     }
 
     /// Decides what comes next. `held` is what the containers are to be restarted with; `None` where they run what is served.
-    pub(super) fn step(&mut self, held: Option<String>, containers: &Containers) -> Step {
+    pub(super) fn step(&mut self, held: Option<String>, containers: &Containers) -> RestartStep {
         let now = Instant::now();
         self.due = None;
         let ids = self.ids(containers);
@@ -134,24 +134,24 @@ impl InPlace {
         self.gave_up &= self.pending;
         let Some(content) = held.or_else(|| self.unfinished(&ids)) else {
             self.asked = None;
-            return Step::Rest;
+            return RestartStep::Rest;
         };
         if self.asked.as_ref().is_none_or(|(asked, _)| *asked != content) {
             self.asked = Some((content.clone(), now));
         }
         let wanted = self.asked.as_ref().map_or(Duration::ZERO, |(_, since)| now - *since);
         match next(self.last.as_ref(), &content, &ids, wanted, now - self.started) {
-            Next::Command(command) => Step::Command(command),
+            Next::Command(command) => RestartStep::Command(command),
             Next::Wait(wait) => {
                 self.due = Some(now + wait);
-                Step::Rest
+                RestartStep::Rest
             }
             // What is served stays as it is; that its containers do not run it is shown.
             Next::GiveUp if self.pending => {
                 self.gave_up = true;
-                Step::Rest
+                RestartStep::Rest
             }
-            Next::GiveUp => Step::Lost(lost(self.times())),
+            Next::GiveUp => RestartStep::Lost(lost(self.times())),
         }
     }
 
@@ -181,7 +181,7 @@ impl InPlace {
         self.end.send_replace(true);
     }
 
-    /// It could not be stored, and is tried again.
+    /// The contents could not be stored: schedules another attempt.
     pub(super) fn failed(&mut self, error: &io::Error) {
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
@@ -286,7 +286,7 @@ mod tests {
             let mut in_place = started(state.path(), times, "new");
             tokio::time::advance(Duration::from_secs(runs_for)).await;
             assert_eq!(shown(&in_place), Outcome::Pending, "the hub has not said yet which containers there are");
-            assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
+            assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Rest));
             assert_eq!(shown(&in_place), expected, "{times} times, {runs_for} s ago");
             in_place.step(None, &runs("b"));
             assert_eq!(shown(&in_place), Outcome::Delivered);
@@ -298,9 +298,9 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut in_place = started(state.path(), 1, "new");
         tokio::time::advance(Duration::from_secs(119)).await;
-        assert!(matches!(in_place.step(None, &runs("a")), Step::Rest));
+        assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Rest));
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(matches!(in_place.step(None, &runs("a")), Step::Command(command) if command.times == 2));
+        assert!(matches!(in_place.step(None, &runs("a")), RestartStep::Command(command) if command.times == 2));
     }
 
     #[tokio::test(start_paused = true)]
@@ -308,7 +308,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let mut in_place = started(state.path(), 3, "old");
         tokio::time::advance(Duration::from_hours(1)).await;
-        let Step::Lost(fault) = in_place.step(Some("new".to_owned()), &runs("a")) else { panic!("it goes on") };
+        let RestartStep::Lost(fault) = in_place.step(Some("new".to_owned()), &runs("a")) else { panic!("it goes on") };
         assert_eq!(fault.reason, ProblemReason::Other);
         assert_eq!(shown(&in_place), Outcome::Delivered, "the containers run what is served");
     }
@@ -322,7 +322,7 @@ mod tests {
         fs::create_dir_all(file.join("in-the-way")).unwrap();
         let fault = in_place.prepare(&dictionary(), "new").unwrap_err();
         assert_eq!(fault.reason, ProblemReason::Other, "{}", fault.message);
-        in_place.is_due().await;
-        assert!(tokio::time::timeout(Duration::from_hours(1), in_place.is_due()).await.is_err());
+        in_place.wait_until_due().await;
+        assert!(tokio::time::timeout(Duration::from_hours(1), in_place.wait_until_due()).await.is_err());
     }
 }

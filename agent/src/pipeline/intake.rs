@@ -13,21 +13,21 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::in_place::Step;
+use super::in_place::RestartStep;
 use super::keeper::Keeper;
 use super::unfit::unfit;
 use super::{Delivery, InPlace, Outlets};
 use crate::check::{Candidate, Checks, Question, Verdict};
 use crate::content::{TooLarge, VersionContent};
+use crate::disk_room::{NoRoom, Room};
 use crate::notify::Containers;
 use crate::readiness::NotReady;
 use crate::restart::Command;
-use crate::room::{NoRoom, Room};
 use crate::source::hub::{LocalVersions, RanFile, Reply};
 use crate::source::{Applied, Fault, Reading, Store};
 
 /// How long the containers have for their answer where the hub does not say.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits between looks for room for files that had none.
 const ROOM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
@@ -60,7 +60,7 @@ pub(super) struct Intake {
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
-    /// It was said that the agent is not ready because it can't listen at an address.
+    /// Readiness already reports that an address can't be listened at.
     silent: bool,
     /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,
@@ -173,7 +173,7 @@ impl Intake {
         };
         let restart = async {
             match in_place {
-                Some(in_place) => in_place.is_due().await,
+                Some(in_place) => in_place.wait_until_due().await,
                 None => std::future::pending().await,
             }
         };
@@ -194,13 +194,13 @@ impl Intake {
             verdict = verdict => Work::Answered(verdict),
             () = listens => Work::Ready,
             () = delivery.files_due() => Work::Files,
-            () = keeper.is_due() => Work::Store,
+            () = keeper.wait_until_due() => Work::Store,
             () = restart => Work::Restart,
             () = looks => Work::Room,
         }
     }
 
-    /// Does it.
+    /// Does what [`Self::next`] returned.
     pub(super) async fn work(&mut self, work: Work) {
         let readings = match work {
             Work::Files | Work::Ready => return self.pass_on(false).await,
@@ -241,8 +241,10 @@ impl Intake {
             let changed = self.take_in(readings, false, false);
             return self.pass_on(changed).await;
         };
-        let patience =
-            self.local_versions.ack_timeout().map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into()));
+        let patience = self
+            .local_versions
+            .ack_timeout()
+            .map_or(DEFAULT_CHECK_TIMEOUT, |seconds| Duration::from_secs(seconds.into()));
         let candidate = Candidate { contents, dictionary: Arc::new(dictionary) };
         self.question = Some(self.checks.ask(candidate, served, patience, &self.containers));
     }
@@ -299,9 +301,9 @@ impl Intake {
             return;
         }
         if let Err(fault) = self.prepare() {
-            return self.cannot_start(fault);
+            return self.report_start_fault(fault);
         }
-        self.can_start();
+        self.clear_start_fault();
         let applied = std::mem::take(&mut self.withheld);
         self.served |= applied.dictionary.is_some();
         self.delivery.serve(&self.store, applied, confirmed);
@@ -318,7 +320,7 @@ impl Intake {
     }
 
     /// The containers can't start with what there is. It is not served, and the fault is shown.
-    fn cannot_start(&mut self, fault: Fault) {
+    fn report_start_fault(&mut self, fault: Fault) {
         let configs = self.local_versions.order().iter().filter(|config| self.store.good(config).is_some());
         let reading = |config: &ConfigName| Reading { config: config.clone(), result: Err(fault.clone()) };
         let readings = configs.map(reading).collect();
@@ -327,8 +329,8 @@ impl Intake {
         self.delivery.serve(&self.store, problems, false);
     }
 
-    /// They can now: the fault is shown no more.
-    fn can_start(&mut self) {
+    /// The containers can start: withdraws the fault that said otherwise.
+    fn clear_start_fault(&mut self) {
         let Some(Fault { reason, message }) = self.cannot_start.take() else { return };
         let shown = self.store.problems().iter();
         let shown = shown.filter(|(_, problem)| problem.reason == reason && problem.message == message);
@@ -349,9 +351,9 @@ impl Intake {
         let held = (!self.local_versions.asked().is_empty()).then(|| self.local_versions.to_run_id());
         let step = in_place.step(held, &self.containers.borrow());
         match step {
-            Step::Rest => {}
-            Step::Command(command) => self.command(command).await,
-            Step::Lost(fault) => {
+            RestartStep::Rest => {}
+            RestartStep::Command(command) => self.command(command).await,
+            RestartStep::Lost(fault) => {
                 let readings = self.local_versions.overdue(&fault);
                 let changed = self.take_in(readings, false, false);
                 self.pass_on(changed).await;
@@ -383,7 +385,7 @@ impl Intake {
         self.pass_on(changed).await;
     }
 
-    /// These readings, with a fault in place of content whose files have no room.
+    /// Returns the readings with a fault in place of content whose files have no room.
     fn without_unfit(&mut self, mut readings: Vec<Reading>) -> Vec<Reading> {
         let is_new = |content: &&Arc<VersionContent>| self.store.good(content.config()) != Some(*content);
         let contents = readings.iter().filter_map(|reading| reading.result.as_ref().ok());

@@ -35,7 +35,7 @@ impl Keeper {
     }
 
     /// `ETag` of the dictionary that would be served after a restart.
-    pub(super) fn kept(&self) -> watch::Receiver<Option<String>> {
+    pub(super) fn watch_kept_etag(&self) -> watch::Receiver<Option<String>> {
         self.kept.subscribe()
     }
 
@@ -45,7 +45,7 @@ impl Keeper {
     }
 
     /// Waits until it is time to store again; for ever where all is stored.
-    pub(super) async fn is_due(&self) {
+    pub(super) async fn wait_until_due(&self) {
         match self.retry {
             Some((_, due)) => sleep_until(due).await,
             None => pending().await,

@@ -150,7 +150,7 @@ impl Reporter {
     }
 
     /// Waits until a report is due over this connection.
-    pub(super) async fn due(&mut self, connection: u64) {
+    pub(super) async fn wait_until_due(&mut self, connection: u64) {
         loop {
             self.changes.mark_unchanged();
             let report = self.report();
@@ -181,13 +181,13 @@ impl Reporter {
         self.pending = None;
         match client.report(&ReportRequest { at: self.second, ..report.clone() }).await {
             Ok(()) => {
-                self.metrics.asked(HubCall::Report, "ok");
+                self.metrics.record_call(HubCall::Report, "ok");
                 tracing::debug!(acknowledged = report.acknowledged, "reported");
                 self.cadence = Cadence::Sent { at: Instant::now() };
                 self.last = Some(Reported { connection: client.connections(), report });
             }
             Err(failure) => {
-                self.metrics.asked(HubCall::Report, failure.kind.as_str());
+                self.metrics.record_call(HubCall::Report, failure.kind.as_str());
                 self.cadence = self.cadence.failed(&failure, Instant::now(), rand::random());
                 if self.cadence.failures() == 1 {
                     let reason = failure.kind.as_str();
@@ -320,7 +320,7 @@ fn reported(container: ContainerStatus) -> ReportedContainer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::hub::Kind;
+    use crate::source::hub::FailureKind;
 
     #[test]
     fn the_first_goes_out_at_once_and_the_next_after_a_while() {
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(Cadence::First.due(every, start), start);
         let cadence = Cadence::Sent { at: start };
         assert_eq!(cadence.due(every, start), start + every);
-        let failure = Failure::new(Kind::Lost, "");
+        let failure = Failure::new(FailureKind::Lost, "");
         let cadence = cadence.failed(&failure, start, 1.0).failed(&failure, start, 1.0);
         assert_eq!(cadence.due(every, start), start + Duration::from_secs(2));
     }

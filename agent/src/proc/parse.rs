@@ -16,7 +16,7 @@ pub struct ProcessStatus {
     pub parent: i32,
     /// The real user.
     pub uid: u32,
-    /// It has ended, and its parent has not reaped it.
+    /// The process has ended, and its parent has not reaped it.
     pub zombie: bool,
     /// Signals with a handler, bit n-1 for signal n.
     pub caught: u64,

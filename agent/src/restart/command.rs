@@ -2,7 +2,7 @@
 //!
 //! A restart is known by the IDs of containers, which the hub gives: each of those that take their configuration by a restart has another
 //! one than when it was commanded. An agent that finds after its own start that this is not so does not command it again at once, and gives
-//! up after [`MOST`] commands for one content.
+//! up after [`MAX_COMMANDS`] commands for one content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,9 +21,9 @@ const FILE: &str = "restart";
 /// The shortest time between commands for different contents.
 const GAP: Duration = Duration::from_secs(3);
 /// Waits for a restart that was commanded until it is commanded again. Init containers of the pod run again, which takes as long as it takes.
-const AGAIN: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
+const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
 /// The most commands for one content.
-const MOST: u32 = 3;
+const MAX_COMMANDS: u32 = 3;
 /// How long a command waits for containers that have not started yet.
 const STARTS: Duration = Duration::from_secs(30);
 
@@ -48,7 +48,7 @@ pub enum Next {
     Command(Command),
     /// Not before this time has passed.
     Wait(Duration),
-    /// It was given often enough.
+    /// The command was given often enough.
     GiveUp,
 }
 
@@ -69,13 +69,13 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
     let same = last.filter(|last| last.content == content);
     let times = same.map_or(0, |last| last.times);
     if last.is_some() {
-        let gap = if same.is_some() { AGAIN.wait(times) } else { GAP };
+        let gap = if same.is_some() { RETRY_BACKOFF.wait(times) } else { GAP };
         if let Some(wait) = gap.checked_sub(runs).filter(|wait| !wait.is_zero()) {
             return Next::Wait(wait);
         }
     }
     // The last one has its time too.
-    if times >= MOST {
+    if times >= MAX_COMMANDS {
         return Next::GiveUp;
     }
     let starts = STARTS.checked_sub(wanted).filter(|wait| !wait.is_zero());
@@ -153,7 +153,7 @@ mod tests {
         let after = |last: &Option<Command>, content: &str, runs: u64| {
             next(last.as_ref(), content, &ids("a", "b"), LONG, Duration::from_secs(runs))
         };
-        for _ in 0..MOST {
+        for _ in 0..MAX_COMMANDS {
             // The agent has just started.
             let wait = match after(&last, "x", 0) {
                 Next::Wait(wait) => wait.as_secs(),

@@ -51,7 +51,7 @@ pub enum Inexpressible {
 /// Why the files are not written.
 #[derive(Debug, thiserror::Error)]
 pub enum VariablesError {
-    /// They can't be.
+    /// A value can't be expressed as a variable.
     #[error(transparent)]
     Inexpressible(#[from] Inexpressible),
     /// The operating system refused.
@@ -72,7 +72,7 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// These keys, in files of this folder.
+    /// Variables made of these keys, in files below `folder`.
     pub fn new(folder: &Path, pairs: Vec<(ContainerName, VariableName)>) -> Self {
         let mut by_container: BTreeMap<ContainerName, Vec<VariableName>> = BTreeMap::new();
         for (container, name) in pairs {

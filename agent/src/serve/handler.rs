@@ -36,7 +36,7 @@ pub struct App {
     pub etags: EtagKey,
     /// The dictionary.
     pub current: Current,
-    /// The same once its files are there.
+    /// The dictionary once its files are there.
     pub ready: Current,
     /// What the containers are asked about.
     pub candidate: watch::Receiver<Option<Arc<Candidate>>>,
@@ -192,7 +192,7 @@ impl App {
                 published = self.newest()?;
             }
         }
-        let reply = whole(headers, format, &published.dictionary, published.generation)?;
+        let reply = full_response(headers, format, &published.dictionary, published.generation)?;
         self.status.fetched(container(headers), published.dictionary.etag());
         Ok(reply)
     }
@@ -201,7 +201,7 @@ impl App {
     fn candidate(&self, headers: &HeaderMap, format: ConfigFormat, version: &str) -> Result<Reply, Refusal> {
         let candidate = self.candidate.borrow().clone().filter(|candidate| candidate.is_named(version));
         let candidate = candidate.ok_or(Refusal::NoSuchCandidate)?;
-        whole(headers, format, &candidate.dictionary, CANDIDATE)
+        full_response(headers, format, &candidate.dictionary, CANDIDATE)
     }
 
     fn value(&self, headers: &HeaderMap, key: &str) -> Result<Reply, Refusal> {
@@ -229,7 +229,7 @@ impl App {
 }
 
 /// A whole dictionary in a format.
-fn whole(
+fn full_response(
     headers: &HeaderMap,
     format: ConfigFormat,
     dictionary: &Dictionary,

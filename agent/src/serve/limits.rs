@@ -29,7 +29,7 @@ pub struct Limits {
     pub stall: Duration,
     /// How much TLS encrypts ahead of what a client reads, in bytes.
     pub ahead_bytes: usize,
-    /// The same while there are many connections.
+    /// Bytes that may be written ahead while there are many connections.
     pub ahead_bytes_crowded: usize,
     /// How many connections are not many.
     pub uncrowded: usize,

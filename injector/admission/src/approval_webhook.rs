@@ -11,7 +11,7 @@ use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, has_room};
+use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, check_room};
 use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl MutateApprovals {
     }
 
     fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        is_about_approval(request)?;
+        check_kind(request)?;
         let changes = match request.operation {
             Operation::Create => self.create(request)?,
             Operation::Update => keep(object(request.old_object.as_ref())?, object(request.object.as_ref())?),
@@ -117,7 +117,7 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        is_about_approval(request)?;
+        check_kind(request)?;
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => Self::update(request),
@@ -175,7 +175,7 @@ impl<L: Lookups> ValidateApprovals<L> {
             name: approval.metadata.name.as_deref().unwrap_or_default(),
             user: &approval.spec.approver,
         });
-        has_room(config, user, &made.collect::<Vec<_>>())
+        check_room(config, user, &made.collect::<Vec<_>>())
     }
 
     /// What was decided stays, and so do those with which it is deleted.
@@ -239,7 +239,7 @@ fn title(approval: &VersionApproval, request: &Request) -> String {
     format!("VersionApproval {name}")
 }
 
-fn is_about_approval(request: &Request) -> Result<(), ReviewError> {
+fn check_kind(request: &Request) -> Result<(), ReviewError> {
     let is_approval = request.kind.group == "nudge.dev" && request.kind.kind == "VersionApproval";
     if is_approval { Ok(()) } else { Err(ReviewError::Request("it is not about a VersionApproval")) }
 }

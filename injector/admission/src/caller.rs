@@ -9,7 +9,7 @@ use nudge_server::slots::Peer;
 pub struct Caller {
     /// Its address.
     pub address: IpAddr,
-    /// It has a certificate of the authority for clients, so what the review says of the user is what the API server says.
+    /// The caller has a certificate of the authority for clients, so what the review says of the user is what the API server says.
     pub authenticated: bool,
 }
 

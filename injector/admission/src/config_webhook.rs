@@ -15,7 +15,7 @@ use nudge_core::config::config_faults;
 use nudge_core::derived_keys::NoteKey;
 
 use super::faults::refuse_new;
-use super::lookups::{Attended, LookupError, Lookups, Right};
+use super::lookups::{AttendedKind, LookupError, Lookups, Right};
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
 use super::validation::{self, Judge};
@@ -43,7 +43,7 @@ impl MutateConfigs {
             Operation::Update => Some(object(request.old_object.as_ref())?),
             Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
         };
-        is_about_config(request)?;
+        check_kind(request)?;
         let new = object(request.object.as_ref())?;
         let name = new.metadata.name.as_deref().unwrap_or(&request.name);
         let asks = (request.user(), Timestamp::now());
@@ -77,7 +77,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        is_about_config(request)?;
+        check_kind(request)?;
         match request.operation {
             Operation::Create => self.change(request, None).await,
             Operation::Update => self.change(request, Some(config(request.old_object.as_ref())?)).await,
@@ -98,7 +98,7 @@ impl<L: Lookups> ValidateConfigs<L> {
             return Ok(Verdict::Deny(denial));
         }
         let namespace = namespace(request)?;
-        if let Some(denial) = self.may_not_import(request, (namespace, name), (old_object, object)).await? {
+        if let Some(denial) = self.check_import(request, (namespace, name), (old_object, object)).await? {
             return Ok(Verdict::Deny(denial));
         }
         let mut what = configs::needs(old_object, object);
@@ -131,17 +131,17 @@ impl<L: Lookups> ValidateConfigs<L> {
             if self.lookups.may_have_secrets(namespace) {
                 kinds.insert(PartKind::Secret);
             }
-            self.may_not_delete(request, namespace, name, what, &kinds).await
+            self.check_deletion(request, namespace, name, what, &kinds).await
         };
         let weakening = configs::weakening(old_spec, &new.spec, Timestamp::now());
-        let weakens = self.may_not_weaken(request, namespace, name, weakening.as_ref());
+        let weakens = self.check_weakening(request, namespace, name, weakening.as_ref());
         let (analyses, rules) =
             (configs::new_analyses(old_spec, &new.spec), validation::new_rules(old_spec, &new.spec));
-        let sends = self.may_not_send(request, namespace, name, analyses.unwrap_or_default());
-        let reads = self.may_not_judge(request, namespace, name, rules);
+        let sends = self.check_credentials(request, namespace, name, analyses.unwrap_or_default());
+        let reads = self.check_rule_references(request, namespace, name, rules);
         let unattended = async {
             if analyses.is_some_and(|analyses| !analyses.is_empty()) {
-                attention::warning(&*self.lookups, request, namespace, Attended::Analyses).await
+                attention::warning(&*self.lookups, request, namespace, AttendedKind::Analyses).await
             } else {
                 None
             }
@@ -178,7 +178,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     /// The denial for a user who may not import the config, where the request is about that.
-    async fn may_not_import(
+    async fn check_import(
         &self,
         request: &Request,
         (namespace, name): (&str, &str),
@@ -194,7 +194,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     /// The denial for a user who may not read what rules are about, where the request sets some.
-    async fn may_not_judge(
+    async fn check_rule_references(
         &self,
         request: &Request,
         namespace: &str,
@@ -215,7 +215,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     /// The denial where an analysis would send a Secret that the user may not get.
-    async fn may_not_send(
+    async fn check_credentials(
         &self,
         request: &Request,
         namespace: &str,
@@ -257,8 +257,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         let denial = match configs::delete(&old, self.lookups.subscribers(namespace, name)) {
             Ok(()) => {
                 let kinds = configs::kinds(&stored);
-                let versions = self.may_not_delete(request, namespace, name, "delete it", &kinds);
-                let guards = self.may_not_weaken(request, namespace, name, weakening.as_ref());
+                let versions = self.check_deletion(request, namespace, name, "delete it", &kinds);
+                let guards = self.check_weakening(request, namespace, name, weakening.as_ref());
                 try_join(versions, guards).await.map(|(versions, guards)| versions.or(guards))
             }
             Err(denial) => Ok(Some(denial)),
@@ -278,7 +278,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     /// The denial for a user who may not override the config, where the request takes something away from its guards.
-    async fn may_not_weaken(
+    async fn check_weakening(
         &self,
         request: &Request,
         namespace: &str,
@@ -295,7 +295,7 @@ impl<L: Lookups> ValidateConfigs<L> {
     }
 
     /// The denial for a user who may not delete objects of one of these kinds.
-    async fn may_not_delete(
+    async fn check_deletion(
         &self,
         request: &Request,
         namespace: &str,
@@ -337,7 +337,7 @@ fn unchecked(name: &str, error: &LookupError) -> Denial {
     Denial::unavailable(format!("VersionedConfig {name} can't be deleted, because {message}"))
 }
 
-fn is_about_config(request: &Request) -> Result<(), ReviewError> {
+fn check_kind(request: &Request) -> Result<(), ReviewError> {
     let is_config = request.kind.group == "nudge.dev" && request.kind.kind == "VersionedConfig";
     if is_config { Ok(()) } else { Err(ReviewError::Request("it is not about a VersionedConfig")) }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::config_webhook::{MutateConfigs, ValidateConfigs};
 use super::fixtures::{FakeLookups, ahead, request, sealed};
-use super::lookups::{Attended, LookupError};
+use super::lookups::{AttendedKind, LookupError};
 use super::review::Request;
 use super::verdict::Verdict;
 use super::webhook::{Webhook as _, WebhookError};
@@ -127,7 +127,7 @@ async fn an_analysis_sends_no_secret_that_the_user_may_not_get() {
     }
     // Where nobody asks such queries, that is said.
     let changed = request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&one));
-    let lookups = FakeLookups { unattended: vec![Attended::Analyses], ..may(vec!["metrics"]) };
+    let lookups = FakeLookups { unattended: vec![AttendedKind::Analyses], ..may(vec!["metrics"]) };
     let Verdict::Allow { warnings, .. } = reviewed(lookups, &changed).await.0 else { panic!("denied") };
     assert!(warnings.iter().any(|it| it.contains("the component analysis is not installed")), "{warnings:?}");
     // Who changes something else is not asked.
@@ -155,7 +155,7 @@ async fn all_rights_are_asked_about_at_the_same_time() {
         may_get: vec![PartKind::ConfigMap, PartKind::Secret],
         may_read: vec!["metrics", "more"],
         secrets: true,
-        unattended: vec![Attended::Analyses],
+        unattended: vec![AttendedKind::Analyses],
         ..FakeLookups::default()
     };
     let (change, began) = (request("VersionedConfig", "UPDATE", Some(&config("1")), Some(&changed)), Instant::now());

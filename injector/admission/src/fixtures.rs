@@ -15,7 +15,7 @@ use nudge_protocol::labels;
 use serde_json::{Value, json};
 
 use super::caller::Caller;
-use super::lookups::{Attended, LookupError, Lookups, Right};
+use super::lookups::{AttendedKind, LookupError, Lookups, Right};
 use super::object::{Content, VersionObject};
 use super::review::{self, Request};
 use super::verdict::Denial;
@@ -145,7 +145,7 @@ pub(super) struct FakeLookups {
     pub may_create_token: bool,
     pub secrets: bool,
     /// What nobody looks at.
-    pub unattended: Vec<Attended>,
+    pub unattended: Vec<AttendedKind>,
     /// Access reviews fail, and nothing else.
     pub reviews_fail: bool,
     /// The client asks too often.
@@ -238,7 +238,7 @@ impl Lookups for FakeLookups {
         asked
     }
 
-    async fn attends(&self, _: &Request, _: &str, what: Attended) -> Result<bool, LookupError> {
+    async fn attends(&self, _: &Request, _: &str, what: AttendedKind) -> Result<bool, LookupError> {
         self.review().await;
         if self.reviews_fail || self.fails {
             return Err(LookupError::TooSlow { what: format!("{what:?}"), within: Duration::from_secs(1) });

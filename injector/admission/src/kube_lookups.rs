@@ -10,11 +10,11 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 
-use super::lookups::{Attended, LookupError, Lookups, Right};
+use super::lookups::{AttendedKind, LookupError, Lookups, Right};
 use super::review::Request;
 use super::tenants::TenantShares;
 
@@ -26,13 +26,13 @@ const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How often one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one such
 /// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
 /// requests needs one access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
-const ASKING: Rate = Rate { per_second: 50, burst: 200 };
-/// The same over all namespaces: as much as twenty of them, and of one user half.
-const ASKING_IN_ALL: Rate = Rate { per_second: 1000, burst: 4000 };
+const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
+/// How often over all namespaces: as much as twenty of them, and of one user half.
+const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };
 /// Access reviews at the same time, of one address a quarter; its tenants share that.
 const REVIEWS: usize = 256;
 /// Most addresses and namespaces that are counted apart.
-const COUNTED: usize = 4096;
+const MAX_COUNTED_KEYS: usize = 4096;
 
 /// How many pods use a config, by namespace and name.
 pub type Subscribers = Arc<dyn Fn(&str, &str) -> Option<usize> + Send + Sync>;
@@ -48,11 +48,11 @@ pub type KnownPolicies = Arc<dyn Fn(&str) -> Policies + Send + Sync>;
 /// The service accounts of the roles, as `namespace:name`.
 #[derive(Clone, Debug)]
 pub struct Accounts {
-    /// Of the role `control`.
+    /// Account of the role `control`.
     pub control: String,
-    /// Of the role `sources`.
+    /// Account of the role `sources`.
     pub sources: String,
-    /// Of the role `analysis`.
+    /// Account of the role `analysis`.
     pub analysis: String,
 }
 
@@ -70,7 +70,7 @@ pub struct KubeLookups {
     policies: Option<KnownPolicies>,
     approvals: Option<KnownApprovals>,
     accounts: Option<Accounts>,
-    enabled: Enabled,
+    enabled: NamespaceRule,
     asking: Arc<Asking>,
     reviews: Arc<TenantShares>,
 }
@@ -87,9 +87,9 @@ impl Asking {
         let now = Instant::now();
         let of_user = Rate { per_second: all.per_second.div_ceil(2), burst: all.burst.div_ceil(2) };
         Arc::new(Self {
-            each: Rates::new(each, COUNTED, now),
-            users: Rates::new(of_user, COUNTED, now),
-            all: Rates::new(all, COUNTED, now),
+            each: Rates::new(each, MAX_COUNTED_KEYS, now),
+            users: Rates::new(of_user, MAX_COUNTED_KEYS, now),
+            all: Rates::new(all, MAX_COUNTED_KEYS, now),
         })
     }
 
@@ -111,9 +111,9 @@ impl KubeLookups {
         subscribers: Subscribers,
         known_enabled: KnownNamespaces,
         secrets: KnownNamespaces,
-        enabled: Enabled,
+        enabled: NamespaceRule,
     ) -> Self {
-        let (asking, reviews) = (Asking::new(ASKING, ASKING_IN_ALL), Arc::new(TenantShares::new(REVIEWS, 1)));
+        let (asking, reviews) = (Asking::new(QUERY_RATE, TOTAL_QUERY_RATE), Arc::new(TenantShares::new(REVIEWS, 1)));
         Self {
             client,
             subscribers,
@@ -256,12 +256,12 @@ impl Lookups for KubeLookups {
         self.reviewed(request, what, review).await
     }
 
-    async fn attends(&self, request: &Request, namespace: &str, what: Attended) -> Result<bool, LookupError> {
+    async fn attends(&self, request: &Request, namespace: &str, what: AttendedKind) -> Result<bool, LookupError> {
         let Some(accounts) = &self.accounts else { return Ok(true) };
         let account = match what {
-            Attended::Sources => &accounts.sources,
-            Attended::Secrets => &accounts.control,
-            Attended::Analyses => &accounts.analysis,
+            AttendedKind::Sources => &accounts.sources,
+            AttendedKind::Secrets => &accounts.control,
+            AttendedKind::Analyses => &accounts.analysis,
         };
         let asked = || format!("review whether {account} may work in namespace {namespace}");
         self.count(request, namespace, asked)?;
@@ -338,7 +338,7 @@ mod tests {
         let none: KnownNamespaces = Arc::new(|_: &str| false);
         let subscribers: Subscribers = Arc::new(|_: &str, _: &str| None);
         let client = Client::new(service, "ns");
-        let lookups = KubeLookups::new(client, subscribers, Arc::clone(&none), none, Enabled::Labelled);
+        let lookups = KubeLookups::new(client, subscribers, Arc::clone(&none), none, NamespaceRule::Labelled);
         for _ in 0..REVIEWS / 2 {
             tokio::spawn(may_create(lookups.clone(), "loud"));
         }

@@ -41,7 +41,7 @@ pub use guards::guards;
 pub use kube_lookups::{
     Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers,
 };
-pub use lookups::{Attended, LookupError, Lookups, Right};
+pub use lookups::{AttendedKind, LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;
 pub use object::{Content, VersionObject};
 pub use only_enabled::OnlyEnabled;

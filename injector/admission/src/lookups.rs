@@ -111,7 +111,7 @@ pub trait Lookups: Send + Sync + 'static {
         &self,
         _request: &Request,
         _namespace: &str,
-        _what: Attended,
+        _what: AttendedKind,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send {
         async { Ok(true) }
     }
@@ -119,7 +119,7 @@ pub trait Lookups: Send + Sync + 'static {
 
 /// What an account of Nudge looks at where somebody has given it the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attended {
+pub enum AttendedKind {
     /// ConfigSources, by the role `sources`.
     Sources,
     /// Secrets of versions, by the role `control`.
@@ -128,7 +128,7 @@ pub enum Attended {
     Analyses,
 }
 
-impl Attended {
+impl AttendedKind {
     /// The verb, the group and the resource, as RBAC has them.
     pub(super) fn parts(self) -> (&'static str, &'static str, &'static str) {
         match self {

@@ -86,7 +86,8 @@ impl Outline {
         self.may_be_denied(deletions).then(|| self.denied(&status))
     }
 
-    /// The same because its namespace or its user has too many requests at this moment. Clients of the API server try again by themselves.
+    /// The answer that denies the request because its namespace or its user has too many requests at this moment. Clients of
+    /// the API server try again by themselves.
     pub fn too_many(&self, deletions: bool, message: &str) -> Option<Vec<u8>> {
         let details = json!({"retryAfterSeconds": 1});
         let status = json!({"status": "Failure", "code": 429, "reason": "TooManyRequests", "message": message, "details": details});

@@ -73,7 +73,7 @@ impl Request {
 /// Why a body is not a review that can be answered. No message repeats the body, which may hold secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// It is not JSON of that form.
+    /// The body is not JSON of that form.
     #[error("the body is not an AdmissionReview (line {line}, column {column})")]
     Json {
         /// The line of the fault.
@@ -81,10 +81,10 @@ pub enum ReviewError {
         /// The column of the fault.
         column: usize,
     },
-    /// It is of another kind or version.
+    /// The body is of another kind or version.
     #[error("the body must be an AdmissionReview of admission.k8s.io/v1")]
     Kind,
-    /// It has no request.
+    /// The review has no request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
     /// The request lacks what its operation needs, or its object is not of the kind that the path is for.

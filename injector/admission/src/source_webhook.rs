@@ -11,7 +11,7 @@ use nudge_core::sources::{published, source_faults};
 use nudge_protocol::labels;
 
 use super::faults::refuse_new;
-use super::lookups::{Attended, Lookups, Right};
+use super::lookups::{AttendedKind, Lookups, Right};
 use super::review::{Request, ReviewError};
 use super::verdict::{Denial, Verdict};
 use super::version_webhooks::namespace;
@@ -76,7 +76,7 @@ impl<L: Lookups> ValidateSources<L> {
         let asked = lent(from, config, known.is_some_and(|known| known.spec.publishes(PartKind::Secret)))
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
-        let unattended = attention::warning(&*self.lookups, request, namespace, Attended::Sources);
+        let unattended = attention::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
         let (asked, unattended) = join(try_join_all(asked), unattended).await;
         let missing = asked?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else {
@@ -278,7 +278,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(warned(all()).await, Vec::<String>::new());
-        let warnings = warned(FakeLookups { unattended: vec![Attended::Sources], ..all() }).await;
+        let warnings = warned(FakeLookups { unattended: vec![AttendedKind::Sources], ..all() }).await;
         assert_eq!(
             warnings,
             [
@@ -291,7 +291,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_rights_are_asked_about_at_the_same_time() {
         let made = request("ConfigSource", "CREATE", None, Some(&secret()));
-        let lookups = FakeLookups { slow: Duration::from_millis(1500), unattended: vec![Attended::Sources], ..all() };
+        let lookups =
+            FakeLookups { slow: Duration::from_millis(1500), unattended: vec![AttendedKind::Sources], ..all() };
         let began = Instant::now();
         let verdict = ValidateSources::new(Arc::new(lookups)).review(&made).await.unwrap();
         assert!(matches!(&verdict, Verdict::Allow { warnings, .. } if warnings.len() == 1), "{verdict:?}");

@@ -67,7 +67,7 @@ pub(super) struct TenantShares {
 }
 
 /// The units that a tenant holds; free again on drop.
-pub(super) struct Held {
+pub(super) struct TenantPermit {
     _of_tenant: TenantPermits,
     _of_client: Portion,
 }
@@ -86,15 +86,15 @@ impl TenantShares {
     }
 
     /// Waits for units.
-    pub(super) async fn take(&self, tenant: &Tenant, units: u32) -> Held {
+    pub(super) async fn take(&self, tenant: &Tenant, units: u32) -> TenantPermit {
         let permits = self.queues.take(tenant, units).await;
-        Held { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await }
+        TenantPermit { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await }
     }
 
     /// Waits for other tenants alone; `None` where the tenant holds too much itself.
-    pub(super) async fn take_if_due(&self, tenant: &Tenant, units: u32) -> Option<Held> {
+    pub(super) async fn take_if_due(&self, tenant: &Tenant, units: u32) -> Option<TenantPermit> {
         let permits = self.queues.try_take(tenant, units)?;
-        Some(Held { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await })
+        Some(TenantPermit { _of_tenant: permits, _of_client: self.clients.take(tenant.peer, units).await })
     }
 }
 

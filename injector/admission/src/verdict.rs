@@ -83,7 +83,7 @@ impl Denial {
         Self { message: message.into(), reason: DenialReason::TooManyRequests }
     }
 
-    /// It can't be found out at this moment whether the user may do this.
+    /// Nudge can't find out at this moment whether the user may do this.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::ServiceUnavailable }
     }

@@ -13,7 +13,7 @@ use nudge_core::identity::Identity;
 use nudge_core::versions::{made_by, made_for, mark};
 use nudge_protocol::labels;
 
-use super::lookups::{Attended, LookupError, Lookups, Right};
+use super::lookups::{AttendedKind, LookupError, Lookups, Right};
 use super::object::VersionObject;
 use super::requester::empties_namespace;
 use super::review::{Request, ReviewError};
@@ -52,7 +52,7 @@ impl<L: Lookups> MutateVersions<L> {
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
         let namespace = namespace(request)?;
         let unseen = async {
-            let secrets = Attended::Secrets;
+            let secrets = AttendedKind::Secrets;
             if object.kind == PartKind::Secret {
                 attention::warning(&*self.lookups, request, namespace, secrets).await
             } else {
@@ -328,9 +328,9 @@ mod tests {
     async fn a_secret_that_nudge_may_not_read_is_made_with_a_warning() {
         let part = |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": object()["metadata"], "data": {}});
         for (kind, unattended, expected) in [
-            ("Secret", vec![Attended::Secrets], vec!["Secret a: Nudge may not read the Secrets of namespace team"]),
+            ("Secret", vec![AttendedKind::Secrets], vec!["Secret a: Nudge may not read the Secrets of namespace team"]),
             ("Secret", vec![], vec![]),
-            ("ConfigMap", vec![Attended::Secrets], vec![]),
+            ("ConfigMap", vec![AttendedKind::Secrets], vec![]),
         ] {
             let lookups = FakeLookups { may_update: true, unattended, ..FakeLookups::default() };
             let creation = request(kind, "CREATE", None, Some(&part(kind)));

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 /// Why the Secret is not used. No value of it is repeated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialsError {
-    /// It can't be had, or is for other hosts.
+    /// The Secret can't be read, or is for other hosts.
     #[error(transparent)]
     Secret(#[from] CredentialSecretError),
     /// What it holds makes no header.

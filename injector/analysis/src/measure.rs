@@ -12,7 +12,7 @@ use crate::credentials::{Credentials, CredentialsError, credentials};
 use crate::shared::Analyses;
 
 /// The longest text of an error.
-const MOST: usize = 300;
+const MAX_MESSAGE_BYTES: usize = 300;
 
 /// Both numbers: of the pods with the version, and of the others, if there are any.
 pub(crate) type Numbers = (String, Option<String>);
@@ -45,7 +45,7 @@ pub(crate) async fn measure(
 ) -> Result<Numbers, String> {
     let turns = if is_rehearsal(&question.round) { &analyses.rehearsals } else { &analyses.turns };
     let _turn = turns.take(namespace).await;
-    said(Box::pin(measured(analyses, namespace, analysis, question))).await
+    with_message(Box::pin(measured(analyses, namespace, analysis, question))).await
 }
 
 /// Says that Nudge itself failed.
@@ -54,9 +54,9 @@ pub(crate) fn internal() -> String {
 }
 
 /// What there is to say of a measurement, whatever comes of it.
-async fn said(measured: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
+async fn with_message(measured: impl Future<Output = Result<Numbers, MeasureError>>) -> Result<Numbers, String> {
     let measured = caught(measured).await.unwrap_or(Err(MeasureError::Internal));
-    measured.map_err(|error| chain(&error).chars().filter(|it| !it.is_control()).take(MOST).collect())
+    measured.map_err(|error| chain(&error).chars().filter(|it| !it.is_control()).take(MAX_MESSAGE_BYTES).collect())
 }
 
 async fn measured(
@@ -97,8 +97,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_that_panics_says_so_and_ends_nothing_else() {
-        let planted = said(async { panic!("planted: hunter2") });
-        let good = said(async { Ok(("1".to_owned(), None)) });
+        let planted = with_message(async { panic!("planted: hunter2") });
+        let good = with_message(async { Ok(("1".to_owned(), None)) });
         let (planted, good) = tokio::join!(planted, good);
         let error = planted.unwrap_err();
         assert!(error.starts_with("InternalError: ") && !error.contains("hunter2"), "{error}");

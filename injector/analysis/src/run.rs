@@ -67,5 +67,5 @@ fn put(
     let task = move |receiver| Task { analyses: Arc::clone(&analyses), namespace: namespace.clone(), receiver };
     let again = task.clone();
     let begin = move |receiver, _| task(receiver).run();
-    supervisor.start(key, uid, object, begin, move |receiver, pause| again(receiver).rest(pause));
+    supervisor.start(key, uid, object, begin, move |receiver, pause| again(receiver).report_panic(pause));
 }

@@ -75,7 +75,7 @@ impl Series {
             Err(error) => Answer { number, answer_time, target: None, control: None, error: Some(error) },
         };
         query.answers.push(answer);
-        let surplus = query.answers.len().saturating_sub(QueryAnswers::MOST);
+        let surplus = query.answers.len().saturating_sub(QueryAnswers::MAX_ANSWERS);
         query.answers.drain(..surplus);
     }
 

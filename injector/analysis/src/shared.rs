@@ -7,11 +7,11 @@ use nudge_outbound::{Authorities, of_image};
 
 /// Pairs of queries at the same time.
 const QUERIES: usize = 32;
-/// Of one namespace.
+/// The most pairs of queries of one namespace at the same time.
 const QUERIES_OF_ONE: usize = 4;
 /// Queries of rehearsals at the same time, which take no turn of a rollout.
 const REHEARSALS: usize = 4;
-/// Of one namespace.
+/// The most rehearsal queries of one namespace at the same time.
 const REHEARSALS_OF_ONE: usize = 1;
 
 /// What all tasks need.

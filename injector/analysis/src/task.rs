@@ -21,7 +21,7 @@ use crate::series::Series;
 use crate::shared::Analyses;
 
 /// When to look again at a config that is not asked about, or could not be read.
-const AGAIN: Duration = Duration::from_secs(15);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// One config.
 pub(crate) struct Task {
@@ -59,7 +59,7 @@ impl Task {
                     Err(error) => {
                         let (namespace, config) = (&self.namespace, object.name_any());
                         tracing::warn!(namespace, config, error = chain(&error), "analysis interrupted; retrying");
-                        again()
+                        next_check()
                     }
                 };
             }
@@ -73,7 +73,7 @@ impl Task {
     }
 
     /// Answers to all queries that Nudge failed, and waits so long, or until another round begins.
-    pub(crate) async fn rest(mut self, pause: Duration) {
+    pub(crate) async fn report_panic(mut self, pause: Duration) {
         let (object, now) = (Arc::clone(&self.receiver.borrow_and_update()), Instant::now());
         if let Err(error) = self.fail(&object, now).await {
             let (namespace, config) = (&self.namespace, object.name_any());
@@ -85,7 +85,7 @@ impl Task {
 
     async fn fail(&self, object: &RolloutAnalysis, now: Instant) -> Result<(), CallError> {
         let name = object.name_any();
-        let Some(analyses) = self.asked(object, &name).await? else { return Ok(()) };
+        let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(()) };
         let mut series = Series::new(&object.spec.round, object.status.as_ref(), now);
         for analysis in &analyses {
             series.note(analysis, now, Time(Timestamp::now()), Err(internal()));
@@ -96,7 +96,7 @@ impl Task {
     /// Asks what is due. Returns when the next is.
     async fn look(&self, object: &RolloutAnalysis, series: &mut Series) -> Result<Instant, CallError> {
         let name = object.name_any();
-        let Some(analyses) = self.asked(object, &name).await? else { return Ok(again()) };
+        let Some(analyses) = self.analyses_to_ask(object, &name).await? else { return Ok(next_check()) };
         let now = Instant::now();
         let is_due = |analysis: &&Analysis| series.due(analysis).is_some_and(|due| due <= now);
         let due: Vec<&Analysis> = analyses.iter().filter(is_due).collect();
@@ -116,11 +116,11 @@ impl Task {
             self.write(&name, &series.status(&analyses)).await?;
         }
         let next = analyses.iter().filter_map(|analysis| series.due(analysis)).min();
-        Ok(next.unwrap_or_else(again))
+        Ok(next.unwrap_or_else(next_check))
     }
 
     /// What is to be asked; `None` where the config is not in the middle of this move, or its spec differs from the one that is judged or tried by.
-    async fn asked(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
+    async fn analyses_to_ask(&self, object: &RolloutAnalysis, name: &str) -> Result<Option<Vec<Analysis>>, CallError> {
         let api = Api::<VersionedConfig>::namespaced(self.analyses.client.clone(), &self.namespace);
         let config = call(|| format!("reading VersionedConfig {}/{name}", self.namespace), api.get_opt(name)).await?;
         let question = &object.spec;
@@ -140,9 +140,9 @@ impl Task {
 }
 
 /// The time to look again.
-fn again() -> Instant {
+fn next_check() -> Instant {
     let now = Instant::now();
-    now.checked_add(AGAIN).unwrap_or(now)
+    now.checked_add(RECHECK_INTERVAL).unwrap_or(now)
 }
 
 /// Returns whether this is what the controller wants to know of the config.
@@ -240,7 +240,7 @@ mod tests {
         let analyses = Arc::new(Analyses::new(client, guard, "account".to_owned(), 60));
         let (_sender, receiver) = watch::channel(object);
         let began = Instant::now();
-        Task { analyses, namespace: "ns".to_owned(), receiver }.rest(Duration::from_secs(5)).await;
+        Task { analyses, namespace: "ns".to_owned(), receiver }.report_panic(Duration::from_secs(5)).await;
         assert_eq!(began.elapsed(), Duration::from_secs(5));
         let written = written.lock().unwrap().clone();
         let answers = &written[0]["status"]["queries"][0]["answers"];

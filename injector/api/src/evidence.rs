@@ -60,7 +60,7 @@ pub enum AnalysisVerdict {
     Clear,
     /// Nobody can say.
     Inconclusive,
-    /// It is bad.
+    /// The target is bad.
     Bad,
 }
 

@@ -53,7 +53,7 @@ pub struct Release {
 
 impl Release {
     /// The maximum number in the status.
-    pub const MOST: usize = 20;
+    pub const MAX_RELEASES: usize = 20;
     /// How many approvals one has: as many as can be required.
     pub const MOST_APPROVALS: usize = 8;
     /// How many steps one has: those of the spec, the last one to all pods, and an override.

@@ -64,7 +64,7 @@ pub struct QueryAnswers {
 
 impl QueryAnswers {
     /// How many answers are kept.
-    pub const MOST: usize = 20;
+    pub const MAX_ANSWERS: usize = 20;
 }
 
 /// One answer of a query, for both groups of pods.

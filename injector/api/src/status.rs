@@ -257,7 +257,7 @@ pub enum VersionState {
     Target,
     /// Proven.
     Current,
-    /// It was tried and failed.
+    /// The version was tried and failed.
     Failed,
     /// One of its objects is gone or is not what was sealed.
     Broken,

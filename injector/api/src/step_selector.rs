@@ -16,5 +16,5 @@ pub struct StepSelector {
 
 impl StepSelector {
     /// How many selectors of a config may differ.
-    pub const MOST: usize = 8;
+    pub const MAX_SELECTORS: usize = 8;
 }

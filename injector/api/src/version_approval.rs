@@ -71,9 +71,9 @@ pub struct VersionApprovalStatus {
 /// What a user has decided about a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ApprovalDecision {
-    /// It may go on.
+    /// The version may go on.
     Approve,
-    /// It may not, however many approve it.
+    /// The version may not go on, however many approve it.
     Deny,
 }
 

@@ -129,14 +129,14 @@ pub struct Override {
 
 impl Override {
     /// How far ahead the end may be when it is set.
-    pub const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+    pub const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
     /// By how much the clocks of those who admit it and of those who read it may differ.
     pub const CLOCKS: SignedDuration = SignedDuration::from_mins(5);
 
     /// Returns whether the end is farther ahead than it may be.
     pub fn ends_too_late(&self, now: Timestamp) -> bool {
-        self.until_time.0.duration_since(now) > Self::LONGEST
+        self.until_time.0.duration_since(now) > Self::MAX_AHEAD
     }
 
     /// Returns whether it assigns this version at this time. One that ends too late was stored while no webhook looked, and assigns nothing.
@@ -265,15 +265,15 @@ fn default_steps() -> Vec<Step> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Pods {
-    /// So many pods.
+    /// A number of pods.
     Count(u32),
-    /// Such as `25%`.
+    /// A share of the pods, such as `25%`.
     Share(String),
 }
 
 impl Pods {
-    /// How many of `all` pods that are: at least one, if there is any.
-    pub fn of(&self, all: usize) -> usize {
+    /// The number of pods out of `all`: at least one, if there is any.
+    pub fn count_of(&self, all: usize) -> usize {
         let count = match self {
             Self::Count(count) => usize::try_from(*count).unwrap_or(usize::MAX),
             Self::Share(share) => (all * usize::from(percent(share))).div_ceil(100),
@@ -301,15 +301,15 @@ impl JsonSchema for Pods {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MaxHarmed {
-    /// So many pods.
+    /// A number of pods.
     Count(u32),
-    /// Such as `5%` of the pods that the new version is assigned to.
+    /// A share, such as `5%`, of the pods that the new version is assigned to.
     Share(String),
 }
 
 impl MaxHarmed {
-    /// How many of so many pods that are.
-    pub fn of(&self, assigned: u64) -> u64 {
+    /// The number of pods out of `assigned`, rounded down.
+    pub fn limit_of(&self, assigned: u64) -> u64 {
         match self {
             Self::Count(count) => u64::from(*count),
             Self::Share(share) => assigned * u64::from(percent(share)) / 100,
@@ -350,10 +350,10 @@ pub enum OnFailure {
 /// What happens to workloads that use the published ConfigMap or Secret without an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AgentlessPolicy {
-    /// They are restarted, one after another, by their own rolling update.
+    /// The workloads are restarted, one after another, by their own rolling update.
     #[default]
     Restart,
-    /// They are left alone.
+    /// The workloads are left alone.
     Ignore,
 }
 
@@ -372,10 +372,10 @@ mod tests {
 
     #[test]
     fn a_share_of_pods_is_rounded_up_and_one_of_harmed_pods_down() {
-        let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().of(all);
+        let pods = |text: &str, all| serde_json::from_str::<Pods>(text).unwrap().count_of(all);
         assert_eq!([pods("\"25%\"", 8), pods("\"25%\"", 9), pods("\"1%\"", 8), pods("\"100%\"", 8)], [2, 3, 1, 8]);
         assert_eq!([pods("3", 8), pods("3", 2), pods("3", 0), pods("\"25%\"", 0)], [3, 2, 0, 0]);
-        let harmed = |text: &str, all| serde_json::from_str::<MaxHarmed>(text).unwrap().of(all);
+        let harmed = |text: &str, all| serde_json::from_str::<MaxHarmed>(text).unwrap().limit_of(all);
         assert_eq!([harmed("0", 8), harmed("2", 8), harmed("\"5%\"", 39), harmed("\"5%\"", 40)], [0, 2, 1, 2]);
     }
 

@@ -46,7 +46,7 @@ pub enum ContentError {
         /// Its bytes.
         bytes: usize,
     },
-    /// It needs too many objects.
+    /// The version needs too many objects.
     #[error("the version needs {0} objects, and the limit is {MAX_PARTS}; divide it into several configs")]
     TooManyParts(usize),
 }

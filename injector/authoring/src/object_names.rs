@@ -9,9 +9,9 @@ use nudge_protocol::{ConfigName, VersionName};
 use ring::digest::{SHA256, digest};
 
 /// The longest name of an object.
-const LONGEST: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 /// The longest part between dots.
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 
 /// The name without a hash, absent if it is no DNS name, and the name with a hash.
 pub fn names(config: &ConfigName, version: &VersionName, number: usize, count: usize) -> (Option<String>, String) {
@@ -21,9 +21,9 @@ pub fn names(config: &ConfigName, version: &VersionName, number: usize, count: u
     let hash = digest(&SHA256, format!("{config}/{version}/{number}/{count}").as_bytes());
     let suffix = format!("-{}", &hex(hash.as_ref())[..8]);
     let mut stem: String = readable.to_ascii_lowercase().chars().map(|it| if it == '_' { '-' } else { it }).collect();
-    stem.truncate(LONGEST - suffix.len());
-    let mut labels: Vec<String> = stem.split('.').map(|text| label(text, LONGEST_LABEL)).collect();
-    let last = labels.pop().map(|last| label(&last, LONGEST_LABEL - suffix.len())).unwrap_or_default();
+    stem.truncate(MAX_NAME_BYTES - suffix.len());
+    let mut labels: Vec<String> = stem.split('.').map(|text| label(text, MAX_LABEL_BYTES)).collect();
+    let last = labels.pop().map(|last| label(&last, MAX_LABEL_BYTES - suffix.len())).unwrap_or_default();
     labels.push(last);
     labels.retain(|label| !label.is_empty());
     (valid, format!("{}{suffix}", labels.join(".")))

@@ -33,9 +33,9 @@ impl Part {
 /// How many versions like this one the history limit keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// As many as `spec.historyLimit` of the config says.
+    /// The history limit of the config applies (`spec.historyLimit`).
     Config,
-    /// So many.
+    /// This many of the newest versions are kept.
     Newest(u32),
 }
 
@@ -177,12 +177,12 @@ mod tests {
         content
     }
 
-    fn made(part: &Part, of: (usize, usize), keep: Keep) -> Object {
+    fn made(part: &Part, number_of: (usize, usize), keep: Keep) -> Object {
         let (config, version) = (ConfigName::new("shop").unwrap(), VersionName::new("1.0.1").unwrap());
         object(
             part,
             &Common { config: &config, version: &version, keep, secret_type: OPAQUE, origin: None, set_by: None },
-            of,
+            number_of,
             "shop-1.0.1",
         )
     }

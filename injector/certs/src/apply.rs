@@ -53,7 +53,7 @@ pub fn apply(
 /// The maximum of names in one certificate.
 const MAX_NAMES: usize = 64;
 
-/// These names, and those of the valid certificate that lacks some of them.
+/// Returns these names, and those of the valid certificate that lacks some of them.
 fn union(names: &ServingNames, serving: Option<&Pair>, now: OffsetDateTime) -> ServingNames {
     let Some(serving) = serving.map(Pair::certificate).filter(|serving| serving.is_valid_at(now)) else {
         return names.clone();

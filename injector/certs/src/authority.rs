@@ -28,7 +28,7 @@ pub(super) const AUTHORITY_NAME: &str = "nudge-injector authority ";
 /// Why a key or certificate can't be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// It could not be made.
+    /// Making the key or certificate failed.
     #[error("making the certificate failed")]
     Make(#[from] rcgen::Error),
     /// What was made or stored can't be read.
@@ -84,7 +84,7 @@ impl Pair {
         self.certificate == other.certificate && self.chain == other.chain
     }
 
-    /// The same with these certificates to send.
+    /// Sets the certificates that are sent after the first.
     #[must_use]
     pub fn with_chain(self, chain: Vec<Certificate>) -> Self {
         Self { chain, ..self }
@@ -175,7 +175,7 @@ impl Authority {
         lifetimes: &Lifetimes,
     ) -> Result<Pair, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut params = named("nudge-injector");
+        let mut params = parameters("nudge-injector");
         validity(&mut params, now - LEEWAY, (now + lifetimes.certificate).min(self.certificate().not_after()));
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -187,13 +187,13 @@ impl Authority {
 }
 
 fn authority_params(name: &str, crosses_below: u32) -> CertificateParams {
-    let mut params = named(name);
+    let mut params = parameters(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(u8::try_from(crosses_below).unwrap_or(u8::MAX)));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-fn named(name: &str) -> CertificateParams {
+fn parameters(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);

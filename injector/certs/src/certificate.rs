@@ -18,7 +18,7 @@ use super::names::ServingNames;
 /// Why a certificate can't be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// It is not PEM, or holds none.
+    /// The text is not PEM, or holds no certificate.
     #[error("no certificate in PEM form was found")]
     Pem(#[source] rustls::pki_types::pem::Error),
     /// What the PEM holds is not a certificate.

@@ -9,7 +9,7 @@ use super::certificate::Certificate;
 use super::lifetimes::{LEEWAY, MAX_CROSSES};
 
 /// Pods that lose their trust within this time are reported.
-const SOON: Duration = Duration::from_hours(180 * 24);
+const TRUST_LOSS_NOTICE: Duration = Duration::from_hours(180 * 24);
 
 /// The cross certificates that lead from `authority` to older ones, the newest first; none that is not valid.
 pub(super) fn chain(authority: &Certificate, crosses: &[Certificate], now: OffsetDateTime) -> Vec<Certificate> {
@@ -45,13 +45,13 @@ impl Trust {
     pub(super) fn of(serving: &Pair, bundle: &[Certificate], now: OffsetDateTime) -> Option<Self> {
         let signed = |certificate: &Certificate| bundle.iter().find(|authority| certificate.names_as_issuer(authority));
         let authority = signed(serving.certificate()).or_else(|| serving.chain().iter().rev().find_map(signed))?;
-        let own = authority.common_name().is_some_and(|name| name.starts_with(AUTHORITY_NAME));
+        let is_own = authority.common_name().is_some_and(|name| name.starts_with(AUTHORITY_NAME));
         // A cross certificate is valid from the moment at which the authority is that signed it.
         let since = |at| {
             let crosses = chain(authority, serving.chain(), at);
             crosses.iter().map(Certificate::not_before).fold(authority.not_before(), OffsetDateTime::min) + LEEWAY
         };
-        let pods = own.then(|| TrustingPods { since: since(now), lasting_since: since(now + SOON) });
+        let pods = is_own.then(|| TrustingPods { since: since(now), lasting_since: since(now + TRUST_LOSS_NOTICE) });
         Some(Self { authority_expires: authority.not_after(), pods })
     }
 }

@@ -98,12 +98,12 @@ fn bundle(path: &Path) -> Result<String, FilesError> {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<String>, FilesError> {
-    let failed = |source| FilesError::Read { path: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(failed)?.len();
+    let read_error = |source| FilesError::Read { path: path.to_owned(), source };
+    let length = std::fs::metadata(path).map_err(read_error)?.len();
     if length > MAX_FILE_BYTES {
         return Err(FilesError::TooLong { path: path.to_owned() });
     }
-    std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(read_error)
 }
 
 #[cfg(test)]

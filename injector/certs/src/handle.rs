@@ -33,10 +33,10 @@ pub enum CertificatesError {
     /// The lifetimes leave no time for a rotation.
     #[error(transparent)]
     Lifetimes(#[from] LifetimesError),
-    /// Those in the Secret.
+    /// The certificates in the Secret can't be kept.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// Those in files.
+    /// The certificate files can't be used.
     #[error(transparent)]
     Files(#[from] FilesError),
     /// The serving certificate can't be used for TLS.
@@ -68,7 +68,7 @@ impl Certificates {
     ) -> Result<(Self, Rotation), CertificatesError> {
         let lifetimes = lifetimes.checked()?;
         let mut keeper = Keeper::new(stores, names, lifetimes);
-        let stored = first(&mut keeper).await?;
+        let stored = load_first(&mut keeper).await?;
         let pair = stored.serving.as_ref().ok_or(KeepError::Restless)?;
         let (certificates, mut in_use) = Self::new(pair, &stored.bundle())?;
         let rotation = async move {
@@ -182,7 +182,7 @@ impl Faults {
 }
 
 /// The first certificates, without which nothing can be served.
-async fn first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
+async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, KeepError> {
     let mut failures = 0;
     loop {
         match keeper.settle(OffsetDateTime::now_utc).await {

@@ -9,7 +9,7 @@ use super::authority::AuthorityError;
 use super::lifetimes::Lifetimes;
 use super::names::ServingNames;
 use super::plan::{Cause, Step, plan};
-use super::store::{Found, SecretStore, StoreError, Written};
+use super::store::{SecretStore, StoreError, StoredSecret, WriteOutcome};
 use super::stored::Stored;
 
 /// Most reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
@@ -72,16 +72,22 @@ impl<S: SecretStore> Keeper<S> {
             }
             let done = apply(step, stored, &self.names, now, &self.lifetimes)?;
             // On a conflict the next round reads what another process has written.
-            if self.write(step, authority, serving, &done).await? == Written::Done {
+            if self.write(step, authority, serving, &done).await? == WriteOutcome::Done {
                 log(step, &done, now, &self.lifetimes);
             }
         }
         Err(KeepError::Restless)
     }
 
-    async fn write(&self, step: Step, authority: Found, serving: Found, done: &Stored) -> Result<Written, KeepError> {
+    async fn write(
+        &self,
+        step: Step,
+        authority: StoredSecret,
+        serving: StoredSecret,
+        done: &Stored,
+    ) -> Result<WriteOutcome, KeepError> {
         match step {
-            Step::Keep => Ok(Written::Done),
+            Step::Keep => Ok(WriteOutcome::Done),
             Step::Make(_) | Step::Rotate(_) | Step::DropOld => {
                 in_time(self.stores.authority.replace(authority, done.authority_entries())).await
             }
@@ -102,8 +108,8 @@ impl<S: SecretStore> Keeper<S> {
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, KeepError> {
-    let answered = tokio::time::timeout(DEADLINE, answer).await;
-    Ok(answered.map_err(|_| KeepError::TooSlow)??)
+    let result = tokio::time::timeout(DEADLINE, answer).await;
+    Ok(result.map_err(|_| KeepError::TooSlow)??)
 }
 
 fn log(step: Step, done: &Stored, now: OffsetDateTime, lifetimes: &Lifetimes) {

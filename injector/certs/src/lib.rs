@@ -28,5 +28,5 @@ pub use lifetimes::{LEEWAY, Lifetimes, LifetimesError, MAX_CROSSES};
 pub use names::{ServingNameError, ServingNames};
 pub use plan::{Cause, Step, plan};
 pub use publish::{PublishTimes, publish_to_webhooks};
-pub use store::{Found, KubeSecret, SecretStore, StoreError, Written};
+pub use store::{KubeSecret, SecretStore, StoreError, StoredSecret, WriteOutcome};
 pub use stored::{Entries, Signer, Stored};

@@ -120,22 +120,22 @@ impl Memory {
 }
 
 impl SecretStore for Memory {
-    async fn read(&self) -> Result<Found, StoreError> {
+    async fn read(&self) -> Result<StoredSecret, StoreError> {
         // Others may run between reading and writing.
         tokio::task::yield_now().await;
         let held = self.0.lock().unwrap();
-        let mut found = Found { entries: held.1.clone(), ..Found::default() };
+        let mut found = StoredSecret { entries: held.1.clone(), ..StoredSecret::default() };
         found.metadata.resource_version = Some(held.0.to_string());
         Ok(found)
     }
 
-    async fn replace(&self, found: Found, entries: Entries) -> Result<Written, StoreError> {
+    async fn replace(&self, found: StoredSecret, entries: Entries) -> Result<WriteOutcome, StoreError> {
         tokio::task::yield_now().await;
         if found.metadata.resource_version != Some(self.0.lock().unwrap().0.to_string()) {
-            return Ok(Written::Conflict);
+            return Ok(WriteOutcome::Conflict);
         }
         self.put(entries);
-        Ok(Written::Done)
+        Ok(WriteOutcome::Done)
     }
 }
 
@@ -493,11 +493,11 @@ fn replicas_with_different_names_do_not_renew_in_turns() {
 struct Silent;
 
 impl SecretStore for Silent {
-    async fn read(&self) -> Result<Found, StoreError> {
+    async fn read(&self) -> Result<StoredSecret, StoreError> {
         std::future::pending().await
     }
 
-    async fn replace(&self, _: Found, _: Entries) -> Result<Written, StoreError> {
+    async fn replace(&self, _: StoredSecret, _: Entries) -> Result<WriteOutcome, StoreError> {
         std::future::pending().await
     }
 }

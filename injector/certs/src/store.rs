@@ -30,7 +30,7 @@ pub enum StoreError {
         /// The refusal.
         source: Box<kube::Error>,
     },
-    /// It is not there.
+    /// The Secret does not exist.
     #[error(
         "Secret {name} does not exist, and Nudge may not create Secrets; apply deploy/base again, which has it without data"
     )]
@@ -38,7 +38,7 @@ pub enum StoreError {
         /// Namespace and name.
         name: String,
     },
-    /// It belongs to somebody else.
+    /// The Secret belongs to somebody else.
     #[error(
         "Secret {name} has type kubernetes.io/tls, so Nudge did not make it and leaves it alone; to use its certificate, mount it \
          and set NUDGE_CERTIFICATE_DIR"
@@ -51,7 +51,7 @@ pub enum StoreError {
 
 /// The Secret as it was read.
 #[derive(Clone, Debug, Default)]
-pub struct Found {
+pub struct StoredSecret {
     /// Its metadata, with the resource version.
     pub metadata: ObjectMeta,
     /// Its entries.
@@ -60,8 +60,8 @@ pub struct Found {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It is stored.
+pub enum WriteOutcome {
+    /// The entries are stored.
     Done,
     /// Somebody else wrote first: read again.
     Conflict,
@@ -70,10 +70,14 @@ pub enum Written {
 /// Where certificates are stored.
 pub trait SecretStore: Send + Sync + 'static {
     /// Reads what is stored.
-    fn read(&self) -> impl Future<Output = Result<Found, StoreError>> + Send;
+    fn read(&self) -> impl Future<Output = Result<StoredSecret, StoreError>> + Send;
 
     /// Stores the entries if the store is still as it was read.
-    fn replace(&self, found: Found, entries: Entries) -> impl Future<Output = Result<Written, StoreError>> + Send;
+    fn replace(
+        &self,
+        found: StoredSecret,
+        entries: Entries,
+    ) -> impl Future<Output = Result<WriteOutcome, StoreError>> + Send;
 }
 
 /// A Secret in the cluster.
@@ -105,7 +109,7 @@ impl KubeSecret {
 }
 
 impl SecretStore for KubeSecret {
-    async fn read(&self) -> Result<Found, StoreError> {
+    async fn read(&self) -> Result<StoredSecret, StoreError> {
         let secret = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
         let Some(secret) = secret else { return Err(StoreError::Missing { name: self.title() }) };
         if secret.type_.as_deref() == Some(TLS_TYPE) {
@@ -113,21 +117,21 @@ impl SecretStore for KubeSecret {
         }
         let entries = secret.data.unwrap_or_default().into_iter();
         let entries = entries.map(|(name, value)| (name, Zeroizing::new(value.0))).collect();
-        Ok(Found { metadata: secret.metadata, entries })
+        Ok(StoredSecret { metadata: secret.metadata, entries })
     }
 
-    async fn replace(&self, found: Found, entries: Entries) -> Result<Written, StoreError> {
+    async fn replace(&self, found: StoredSecret, entries: Entries) -> Result<WriteOutcome, StoreError> {
         let mut secret = secret(found.metadata, &entries);
         let result = self.api.replace(&self.name, &Self::parameters(), &secret).await;
         wipe(&mut secret);
         match result {
             Ok(mut secret) => {
                 wipe(&mut secret);
-                Ok(Written::Done)
+                Ok(WriteOutcome::Done)
             }
-            Err(error) if is_conflict(&error) => Ok(Written::Conflict),
+            Err(error) if is_conflict(&error) => Ok(WriteOutcome::Conflict),
             // It was deleted meanwhile.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Written::Conflict),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(WriteOutcome::Conflict),
             Err(error) => Err(self.failed("replace", error)),
         }
     }

@@ -26,7 +26,7 @@ pub type Entries = BTreeMap<String, Zeroizing<Vec<u8>>>;
 /// The authority that signs.
 #[derive(Clone, Debug)]
 pub enum Signer {
-    /// It can sign.
+    /// The authority has its private key.
     Able(Authority),
     /// Its private key is missing or wrong: what it signed is valid, but it can't sign any more.
     Unable(Certificate),

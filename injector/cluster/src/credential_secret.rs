@@ -11,7 +11,7 @@ use crate::call::{CallError, call};
 /// Why the Secret is not used. No value of it is repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialSecretError {
-    /// It may not be read.
+    /// Nudge has no right to read the Secret.
     #[error(
         "Nudge may not read Secret {name}; allow it: kubectl create role nudge-secret-{name} --verb=get --resource=secrets \
          --resource-name={name}; kubectl create rolebinding nudge-secret-{name} --role=nudge-secret-{name} --serviceaccount={account}"
@@ -22,13 +22,13 @@ pub enum CredentialSecretError {
         /// Who may not.
         account: String,
     },
-    /// It is not there.
+    /// The Secret does not exist.
     #[error("Secret {0} does not exist")]
     Missing(String),
-    /// It can't be read now.
+    /// Reading the Secret failed.
     #[error("Secret {0} can't be read")]
     Unreadable(String, #[source] CallError),
-    /// It is for other hosts.
+    /// The Secret does not allow this host.
     #[error("Secret {secret} is not for {host}: its annotation {ALLOWED_HOSTS} does not name this host")]
     OtherHost {
         /// Its name.
@@ -63,7 +63,7 @@ impl CredentialSecret {
         }
     }
 
-    /// Of the object.
+    /// The credentials in a Secret object.
     pub fn of(name: &str, secret: Secret) -> Self {
         let hosts = secret.metadata.annotations.and_then(|mut all| all.remove(ALLOWED_HOSTS)).unwrap_or_default();
         Self { name: name.to_owned(), hosts, values: contents_of(None, secret.data) }
@@ -87,7 +87,7 @@ impl CredentialSecret {
         self.values.get(key).map(|value| value.as_slice())
     }
 
-    /// The same as text without the line break at its end.
+    /// The value of a key as text, without the line break at its end.
     pub fn text(&self, key: &str) -> Option<&str> {
         std::str::from_utf8(self.value(key)?.trim_ascii_end()).ok()
     }

@@ -18,12 +18,12 @@ use tokio::sync::mpsc;
 use crate::call::call;
 
 /// Longest message, in bytes: the API's bound of `note`.
-const MAX_BYTES: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// Events on configs that may wait until they are written. What comes then is left out.
-const WAITING: usize = 1024;
+const QUEUE_LENGTH: usize = 1024;
 /// How many are written at once.
-const AT_ONCE: usize = 8;
+const CONCURRENT_WRITES: usize = 8;
 
 /// Writes Events.
 #[derive(Clone)]
@@ -48,10 +48,10 @@ impl EventRecorder {
             return;
         }
         let queue = self.queue.get_or_init(|| {
-            let (sender, receiver) = mpsc::channel(WAITING);
+            let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
             let writer = self.writer.clone();
             let events = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
-            tokio::spawn(events.for_each_concurrent(AT_ONCE, move |(reference, event)| {
+            tokio::spawn(events.for_each_concurrent(CONCURRENT_WRITES, move |(reference, event)| {
                 let writer = writer.clone();
                 async move { _ = writer.write(&reference, event).await }
             }));
@@ -80,27 +80,27 @@ impl EventRecorder {
 
 impl Writer {
     /// Returns whether the Event was written.
-    async fn write(&self, reference: &ObjectReference, event: EventRecord) -> bool {
-        let Explanation { reason, message } = event.explanation;
-        let message = clipped(message, MAX_BYTES);
-        let written = Event {
-            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+    async fn write(&self, reference: &ObjectReference, record: EventRecord) -> bool {
+        let Explanation { reason, message } = record.explanation;
+        let message = clipped(message, MAX_NOTE_BYTES);
+        let event = Event {
+            type_: if record.warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_string(),
             action: action(reason.as_str(), &message),
             note: Some(message),
             secondary: None,
         };
-        let written = call(|| "writing an Event".to_owned(), self.0.publish(&written, reference)).await;
-        if let Err(error) = &written {
+        let result = call(|| "writing an Event".to_owned(), self.0.publish(&event, reference)).await;
+        if let Err(error) = &result {
             let object = reference.name.as_deref();
             tracing::debug!(error = chain(error), object, %reason, "Event not written");
         }
-        written.is_ok()
+        result.is_ok()
     }
 }
 
-/// The action, by which another message is another Event. Otherwise the recorder would count up the last one of the same reason and object,
-/// with its old message.
+/// An action that differs for each message, so that each is an Event of its own. The recorder would otherwise increment
+/// the last Event of the same reason and object, with its old message.
 fn action(reason: &str, message: &str) -> String {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);

@@ -18,19 +18,19 @@ const CONTACT: &str = "nudge.dev/contact";
 /// Name of the question.
 const NAME: &str = "nudge-first-contact";
 /// How many answers in a row make the contact. There may be several API servers, and each learns of webhooks by itself.
-const ENOUGH: u32 = 3;
+const ANSWERS_NEEDED: u32 = 3;
 /// The pause after an answer.
-const BETWEEN: Duration = Duration::from_millis(300);
+const PAUSE_AFTER_ANSWER: Duration = Duration::from_millis(300);
 /// The pause after a question without an answer. Where there is none for long, as while another webhook refuses the question, few are asked.
-const AGAIN: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
+const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(15) };
 /// How long the API server may take: longer than the timeout of every webhook.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest cause, in bytes: less than an answer to a probe may have.
-const LONGEST: usize = 800;
+const MAX_CAUSE_BYTES: usize = 800;
 
 /// What is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum QuestionScope {
     /// The installation, by a question in its own namespace, where no other webhook of Nudge is asked.
     Installation,
     /// An enabled namespace, by a question in it: the API server also has to know that it is enabled.
@@ -73,7 +73,7 @@ fn is_answer(message: &str) -> bool {
 /// The contact of the API server with the webhooks. Once it is made, it stays made: rotations and outages take nothing back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contact {
-    /// It is not made yet.
+    /// There has been no contact yet.
     Missing {
         /// How many questions in a row had an answer.
         answers: u32,
@@ -82,7 +82,7 @@ pub enum Contact {
         /// Why the last question without an answer had none.
         cause: String,
     },
-    /// It is made.
+    /// The API server has asked the webhooks.
     Made,
 }
 
@@ -98,10 +98,10 @@ impl Contact {
     pub fn after(self, reply: Reply) -> Self {
         let Self::Missing { answers, failures, cause } = self else { return Self::Made };
         let cause = match reply {
-            Reply::Answered if answers + 1 >= ENOUGH => return Self::Made,
+            Reply::Answered if answers + 1 >= ANSWERS_NEEDED => return Self::Made,
             Reply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
             Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
-            Reply::NotAllowed(cause) | Reply::Failed(cause) => clipped(cause, LONGEST),
+            Reply::NotAllowed(cause) | Reply::Failed(cause) => clipped(cause, MAX_CAUSE_BYTES),
         };
         Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }
@@ -110,8 +110,8 @@ impl Contact {
     pub fn wait(&self) -> Option<Duration> {
         match self {
             Self::Made => None,
-            Self::Missing { answers: 0, failures, .. } => Some(AGAIN.wait(*failures)),
-            Self::Missing { .. } => Some(BETWEEN),
+            Self::Missing { answers: 0, failures, .. } => Some(RETRY_BACKOFF.wait(*failures)),
+            Self::Missing { .. } => Some(PAUSE_AFTER_ANSWER),
         }
     }
 
@@ -125,7 +125,7 @@ impl Contact {
 }
 
 /// Asks once.
-pub async fn ask(client: Client, namespace: &str, about: About) -> Reply {
+pub async fn ask(client: Client, namespace: &str, about: QuestionScope) -> Reply {
     let api = Api::<VersionedConfig>::namespaced(client, namespace);
     let (dry, question) = (PostParams { dry_run: true, ..PostParams::default() }, question(about));
     match tokio::time::timeout(DEADLINE, api.create(&dry, &question)).await {
@@ -134,11 +134,11 @@ pub async fn ask(client: Client, namespace: &str, about: About) -> Reply {
     }
 }
 
-fn question(about: About) -> VersionedConfig {
+fn question(about: QuestionScope) -> VersionedConfig {
     let mut question = VersionedConfig::new(NAME, VersionedConfigSpec::default());
     let step = Step { name: Some("twice".to_owned()), ..Step::of(Pods::Share("100%".to_owned())) };
     question.spec.rollout.steps = vec![step.clone(), step];
-    if about == About::Installation {
+    if about == QuestionScope::Installation {
         question.metadata.labels = Some([(CONTACT.to_owned(), "true".to_owned())].into());
     }
     question
@@ -164,7 +164,7 @@ mod tests {
     fn a_refusal_by_a_webhook_of_nudge_is_an_answer_and_nothing_else_is() {
         let answered = "admission webhook \"contact.nudge.dev\" denied the request: it is not enabled there";
         assert_eq!(refused(403, answered), Reply::Answered);
-        assert_eq!(Reply::of(Ok(question(About::Namespace))), Reply::NotAsked);
+        assert_eq!(Reply::of(Ok(question(QuestionScope::Namespace))), Reply::NotAsked);
         let unknown = "Internal error occurred: failed calling webhook \"contact.nudge.dev\": x509: certificate signed by unknown authority";
         assert_eq!(refused(500, unknown), Reply::Failed(unknown.to_owned()));
         let foreign = "admission webhook \"policy.example.com\" denied the request: no";
@@ -177,10 +177,10 @@ mod tests {
     fn three_answers_in_a_row_make_the_contact_and_it_stays_made() {
         use Reply::{Answered, NotAsked};
         let failed = || Reply::Failed("unknown authority".to_owned());
-        assert_eq!(after(&[]).wait(), Some(AGAIN.first));
-        assert_eq!(after(&[Answered, Answered]).wait(), Some(BETWEEN));
+        assert_eq!(after(&[]).wait(), Some(RETRY_BACKOFF.first));
+        assert_eq!(after(&[Answered, Answered]).wait(), Some(PAUSE_AFTER_ANSWER));
         let broken = after(&[Answered, Answered, failed()]);
-        assert_eq!((broken.wait(), broken.missing()), (Some(AGAIN.first), Some("unknown authority")));
+        assert_eq!((broken.wait(), broken.missing()), (Some(RETRY_BACKOFF.first), Some("unknown authority")));
         assert_eq!(after(&[failed(), Answered, Answered]).missing(), Some("unknown authority"));
         assert!(after(&[Answered, NotAsked, Answered, Answered]).missing().is_some());
         let made = after(&[failed(), Answered, Answered, Answered]);
@@ -193,22 +193,22 @@ mod tests {
         let waits = |failures: usize| after(&vec![Reply::NotAsked; failures]).wait().map(|wait| wait.as_secs());
         assert_eq!([1, 2, 4, 5, 1_000].map(waits), [1, 2, 8, 15, 15].map(Some));
         let refused = vec![Reply::NotAllowed("a quota".to_owned()); 1_000];
-        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(BETWEEN));
+        assert_eq!(after(&[refused, vec![Reply::Answered]].concat()).wait(), Some(PAUSE_AFTER_ANSWER));
     }
 
     #[test]
     fn a_cause_is_bounded() {
         let contact = after(&[Reply::Failed("é".repeat(10_000))]);
-        assert!(contact.missing().is_some_and(|cause| !cause.is_empty() && cause.len() <= LONGEST));
+        assert!(contact.missing().is_some_and(|cause| !cause.is_empty() && cause.len() <= MAX_CAUSE_BYTES));
     }
 
     #[test]
     fn the_question_is_refused_wherever_it_is_asked() {
-        for about in [About::Installation, About::Namespace] {
+        for about in [QuestionScope::Installation, QuestionScope::Namespace] {
             let question = question(about);
             let faults = config_faults(NAME, &question.spec, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
             assert_eq!(faults.len(), 1, "{about:?}: {faults:?}");
-            assert_eq!(question.metadata.labels.is_some(), about == About::Installation);
+            assert_eq!(question.metadata.labels.is_some(), about == QuestionScope::Installation);
         }
     }
 }

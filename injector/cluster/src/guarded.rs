@@ -18,23 +18,23 @@ use tokio::time::Instant;
 use crate::call::{CallError, call};
 
 /// For how long what was read holds.
-const FRESH: Duration = Duration::from_secs(30);
+const REREAD_AFTER: Duration = Duration::from_secs(30);
 /// For how long it holds where it can't be read again.
-const STALE: Duration = Duration::from_mins(5);
+const UNUSABLE_AFTER: Duration = Duration::from_mins(5);
 /// For how long nodes hold: there may be many.
 const FRESH_NODES: Duration = Duration::from_mins(1);
 /// Objects in one page of a list.
 const PAGE: u32 = 200;
 /// The most pages.
-const PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 /// Where the system's own Services are.
 const SYSTEM: &str = "kube-system";
 /// Where the API server's own Service is.
-const DEFAULT: &str = "default";
+const SERVER_NAMESPACE: &str = "default";
 /// Slices of the API server's own Service.
-const OF_SERVER: &str = "kubernetes.io/service-name=kubernetes";
+const SERVER_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
-/// They can't be read.
+/// The guarded addresses can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "Nudge does not know the addresses of the API server, of kube-system and of nodes; apply the component again, with its ClusterRole, \
@@ -42,7 +42,7 @@ const OF_SERVER: &str = "kubernetes.io/service-name=kubernetes";
 )]
 pub struct Unguarded(#[source] GuardError);
 
-/// Why not.
+/// Why the guarded addresses can't be read.
 #[derive(Debug, thiserror::Error)]
 enum GuardError {
     #[error(transparent)]
@@ -74,7 +74,7 @@ impl Guard {
         // One reads for all.
         let mut known = self.known.lock().await;
         let age = known.as_ref().map(|(at, _)| at.elapsed());
-        if let Some((_, guarded)) = known.as_ref().filter(|_| age.is_some_and(|age| age < FRESH)) {
+        if let Some((_, guarded)) = known.as_ref().filter(|_| age.is_some_and(|age| age < REREAD_AFTER)) {
             return Ok(Arc::clone(guarded));
         }
         let now = Instant::now();
@@ -89,7 +89,7 @@ impl Guard {
                     error = chain(&error),
                     "addresses of the API server, of kube-system and of nodes not read"
                 );
-                let old = known.as_ref().filter(|_| age.is_some_and(|age| age < STALE));
+                let old = known.as_ref().filter(|_| age.is_some_and(|age| age < UNUSABLE_AFTER));
                 old.map(|(_, guarded)| Arc::clone(guarded)).ok_or(Unguarded(error))
             }
         }
@@ -100,7 +100,7 @@ impl Guard {
         guarded.endpoints.extend(self.server);
         let services = |namespace: &str| Api::<Service>::namespaced(self.client.clone(), namespace);
         each(services(SYSTEM), ListParams::default(), &mut guarded, add_service).await?;
-        let own = services(DEFAULT);
+        let own = services(SERVER_NAMESPACE);
         let found = call(|| "reading Service default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
         if let Some(service) = found {
             add_service(&service, &mut guarded);
@@ -116,14 +116,14 @@ impl Guard {
     async fn slices(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
         let slices = |namespace: &str| Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
         each(slices(SYSTEM), ListParams::default(), guarded, add_slice).await?;
-        each(slices(DEFAULT), ListParams::default().labels(OF_SERVER), guarded, add_slice).await
+        each(slices(SERVER_NAMESPACE), ListParams::default().labels(SERVER_SLICES), guarded, add_slice).await
     }
 
     /// Adds the same on servers without slices: Kubernetes 1.20.
     async fn endpoints(&self, guarded: &mut Guarded) -> Result<(), GuardError> {
         let endpoints = |namespace: &str| Api::<Endpoints>::namespaced(self.client.clone(), namespace);
         each(endpoints(SYSTEM), ListParams::default(), guarded, add_endpoints).await?;
-        let own = endpoints(DEFAULT);
+        let own = endpoints(SERVER_NAMESPACE);
         let found = call(|| "reading Endpoints default/kubernetes".to_owned(), own.get_opt("kubernetes")).await?;
         if let Some(endpoints) = found {
             add_endpoints(&endpoints, guarded);
@@ -155,7 +155,7 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let mut params = params.limit(PAGE);
-    for _ in 0..PAGES {
+    for _ in 0..MAX_PAGES {
         let what = || format!("listing {}", K::plural(&()));
         let page = call(what, api.list(&params)).await?;
         for object in &page.items {
@@ -198,7 +198,7 @@ fn add_slice(slice: &EndpointSlice, guarded: &mut Guarded) {
     }
 }
 
-/// The same of the first family alone, which is all that these have.
+/// What stands behind a Service, of its first family alone, which is all that Endpoints have.
 fn add_endpoints(endpoints: &Endpoints, guarded: &mut Guarded) {
     for subset in endpoints.subsets.iter().flatten() {
         let ports: Vec<_> = subset.ports.iter().flatten().map(|port| Some(port.port)).collect();

@@ -4,7 +4,7 @@ use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
 use nudge_protocol::error_chain::{message, plain};
 
-/// That there is no cluster, and what the kubeconfig lacks: it is what people are more likely to have wrong than the pod's own account.
+/// No cluster was found. Reports what the kubeconfig lacks, the likelier mistake than the pod's own account.
 pub fn none_found(error: &InferConfigError) -> String {
     let source = std::error::Error::source(error).and_then(|error| error.downcast_ref());
     format!("no cluster is known: {}", source.map_or_else(|| message(error), unusable))

@@ -38,7 +38,7 @@ pub type Leadership = watch::Receiver<bool>;
 
 /// The lease as it was last read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct SeenRenewal {
     holder: Option<String>,
     version: String,
     /// What the holder wrote last. Notes of others leave it as it is.
@@ -57,7 +57,7 @@ enum Action {
     Leave,
 }
 
-fn decide(seen: Option<&Seen>, identity: &str, now: Instant) -> Action {
+fn decide(seen: Option<&SeenRenewal>, identity: &str, now: Instant) -> Action {
     match seen {
         None => Action::Write,
         Some(seen) => match seen.holder.as_deref() {
@@ -77,7 +77,7 @@ pub struct Lease {
     api: Api<Object>,
     settings: LeaseSettings,
     leads: watch::Sender<bool>,
-    seen: Option<Seen>,
+    seen: Option<SeenRenewal>,
     /// Labels and annotations, which are not this replica's.
     others: ObjectMeta,
     spec: LeaseSpec,
@@ -122,9 +122,9 @@ impl Lease {
         let period = self.settings.duration / 3;
         loop {
             let longest = Instant::now() + period;
-            let tried = timeout_at(self.end().unwrap_or(longest).min(longest), self.turn()).await;
-            let failed = !matches!(tried, Ok(Ok(_)));
-            let leads = match tried {
+            let result = timeout_at(self.end().unwrap_or(longest).min(longest), self.turn()).await;
+            let failed = !matches!(result, Ok(Ok(_)));
+            let leads = match result {
                 Ok(Ok(leads)) => leads,
                 Ok(Err(error)) => {
                     tracing::warn!(
@@ -216,7 +216,7 @@ impl Lease {
                 let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
                 let duration = seconds.map_or(self.settings.duration, Duration::from_secs);
                 let version = resource_version.unwrap_or_default();
-                self.seen = Some(Seen { holder: holder_identity, version, renewed: renew_time, at, duration });
+                self.seen = Some(SeenRenewal { holder: holder_identity, version, renewed: renew_time, at, duration });
             }
         }
         let noted = self.take_note(now);
@@ -276,7 +276,7 @@ impl Lease {
             }
         };
         let at = self.seen.as_ref().map_or_else(Instant::now, |seen| seen.at);
-        self.seen = Some(Seen {
+        self.seen = Some(SeenRenewal {
             holder: spec.holder_identity,
             version: written.metadata.resource_version.unwrap_or_default(),
             renewed: spec.renew_time,
@@ -303,7 +303,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_is_taken_when_it_is_free_own_or_expired() {
         let start = Instant::now();
-        let seen = |holder: Option<&str>| Seen {
+        let seen = |holder: Option<&str>| SeenRenewal {
             holder: holder.map(str::to_owned),
             version: "1".to_owned(),
             renewed: None,

@@ -72,7 +72,7 @@ impl Queue {
         self.put(key, wait, urgent);
     }
 
-    /// The same for one that is urgent this time.
+    /// Adds a key that is urgent this time.
     pub fn add_urgent(&self, key: ConfigKey, wait: Duration) {
         self.put(key, wait, true);
     }
@@ -157,8 +157,8 @@ impl Inner {
         self.heap(next.urgent).push(Reverse((next.at, key)));
         if self.urgent.len() + self.others.len() > 64 + 2 * self.due.len() {
             let entries = |urgent: bool| {
-                let of = self.due.iter().filter(move |(_, due)| due.urgent == urgent);
-                of.map(|(key, due)| Reverse((due.at, key.clone()))).collect()
+                let due = self.due.iter().filter(move |(_, due)| due.urgent == urgent);
+                due.map(|(key, due)| Reverse((due.at, key.clone()))).collect()
             };
             (self.urgent, self.others) = (entries(true), entries(false));
         }

@@ -36,14 +36,14 @@ impl Turns {
     pub async fn take_many(&self, namespace: &str, amount: u32) -> Turn {
         let amount = self.bounded(amount);
         // They are never closed.
-        let own = self.own(namespace).acquire_many_owned(amount).await.ok();
+        let own = self.share_of(namespace).acquire_many_owned(amount).await.ok();
         let all = Arc::clone(&self.all).acquire_many_owned(amount).await.ok();
         Turn { _all: all, _own: own }
     }
 
     /// Takes so much, if there is as much now.
     pub fn try_take(&self, namespace: &str, amount: u32) -> Option<Turn> {
-        let own = self.own(namespace).try_acquire_many_owned(amount).ok()?;
+        let own = self.share_of(namespace).try_acquire_many_owned(amount).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(amount).ok()?;
         Some(Turn { _all: Some(all), _own: Some(own) })
     }
@@ -53,7 +53,7 @@ impl Turns {
     }
 
     /// The share of a namespace.
-    fn own(&self, namespace: &str) -> Arc<Semaphore> {
+    fn share_of(&self, namespace: &str) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock();
         // One that nobody holds or waits for is as good as a new one.
         namespaces.retain(|_, one| Arc::strong_count(one) > 1);

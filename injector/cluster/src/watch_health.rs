@@ -35,8 +35,8 @@ struct Shared {
     /// Failures since the server last confirmed anything.
     failures: AtomicU32,
     /// All objects are to be listed again, now or when it is time.
-    list_again: AtomicBool,
-    list_later: AtomicBool,
+    relist_now: AtomicBool,
+    relist_later: AtomicBool,
     ask: Notify,
 }
 
@@ -74,8 +74,8 @@ impl WatchHealth {
             sight: Mutex::default(),
             forbidden: AtomicBool::default(),
             failures: AtomicU32::default(),
-            list_again: AtomicBool::default(),
-            list_later: AtomicBool::default(),
+            relist_now: AtomicBool::default(),
+            relist_later: AtomicBool::default(),
             ask: Notify::new(),
         };
         Self { what, relist: Duration::ZERO, shared: Arc::new(shared) }
@@ -118,12 +118,12 @@ impl WatchHealth {
         self.shared.forbidden.load(Ordering::Relaxed)
     }
 
-    /// It has failed this often in a row.
-    pub(crate) fn fails(&self, times: u32) {
+    /// Records how many times in a row the watch has failed.
+    pub(crate) fn record_failures(&self, times: u32) {
         self.shared.failures.store(times, Ordering::Relaxed);
     }
 
-    /// It has failed so often in a row that others must not wait for it.
+    /// Whether the watch has failed so often in a row that others must not wait for it.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.shared.failures.load(Ordering::Relaxed) >= HOPELESS
     }
@@ -160,35 +160,35 @@ impl WatchHealth {
         self.shared.ask.notify_one();
     }
 
-    pub(crate) async fn asked(&self) {
+    pub(crate) async fn wait_for_ask(&self) {
         self.shared.ask.notified().await;
     }
 
     /// Has all objects listed again at once.
-    pub(crate) fn list_again(&self) {
-        self.shared.list_again.store(true, Ordering::Relaxed);
+    pub(crate) fn request_relist(&self) {
+        self.shared.relist_now.store(true, Ordering::Relaxed);
         self.ask();
     }
 
     /// Has all objects listed again when a watch ends, once it is time.
-    pub(crate) fn list_again_later(&self) {
-        self.shared.list_later.store(true, Ordering::Relaxed);
+    pub(crate) fn request_relist_later(&self) {
+        self.shared.relist_later.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn lists_again(&self) -> bool {
-        self.lists_again_at(Instant::now())
+    pub(crate) fn needs_relist(&self) -> bool {
+        self.needs_relist_at(Instant::now())
     }
 
-    fn lists_again_at(&self, now: Instant) -> bool {
-        let later = || self.shared.list_later.load(Ordering::Relaxed);
+    fn needs_relist_at(&self, now: Instant) -> bool {
+        let later = || self.shared.relist_later.load(Ordering::Relaxed);
         let is_time = || self.sight().listed.is_none_or(|at| now.saturating_duration_since(at) >= self.relist);
-        self.shared.list_again.load(Ordering::Relaxed) || later() && is_time()
+        self.shared.relist_now.load(Ordering::Relaxed) || later() && is_time()
     }
 
     /// A list begins.
-    pub(crate) fn lists(&self) {
-        self.shared.list_again.store(false, Ordering::Relaxed);
-        self.shared.list_later.store(false, Ordering::Relaxed);
+    pub(crate) fn list_started(&self) {
+        self.shared.relist_now.store(false, Ordering::Relaxed);
+        self.shared.relist_later.store(false, Ordering::Relaxed);
         self.sight().listed = Some(Instant::now());
     }
 }
@@ -221,16 +221,16 @@ mod tests {
     fn one_namespace_does_not_have_all_of_them_listed_again_and_again() {
         let (own, shared) = (WatchHealth::new("tests"), WatchHealth::of_all("tests"));
         for health in [&own, &shared] {
-            health.lists();
-            assert!(!health.lists_again());
-            health.list_again_later();
+            health.list_started();
+            assert!(!health.needs_relist());
+            health.request_relist_later();
         }
-        assert!(own.lists_again() && !shared.lists_again());
-        assert!(shared.lists_again_at(Instant::now() + RELIST));
-        shared.list_again();
-        assert!(shared.lists_again(), "this is urgent");
-        shared.lists();
-        assert!(!shared.lists_again_at(Instant::now() + RELIST));
+        assert!(own.needs_relist() && !shared.needs_relist());
+        assert!(shared.needs_relist_at(Instant::now() + RELIST));
+        shared.request_relist();
+        assert!(shared.needs_relist(), "this is urgent");
+        shared.list_started();
+        assert!(!shared.needs_relist_at(Instant::now() + RELIST));
     }
 
     #[test]

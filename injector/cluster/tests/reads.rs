@@ -14,7 +14,7 @@ use kube::{Api, Client, Resource};
 use nudge_api::{VersionedConfig, crd};
 use nudge_cluster::index::{Index, Namespaces};
 use nudge_cluster::lenient::Lenient;
-use nudge_cluster::watch::{Reads, WatchSettings, watch_cluster};
+use nudge_cluster::watch::{ReadScope, WatchSettings, watch_cluster};
 use nudge_core::keys::{ConfigKey, PodKey};
 use nudge_protocol::{labels, pod};
 use nudge_tests::cluster::{Cluster, Space};
@@ -123,7 +123,7 @@ struct Watching {
 }
 
 impl Watching {
-    fn new(client: Client, reads: Reads) -> Self {
+    fn new(client: Client, reads: ReadScope) -> Self {
         let index = Arc::new(Index::default());
         let settings = WatchSettings { seconds: 3, reads, ..WatchSettings::default() };
         let task = tokio::spawn(watch_cluster(client, Arc::clone(&index), settings));
@@ -167,7 +167,7 @@ async fn only_namespaces_whose_rights_are_bound_are_read_and_the_others_hold_nob
         bind(space, "test-reads", user).await?;
     }
     bind(&bound, "test-secrets", user).await?;
-    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Namespaces);
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Namespaces);
     let index = &watching.index;
 
     // A namespace without rights holds nobody but itself. Others that tests have enabled have none either.
@@ -259,7 +259,7 @@ async fn with_rights_for_the_cluster_nothing_is_kept_of_namespaces_that_are_not_
         fill(space).await?;
         bind(space, "test-secrets", user).await?;
     }
-    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Cluster);
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Cluster);
     let index = &watching.index;
     knows(index, &first, 2).await?;
     // Also what changes is left out.
@@ -290,7 +290,7 @@ async fn rights_for_the_cluster_that_are_missing_keep_the_replica_from_being_rea
     let user = "nowhere";
     bind_everywhere(cluster, "test-namespaces", user).await?;
     let space = cluster.space_with("closed", &[(labels::ENABLED, "true")]).await?;
-    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Cluster);
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Cluster);
     let enabled = async || watching.index.is_enabled(&space.name).then_some(());
     eventually(SOON, "the namespace is enabled", enabled).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -311,7 +311,7 @@ async fn a_namespace_with_more_objects_than_a_page_is_known_whole() -> Result<()
         config.metadata.annotations = Some([("example/note".to_owned(), "x".repeat(1000))].into());
         space.api::<VersionedConfig>().create(&PostParams::default(), &config).await?;
     }
-    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Namespaces);
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Namespaces);
     let index = &watching.index;
     let count = || index.configs().iter().filter(|key| key.namespace == space.name).count();
     knows(index, &space, 1).await?;
@@ -362,7 +362,7 @@ async fn objects_that_cannot_be_parsed_hold_nobody() -> Result<()> {
         bind(space, "test-secrets", user).await?;
     }
     all(&before).await?;
-    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, Reads::Namespaces);
+    let watching = Watching::new(cluster.client(&cluster.user(user, &[])).await?, ReadScope::Namespaces);
     let index = &watching.index;
     tokio::time::timeout(SOON, index.synced()).await.context("not synced")?;
     knows(index, &before, 2).await?;

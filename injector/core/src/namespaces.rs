@@ -9,7 +9,7 @@ const SYSTEM: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
 
 /// The rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Enabled {
+pub enum NamespaceRule {
     /// Namespaces with the label are enabled.
     #[default]
     Labelled,
@@ -17,7 +17,7 @@ pub enum Enabled {
     AllBut(BTreeSet<String>),
 }
 
-impl Enabled {
+impl NamespaceRule {
     /// Returns the filter for all namespaces except those of Kubernetes, that of Nudge itself, and those whose label is `false`.
     pub fn all_but(own: &str) -> Self {
         Self::AllBut(SYSTEM.into_iter().chain([own]).map(str::to_owned).collect())
@@ -58,19 +58,22 @@ mod tests {
 
     #[test]
     fn the_system_and_nudge_itself_are_never_enabled_together_with_all_others() {
-        let all = Enabled::all_but("nudge-here");
+        let all = NamespaceRule::all_but("nudge-here");
         for name in ["kube-system", "kube-public", "kube-node-lease", "nudge-here"] {
             assert!(!all.takes(name), "{name}");
         }
         assert!(all.takes("shop") && all.takes("default") && all.takes("nudge-system"));
-        assert_ne!(all.selector(), Enabled::Labelled.selector());
+        assert_ne!(all.selector(), NamespaceRule::Labelled.selector());
         let labelled = |value: &str| BTreeMap::from([(labels::ENABLED.to_owned(), value.to_owned())]);
-        let holds =
-            |rule: &Enabled, namespace: &str, label: Option<&str>| rule.holds(namespace, label.map(labelled).as_ref());
+        let holds = |rule: &NamespaceRule, namespace: &str, label: Option<&str>| {
+            rule.holds(namespace, label.map(labelled).as_ref())
+        };
         assert!(holds(&all, "shop", None) && holds(&all, "shop", Some("x")) && !holds(&all, "shop", Some("false")));
-        assert!(!holds(&all, "kube-system", Some("true")) && holds(&Enabled::Labelled, "shop", Some("true")));
-        assert!(!holds(&Enabled::Labelled, "shop", None) && !holds(&Enabled::Labelled, "shop", Some("True")));
+        assert!(!holds(&all, "kube-system", Some("true")) && holds(&NamespaceRule::Labelled, "shop", Some("true")));
+        assert!(
+            !holds(&NamespaceRule::Labelled, "shop", None) && !holds(&NamespaceRule::Labelled, "shop", Some("True"))
+        );
         // Somebody has labelled it by hand.
-        assert!(Enabled::Labelled.takes("kube-system"));
+        assert!(NamespaceRule::Labelled.takes("kube-system"));
     }
 }

@@ -20,10 +20,10 @@ use zeroize::Zeroizing;
 use crate::error::GitError;
 use crate::http::BOUNDS;
 
-/// How long before its end a token is used no more: longer than a fetch takes.
-const SPARE: SignedDuration = SignedDuration::from_mins(5);
-/// The furthest end that is believed. GitHub gives an hour.
-const LONGEST: SignedDuration = SignedDuration::from_hours(24);
+/// A token is not used for a fetch if it expires within this time.
+const TOKEN_LEEWAY: SignedDuration = SignedDuration::from_mins(5);
+/// A token lifetime above this is not believed. GitHub gives an hour.
+const MAX_TOKEN_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 
 /// A GitHub App.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl AppToken {
     /// Returns whether it lasts for a fetch. The API may give any end, and one that is out of range is not believed.
     pub(crate) fn lasts(&self, now: Timestamp) -> bool {
         let is_longer = |wait| now.checked_add(wait).is_ok_and(|end| end < self.until);
-        is_longer(SPARE) && !is_longer(LONGEST)
+        is_longer(TOKEN_LEEWAY) && !is_longer(MAX_TOKEN_LIFETIME)
     }
 }
 

@@ -73,7 +73,7 @@ pub enum GitError {
         "{0} closed the connection before its answer was complete; if this stays, see its log, and that of a proxy in front of it"
     )]
     Interrupted(String),
-    /// It is reached, and gives no answer.
+    /// The server is busy or has failed.
     #[error("{0} answers that it is busy or has failed (status 429 or 5xx); if this stays, see its log")]
     Unavailable(String),
     /// TLS.
@@ -81,7 +81,7 @@ pub enum GitError {
         "the certificate of {0} is not valid, or its authority is not trusted: set the authority's certificate in ca of the source, or with --git-ca-file"
     )]
     Tls(String),
-    /// It took too long.
+    /// The fetch took too long.
     #[error("the fetch was not done within {0} s; the server is too slow, or the repository too large")]
     TooSlow(u64),
     /// On disk.

@@ -4,5 +4,5 @@ use std::time::Duration;
 
 use nudge_outbound::Bounds;
 
-/// Of an answer that is no content.
+/// Bounds of an answer that holds no file content.
 pub(crate) const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 * 1024 * 1024 };

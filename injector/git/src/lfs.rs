@@ -245,9 +245,9 @@ async fn configured(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str) ->
     let blobs = mirror.blobs(&[entry.id.as_str()].into(), MAX_DICTIONARY_BYTES).await?;
     let text = blobs.get(&entry.id).ok_or(GitError::Broken)?;
     let arguments = ["config", "--file", "-", "--no-includes", "--get", "lfs.url"];
-    let done = session.local(mirror.folder(), &arguments, text, MOST_OUTPUT).await?;
-    let url = String::from_utf8_lossy(&done.output).trim().to_owned();
-    Ok((done.good && !url.is_empty()).then_some(url))
+    let job = session.local(mirror.folder(), &arguments, text, MOST_OUTPUT).await?;
+    let url = String::from_utf8_lossy(&job.output).trim().to_owned();
+    Ok((job.good && !url.is_empty()).then_some(url))
 }
 
 /// Where each object is, by its id, in an answer of the batch API.

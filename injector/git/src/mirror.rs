@@ -9,8 +9,8 @@ use nudge_core::remote::{GitUrl, is_id};
 use zeroize::Zeroizing;
 
 use crate::error::GitError;
-use crate::reference::Found;
-use crate::session::{Failed, MOST_OUTPUT, Session};
+use crate::reference::ResolvedRef;
+use crate::session::{MOST_OUTPUT, ProcessFailure, Session};
 use crate::tree::{Entry, Kind, MOST_ENTRIES, entries};
 
 /// What a mirror of this form has in the file [`FORM_FILE`].
@@ -71,7 +71,7 @@ impl<'a> Mirror<'a> {
     }
 
     /// Sees that the commit is there, with its trees. Its id, which is another one if the server gives it by its name only.
-    pub(crate) async fn commit(&self, found: Found) -> Result<Found, GitError> {
+    pub(crate) async fn commit(&self, found: ResolvedRef) -> Result<ResolvedRef, GitError> {
         let asked = found.tag.as_deref().unwrap_or(&found.commit);
         let kept = format!("refs/nudge/{asked}");
         if self.has(&kept, &found.commit).await? {
@@ -79,23 +79,23 @@ impl<'a> Mirror<'a> {
         }
         match self.fetch(&format!("+{asked}:{kept}")).await {
             Ok(()) => Ok(found),
-            Err(Failed::Known(error)) => Err(error),
-            Err(Failed::NotById) => {
+            Err(ProcessFailure::Known(error)) => Err(error),
+            Err(ProcessFailure::NotById) => {
                 let Some(name) = &found.name else {
                     return Err(GitError::Ref(format!(
                         "commit {asked}, or its server gives commits by their branches and tags only"
                     )));
                 };
                 match self.fetch(&format!("+{name}:refs/nudge/named")).await {
-                    Ok(()) => self.named(name.clone()).await,
-                    Err(Failed::Known(error)) => Err(error),
-                    Err(Failed::NotById) => Err(GitError::Ref(name.clone())),
+                    Ok(()) => self.resolve(name.clone()).await,
+                    Err(ProcessFailure::Known(error)) => Err(error),
+                    Err(ProcessFailure::NotById) => Err(GitError::Ref(name.clone())),
                 }
             }
         }
     }
 
-    async fn named(&self, name: String) -> Result<Found, GitError> {
+    async fn resolve(&self, name: String) -> Result<ResolvedRef, GitError> {
         let id = async |what: &str| {
             let output = self.good("rev-parse", &["--verify", "--quiet", what]).await?;
             let id = String::from_utf8_lossy(&output).trim().to_owned();
@@ -104,18 +104,18 @@ impl<'a> Mirror<'a> {
         let (object, commit) = (id("refs/nudge/named").await?, id("refs/nudge/named^{commit}").await?);
         self.good("update-ref", &[&format!("refs/nudge/{object}"), &object]).await?;
         let tag = (object != commit).then_some(object);
-        Ok(Found { commit, tag, name: Some(name) })
+        Ok(ResolvedRef { commit, tag, name: Some(name) })
     }
 
     /// Returns whether a commit was fetched whole: the ref is written last.
     async fn has(&self, kept: &str, commit: &str) -> Result<bool, GitError> {
         let what = format!("{kept}^{{commit}}");
         let arguments = ["rev-parse", "--verify", "--quiet", &what];
-        let done = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
-        Ok(done.good && String::from_utf8_lossy(&done.output).trim() == commit)
+        let job = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
+        Ok(job.good && String::from_utf8_lossy(&job.output).trim() == commit)
     }
 
-    async fn fetch(&self, refspec: &str) -> Result<(), Failed> {
+    async fn fetch(&self, refspec: &str) -> Result<(), ProcessFailure> {
         let mut arguments = if self.whole { Vec::new() } else { PARTIAL.to_vec() };
         arguments.push("fetch");
         arguments.extend(FETCH);
@@ -151,8 +151,8 @@ impl<'a> Mirror<'a> {
 
     /// Runs git on what is there.
     pub(crate) async fn verify(&self, arguments: &[&str]) -> Result<(bool, Vec<u8>), GitError> {
-        let done = self.session.local(&self.folder, arguments, b"", MOST_OUTPUT).await?;
-        Ok((done.good, done.stderr))
+        let job = self.session.local(&self.folder, arguments, b"", MOST_OUTPUT).await?;
+        Ok((job.good, job.stderr))
     }
 
     /// The contents of these blobs, of so many bytes at most. Those that are missing are fetched at once.
@@ -179,11 +179,11 @@ impl<'a> Mirror<'a> {
         }
         let input = lines(ids);
         let room = ids.len().saturating_mul(128).saturating_add(total);
-        let done = self.session.local(&self.folder, &["cat-file", "--batch", "--buffer"], &input, room).await?;
-        if !done.good {
+        let job = self.session.local(&self.folder, &["cat-file", "--batch", "--buffer"], &input, room).await?;
+        if !job.good {
             return Err(GitError::Broken);
         }
-        contents(&done.output)
+        contents(&job.output)
     }
 
     async fn fetch_blobs(&self, missing: &[&str]) -> Result<(), GitError> {
@@ -195,25 +195,25 @@ impl<'a> Mirror<'a> {
         let input = lines(&missing.iter().copied().collect());
         match self.session.reach("fetch", &arguments, &input, Some((&self.folder, self.most))).await {
             Ok(_) => Ok(()),
-            Err(Failed::Known(error)) => Err(error),
-            Err(Failed::NotById) => Err(GitError::NotPartial),
+            Err(ProcessFailure::Known(error)) => Err(error),
+            Err(ProcessFailure::NotById) => Err(GitError::NotPartial),
         }
     }
 
     async fn sizes(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, usize>, GitError> {
         let arguments = ["cat-file", "--batch-check", "--buffer"];
-        let done = self.session.local(&self.folder, &arguments, &lines(ids), MOST_OUTPUT).await?;
-        if !done.good {
+        let job = self.session.local(&self.folder, &arguments, &lines(ids), MOST_OUTPUT).await?;
+        if !job.good {
             return Err(GitError::Broken);
         }
-        Ok(sizes(&done.output))
+        Ok(sizes(&job.output))
     }
 
     async fn good(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let arguments = [&[command], arguments].concat();
-        let done = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
-        match crate::stderr::fault(&done.stderr) {
-            _ if done.good => Ok(done.output),
+        let job = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
+        match crate::stderr::fault(&job.stderr) {
+            _ if job.good => Ok(job.output),
             crate::stderr::Fault::DiskFull => Err(GitError::DiskFull),
             _ => Err(GitError::Broken),
         }
@@ -223,7 +223,7 @@ impl<'a> Mirror<'a> {
 /// The server has what is missing. Processes that reach nobody are not started with it: to them, what is missing is missing, whereas some
 /// versions of git would go and ask.
 const PARTIAL: [&str; 4] = ["-c", "remote.origin.promisor=true", "-c", "remote.origin.partialclonefilter=blob:none"];
-/// Of every fetch.
+/// The arguments of every `git fetch`.
 const FETCH: [&str; 6] = [
     "--quiet",
     "--no-tags",

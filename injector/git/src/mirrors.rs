@@ -23,14 +23,14 @@ use crate::error::GitError;
 use crate::lfs;
 use crate::mirror::{self, Mirror, as_file};
 use crate::program::{Programs, bytes_in};
-use crate::reference::{self, Found};
+use crate::reference::{self, ResolvedRef};
 use crate::request::{Commit, Fetched, Request};
 use crate::session::Session;
 use crate::signature;
 use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
-const TIME: Duration = Duration::from_mins(2);
+const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
 /// The most mirrors that are kept. All of them are walked after each fetch that changed one.
 const MOST_MIRRORS: usize = 256;
 /// The most bytes of one mirror.
@@ -81,7 +81,7 @@ impl Drop for Fetching<'_> {
 }
 
 impl Mirrors {
-    /// Those of this folder, with so many bytes together at most.
+    /// The mirrors below `directory`, of at most `most_bytes` together.
     pub fn new(directory: PathBuf, most_bytes: u64) -> Self {
         // Keys of a process that was killed.
         let left = fs::read_dir(&directory)
@@ -91,10 +91,17 @@ impl Mirrors {
             .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"run-"));
         left.for_each(|entry| drop(mirror::remove(&entry.path())));
         let bytes = Arc::new(AtomicU64::new(bytes_in(&directory)));
-        Self { directory, most: most_bytes, time: TIME, locks: Arc::default(), bytes, tokens: Mutex::default() }
+        Self {
+            directory,
+            most: most_bytes,
+            time: FETCH_TIMEOUT,
+            locks: Arc::default(),
+            bytes,
+            tokens: Mutex::default(),
+        }
     }
 
-    /// The same, where a fetch may take this long.
+    /// Sets how long one fetch may take.
     #[must_use]
     pub fn within(self, time: Duration) -> Self {
         Self { time, ..self }
@@ -113,16 +120,16 @@ impl Mirrors {
             return Ok(Fetched::Unchanged);
         }
         let name = name_of(&request.url.to_string(), request.credential);
-        let held = lock_of(&self.locks, &name).lock_owned().await;
-        let mut fetching = Fetching { mirrors: self, held: Some(held) };
-        let late = |_| GitError::TooSlow(self.time.as_secs());
-        let fetched = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(late);
-        if matches!(fetched, Ok(Ok(Fetched::Unchanged))) {
+        let lock = lock_of(&self.locks, &name).lock_owned().await;
+        let mut fetching = Fetching { mirrors: self, held: Some(lock) };
+        let too_slow = |_| GitError::TooSlow(self.time.as_secs());
+        let result = tokio::time::timeout(self.time, self.fetch_in_turn(request, known, &name)).await.map_err(too_slow);
+        if matches!(result, Ok(Ok(Fetched::Unchanged))) {
             fetching.held = None;
         } else if let Some(tidied) = fetching.tidied() {
             let _ = tidied.await;
         }
-        fetched?
+        result?
     }
 
     async fn fetch_in_turn(&self, request: &Request<'_>, known: Option<&str>, name: &str) -> Result<Fetched, GitError> {
@@ -157,10 +164,10 @@ impl Mirrors {
         let addresses = resolve(request.url.address(), request.reach).await?;
         let session = Session::begin(&programs, request, addresses, authorization.clone(), &self.directory)?;
         let found = match request.revision {
-            Revision::Commit(id) => Found::commit(id),
+            Revision::Commit(id) => ResolvedRef::commit(id),
             revision => {
-                let missing = || GitError::Ref(revision.to_string());
-                reference::find(revision, &session.refs().await?).ok_or_else(missing)?
+                let no_ref = || GitError::Ref(revision.to_string());
+                reference::find(revision, &session.refs().await?).ok_or_else(no_ref)?
             }
         };
         if Some(found.commit.as_str()) == known {
@@ -289,7 +296,7 @@ async fn read(
     session: &Session<'_>,
     mirror: &Mirror<'_>,
     request: &Request<'_>,
-    found: Found,
+    found: ResolvedRef,
     lfs: &lfs::Server<'_>,
 ) -> Result<Commit, GitError> {
     let Request { path, wanted: is_of_use, .. } = *request;
@@ -325,8 +332,8 @@ async fn below(mirror: &Mirror<'_>, commit: &str, path: &str) -> Result<Vec<Entr
     if path.is_empty() {
         return mirror.entries(commit).await;
     }
-    let missing = || GitError::NoPath { commit: commit.to_owned(), path: path.to_owned() };
-    let entry = mirror.entry(commit, path).await?.ok_or_else(missing)?;
+    let no_path = || GitError::NoPath { commit: commit.to_owned(), path: path.to_owned() };
+    let entry = mirror.entry(commit, path).await?.ok_or_else(no_path)?;
     if entry.kind == Kind::Folder {
         return mirror.entries(&entry.id).await;
     }

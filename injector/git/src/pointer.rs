@@ -1,7 +1,7 @@
 //! What stands in a repository in place of a file that Git LFS keeps.
 
 /// The longest pointer.
-const MOST: usize = 1024;
+const MAX_POINTER_BYTES: usize = 1024;
 /// The version of pointers, and what the first releases of Git LFS called it.
 const VERSIONS: [&str; 3] =
     ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
@@ -18,7 +18,7 @@ pub(crate) struct Pointer {
 
 /// Reads a pointer. `None` if the content is no pointer.
 pub(crate) fn pointer(content: &[u8]) -> Option<Pointer> {
-    if content.len() > MOST {
+    if content.len() > MAX_POINTER_BYTES {
         return None;
     }
     let text = std::str::from_utf8(content).ok()?;
@@ -50,7 +50,7 @@ mod tests {
             text.replace("spec/v1", "spec/v9"),
             text.replace(&id, "../../etc/passwd"),
             text.replace("12", "-1"),
-            text.clone() + &"x".repeat(MOST),
+            text.clone() + &"x".repeat(MAX_POINTER_BYTES),
             format!("\n{text}"),
         ] {
             assert_eq!(pointer(bad.as_bytes()), None, "{bad}");

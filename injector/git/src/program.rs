@@ -22,7 +22,7 @@ const STDERR: u64 = 64 * 1024;
 pub const PROCESS_MIB: u32 = 256;
 pub(crate) const MEMORY_KIB: u64 = PROCESS_MIB as u64 * 1024;
 /// How often the size on disk is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Where programs are.
 #[derive(Clone, Debug)]
@@ -39,16 +39,16 @@ impl Programs {
         let folders: Vec<PathBuf> = env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
         let path = env::join_paths(&folders).ok().and_then(|path| path.into_string().ok());
         let path = path.unwrap_or_else(|| "/usr/bin:/bin".to_owned());
-        Ok(Self { git: look(&path, "git").ok_or(GitError::Program("git"))?, path })
+        Ok(Self { git: find_in_path(&path, "git").ok_or(GitError::Program("git"))?, path })
     }
 
     /// Another program.
-    pub(crate) fn other(&self, name: &'static str) -> Result<PathBuf, GitError> {
-        look(&self.path, name).ok_or(GitError::Program(name))
+    pub(crate) fn helper(&self, name: &'static str) -> Result<PathBuf, GitError> {
+        find_in_path(&self.path, name).ok_or(GitError::Program(name))
     }
 }
 
-fn look(path: &str, name: &str) -> Option<PathBuf> {
+fn find_in_path(path: &str, name: &str) -> Option<PathBuf> {
     let runs = |file: &PathBuf| file.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
     env::split_paths(path).map(|folder| folder.join(name)).find(runs)
 }
@@ -78,9 +78,9 @@ pub(crate) struct Done {
 /// Why nothing came of it.
 #[derive(Debug)]
 pub(crate) enum JobError {
-    /// It did not start.
+    /// The program did not start.
     Start(io::Error),
-    /// It printed more than it may.
+    /// The program printed more than it may.
     Output,
     /// The folder has more than it may.
     Watched,
@@ -164,7 +164,7 @@ pub(crate) async fn run(job: Job<'_>) -> Result<Done, JobError> {
 async fn outgrown(watched: Option<(&Path, u64)>) {
     let Some((folder, most)) = watched else { return std::future::pending().await };
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(DISK_CHECK_INTERVAL).await;
         if is_larger(folder, most).await {
             return;
         }

@@ -7,7 +7,7 @@ use semver::{Version, VersionReq};
 
 /// What a revision stands for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ResolvedRef {
     /// The commit.
     pub(crate) commit: String,
     /// The object of an annotated tag.
@@ -16,7 +16,7 @@ pub(crate) struct Found {
     pub(crate) name: Option<String>,
 }
 
-impl Found {
+impl ResolvedRef {
     /// A commit by its id.
     pub(crate) fn commit(id: &str) -> Self {
         Self { commit: id.to_owned(), tag: None, name: None }
@@ -29,7 +29,7 @@ impl Found {
 }
 
 /// Finds the revision in what `git ls-remote` prints. `None` if it is not there.
-pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
+pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<ResolvedRef> {
     let listed = String::from_utf8_lossy(listed);
     let refs: BTreeMap<&str, &str> = listed
         .lines()
@@ -38,9 +38,9 @@ pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
         .map(|(id, name)| (name, id))
         .collect();
     match revision {
-        Revision::Head => named(&refs, "HEAD"),
-        Revision::Branch(name) => named(&refs, &format!("refs/heads/{name}")),
-        Revision::Tag(name) => named(&refs, &format!("refs/tags/{name}")),
+        Revision::Head => find_ref(&refs, "HEAD"),
+        Revision::Branch(name) => find_ref(&refs, &format!("refs/heads/{name}")),
+        Revision::Tag(name) => find_ref(&refs, &format!("refs/tags/{name}")),
         Revision::Semver(range) => {
             let range = VersionReq::parse(range).ok()?;
             let versions = refs.keys().filter_map(|name| {
@@ -48,19 +48,19 @@ pub(crate) fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
                 let version = Version::parse(tag.strip_prefix('v').unwrap_or(tag)).ok()?;
                 range.matches(&version).then_some((version, *name))
             });
-            named(&refs, versions.max()?.1)
+            find_ref(&refs, versions.max()?.1)
         }
-        Revision::Commit(id) => Some(Found::commit(id)),
+        Revision::Commit(id) => Some(ResolvedRef::commit(id)),
     }
 }
 
-fn named(refs: &BTreeMap<&str, &str>, name: &str) -> Option<Found> {
+fn find_ref(refs: &BTreeMap<&str, &str>, name: &str) -> Option<ResolvedRef> {
     let id = (*refs.get(name)?).to_owned();
     let peeled = refs.get(format!("{name}^{{}}").as_str()).map(|it| (*it).to_owned());
     let name = Some(name.to_owned());
     Some(match peeled {
-        Some(commit) => Found { commit, tag: Some(id), name },
-        None => Found { commit: id, tag: None, name },
+        Some(commit) => ResolvedRef { commit, tag: Some(id), name },
+        None => ResolvedRef { commit: id, tag: None, name },
     })
 }
 

@@ -33,15 +33,15 @@ pub(crate) struct Session<'a> {
     private: TempDir,
 }
 
-/// Of what a process failed to do.
-pub(crate) enum Failed {
+/// How a git process failed.
+pub(crate) enum ProcessFailure {
     /// For this reason.
     Known(GitError),
     /// The server does not give objects by their ids.
     NotById,
 }
 
-impl From<GitError> for Failed {
+impl From<GitError> for ProcessFailure {
     fn from(error: GitError) -> Self {
         Self::Known(error)
     }
@@ -64,7 +64,7 @@ impl<'a> Session<'a> {
         }
         let mut ssh = PathBuf::new();
         if let Credential::Ssh { key, known_hosts } = request.credential {
-            ssh = programs.other("ssh")?;
+            ssh = programs.helper("ssh")?;
             // OpenSSH does not read a key whose last line has no end.
             let mut key = Zeroizing::new([key.as_slice(), b"\n"].concat());
             key.retain(|byte| *byte != b'\r');
@@ -92,8 +92,8 @@ impl<'a> Session<'a> {
     ) -> Result<Done, GitError> {
         let mut environment = settings::local(&self.programs.path, self.private.path());
         environment.push(("GIT_DIR".to_owned(), Zeroizing::new(mirror.display().to_string())));
-        let done = self.run(&self.programs.git, arguments, &environment, input, most, None).await;
-        done.map_err(|error| match error {
+        let job = self.run(&self.programs.git, arguments, &environment, input, most, None).await;
+        job.map_err(|error| match error {
             JobError::Start(error) => GitError::disk(error),
             JobError::Output => GitError::TooLarge(most),
             JobError::Watched => GitError::Broken,
@@ -105,9 +105,9 @@ impl<'a> Session<'a> {
         let url = self.url.to_string();
         match self.reach("ls-remote", &["ls-remote", "--quiet", &url], b"", None).await {
             Ok(output) => Ok(output),
-            Err(Failed::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MOST_REFS)),
-            Err(Failed::Known(error)) => Err(error),
-            Err(Failed::NotById) => Err(GitError::Git("ls-remote")),
+            Err(ProcessFailure::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MOST_REFS)),
+            Err(ProcessFailure::Known(error)) => Err(error),
+            Err(ProcessFailure::NotById) => Err(GitError::Git("ls-remote")),
         }
     }
 
@@ -118,31 +118,31 @@ impl<'a> Session<'a> {
         arguments: &[&str],
         input: &[u8],
         mirror: Option<(&Path, u64)>,
-    ) -> Result<Zeroizing<Vec<u8>>, Failed> {
+    ) -> Result<Zeroizing<Vec<u8>>, ProcessFailure> {
         // Curl tries all addresses by itself, ssh knows one.
         let each: Vec<&[SocketAddr]> =
             if self.url.is_ssh() { self.addresses.chunks(1).collect() } else { vec![&self.addresses] };
-        let mut last = Failed::Known(GitError::Unreachable(self.host()));
+        let mut last = ProcessFailure::Known(GitError::Unreachable(self.host()));
         for addresses in each {
             let environment = self.environment(addresses, mirror);
-            let done = self.run(&self.programs.git, arguments, &environment, input, MOST_REFS, mirror).await;
-            let done = match done {
-                Ok(done) if done.good => {
+            let job = self.run(&self.programs.git, arguments, &environment, input, MOST_REFS, mirror).await;
+            let job = match job {
+                Ok(job) if job.good => {
                     return match mirror {
                         Some((folder, most)) if is_larger(folder, most).await => {
                             Err(GitError::TooLargeMirror(most).into())
                         }
-                        _ => Ok(done.output),
+                        _ => Ok(job.output),
                     };
                 }
-                Ok(done) => done,
-                Err(JobError::Start(error)) => return Err(Failed::Known(GitError::disk(error))),
-                Err(JobError::Output) => return Err(Failed::Known(GitError::TooLarge(MOST_REFS))),
+                Ok(job) => job,
+                Err(JobError::Start(error)) => return Err(ProcessFailure::Known(GitError::disk(error))),
+                Err(JobError::Output) => return Err(ProcessFailure::Known(GitError::TooLarge(MOST_REFS))),
                 Err(JobError::Watched) => {
-                    return Err(Failed::Known(GitError::TooLargeMirror(mirror.map_or(0, |(_, most)| most))));
+                    return Err(ProcessFailure::Known(GitError::TooLargeMirror(mirror.map_or(0, |(_, most)| most))));
                 }
             };
-            let known = fault(&done.stderr);
+            let known = fault(&job.stderr);
             last = self.failed(known, command, addresses).await;
             if !matches!(known, Fault::Unreachable | Fault::Interrupted) {
                 break;
@@ -171,10 +171,10 @@ impl<'a> Session<'a> {
     }
 
     /// What the fault means for the one who asked.
-    async fn failed(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> Failed {
+    async fn failed(&self, fault: Fault, command: &'static str, addresses: &[SocketAddr]) -> ProcessFailure {
         let host = self.host();
-        Failed::Known(match fault {
-            Fault::NotById | Fault::NoRef => return Failed::NotById,
+        ProcessFailure::Known(match fault {
+            Fault::NotById | Fault::NoRef => return ProcessFailure::NotById,
             Fault::DiskFull => GitError::DiskFull,
             Fault::Memory => GitError::Memory(MEMORY_KIB / 1024),
             Fault::HostKeyWrong => GitError::HostKeyWrong(host),
@@ -210,28 +210,28 @@ impl<'a> Session<'a> {
 
     /// Returns whether ssh can read the key without a passphrase.
     async fn is_key(&self) -> bool {
-        let Ok(program) = self.programs.other("ssh-keygen") else { return true };
+        let Ok(program) = self.programs.helper("ssh-keygen") else { return true };
         let environment = settings::local(&self.programs.path, self.private.path());
         let arguments = ["-y", "-P", "", "-f", "key"];
-        let done = self.run(&program, &arguments, &environment, b"", MOST_OUTPUT, None).await;
-        done.is_ok_and(|done| done.good)
+        let job = self.run(&program, &arguments, &environment, b"", MOST_OUTPUT, None).await;
+        job.is_ok_and(|job| job.good)
     }
 
     /// Lines for `known_hosts` with the keys that the server shows.
     async fn host_keys(&self, addresses: &[SocketAddr]) -> Vec<String> {
-        let (Ok(program), Some(address)) = (self.programs.other("ssh-keyscan"), addresses.first()) else {
+        let (Ok(program), Some(address)) = (self.programs.helper("ssh-keyscan"), addresses.first()) else {
             return Vec::new();
         };
         let environment = settings::local(&self.programs.path, self.private.path());
         let (port, ip) = (address.port().to_string(), address.ip().to_string());
         let arguments = ["-T", "5", "-t", "ed25519,ecdsa,rsa", "-p", &port, &ip];
-        let done = self.run(&program, &arguments, &environment, b"", 64 * 1024, None).await;
-        done.map(|done| host_keys(&self.host(), &done.output)).unwrap_or_default()
+        let job = self.run(&program, &arguments, &environment, b"", 64 * 1024, None).await;
+        job.map(|job| host_keys(&self.host(), &job.output)).unwrap_or_default()
     }
 
     /// The program that checks signatures by SSH keys.
     pub(crate) fn needs_keygen(&self) -> Result<(), GitError> {
-        self.programs.other("ssh-keygen").map(drop)
+        self.programs.helper("ssh-keygen").map(drop)
     }
 
     async fn run(

@@ -2,11 +2,15 @@
 
 use crate::error::GitError;
 use crate::mirror::Mirror;
-use crate::reference::Found;
+use crate::reference::ResolvedRef;
 use crate::session::Session;
 
 /// The signer of the annotated tag, or of the commit.
-pub(crate) async fn signer(session: &Session<'_>, mirror: &Mirror<'_>, found: &Found) -> Result<String, GitError> {
+pub(crate) async fn signer(
+    session: &Session<'_>,
+    mirror: &Mirror<'_>,
+    found: &ResolvedRef,
+) -> Result<String, GitError> {
     session.needs_keygen()?;
     let signers = format!("gpg.ssh.allowedSignersFile={}", session.file("signers").display());
     if let Some(tag) = &found.tag {

@@ -23,7 +23,7 @@ pub struct Found {
 
 /// The revision in what `git ls-remote` prints.
 pub fn find(revision: &Revision, listed: &[u8]) -> Option<Found> {
-    let reference::Found { commit, tag, name } = reference::find(revision, listed)?;
+    let reference::ResolvedRef { commit, tag, name } = reference::find(revision, listed)?;
     Some(Found { commit, tag, name })
 }
 
@@ -82,8 +82,8 @@ pub fn pointer(content: &[u8]) -> Option<(String, usize)> {
 }
 
 /// Where the LFS API of a URL is, if that is on the host of the repository.
-pub fn lfs_server(url: &str, of: &GitUrl) -> Result<Address, GitError> {
-    lfs::on_host(url, of.address(), of.is_ssh())
+pub fn lfs_server(url: &str, repository: &GitUrl) -> Result<Address, GitError> {
+    lfs::on_host(url, repository.address(), repository.is_ssh())
 }
 
 /// How an object of an LFS server is asked for.

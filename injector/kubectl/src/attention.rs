@@ -10,7 +10,7 @@ const SYSTEM: &str = "nudge-system";
 
 /// What somebody in Nudge looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attended {
+pub(crate) enum AttendedKind {
     /// VersionedConfigs, by the role `control`.
     Configs,
     /// Secrets of versions, by the role `control`.
@@ -19,7 +19,7 @@ pub(crate) enum Attended {
     Sources,
 }
 
-impl Attended {
+impl AttendedKind {
     /// The account, and what it lists.
     fn parts(self) -> (&'static str, &'static str, &'static str) {
         match self {
@@ -43,7 +43,7 @@ impl Attended {
 
 /// Returns whether Nudge may look at these. `None` where the user may not know: it takes the right to create LocalSubjectAccessReviews, which admins
 /// of the namespace have.
-pub(crate) async fn attends(session: &Session, what: Attended) -> Option<bool> {
+pub(crate) async fn attends(session: &Session, what: AttendedKind) -> Option<bool> {
     let (account, group, resource) = what.parts();
     let attributes = ResourceAttributes {
         namespace: Some(session.namespace.clone()),

@@ -88,12 +88,12 @@ impl Session {
     /// The failure for a namespace that does not exist, if the API server confirms it.
     pub(crate) async fn missing_namespace(&self) -> Option<Failure> {
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        let asked = timeout(NAMESPACE_LIMIT, namespaces.get_opt(&self.namespace)).await;
+        let answer = timeout(NAMESPACE_LIMIT, namespaces.get_opt(&self.namespace)).await;
         let message = format!(
             "there is no namespace {}; choose another one with -n (see kubectl get namespaces), or create it",
             self.namespace
         );
-        matches!(asked, Ok(Ok(None))).then(|| Failure::new(message))
+        matches!(answer, Ok(Ok(None))).then(|| Failure::new(message))
     }
 
     /// The config, which must exist.

@@ -3,12 +3,12 @@
 use hyper::HeaderMap;
 
 /// Most warnings of one answer that are shown.
-const MOST: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
 /// The texts of the headers `Warning`. Each is a code, an agent and a text in quotes: `299 - "text"`.
 pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
     let all = headers.get_all("warning").iter().filter_map(|value| text(std::str::from_utf8(value.as_bytes()).ok()?));
-    all.take(MOST).collect()
+    all.take(MAX_WARNINGS).collect()
 }
 
 fn text(header: &str) -> Option<String> {
@@ -43,6 +43,6 @@ mod tests {
         assert_eq!(of(&[r#"299 - "version \"2\" waits: a\\b""#]), [r#"version "2" waits: a\b"#]);
         assert_eq!(of(&[r#"299 - "one""#, r#"299 - "two" "Sat, 25 Aug 2012 23:34:45 GMT""#]), ["one", "two"]);
         assert!(of(&["", "299 -", r#"299 - "open"#, "299 - bare"]).is_empty());
-        assert_eq!(of(&[r#"299 - "x""#; 20]).len(), MOST);
+        assert_eq!(of(&[r#"299 - "x""#; 20]).len(), MAX_WARNINGS);
     }
 }

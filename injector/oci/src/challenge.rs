@@ -17,11 +17,11 @@ pub enum Challenge {
 }
 
 /// The most bytes of a header that are read.
-const MOST: usize = 8 * 1024;
+const MAX_BYTES: usize = 8 * 1024;
 
 /// What is understood of the values of the header.
 pub fn read<'a>(values: impl IntoIterator<Item = &'a str>) -> Vec<Challenge> {
-    let values = values.into_iter().filter(|value| value.len() <= MOST);
+    let values = values.into_iter().filter(|value| value.len() <= MAX_BYTES);
     let parsed = values.filter_map(|value| http_auth::parse_challenges(value).ok());
     parsed.flatten().filter_map(|challenge| understood(&challenge)).collect()
 }
@@ -33,12 +33,12 @@ fn understood(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
     if !challenge.scheme.eq_ignore_ascii_case("bearer") {
         return None;
     }
-    let of = |name: &str| {
+    let parameter = |name: &str| {
         let mut found = challenge.params.iter().filter(|(it, _)| it.eq_ignore_ascii_case(name));
         // Of two realms nobody knows which one is meant.
         found.next().filter(|_| found.next().is_none()).map(|(_, value)| value.to_unescaped())
     };
-    Some(Challenge::Bearer { realm: of("realm")?, service: of("service") })
+    Some(Challenge::Bearer { realm: parameter("realm")?, service: parameter("service") })
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_left_out() {
-        let long = format!(r#"Bearer realm="https://{}""#, "a".repeat(MOST));
+        let long = format!(r#"Bearer realm="https://{}""#, "a".repeat(MAX_BYTES));
         for bad in
             ["", "Bearer", "Bearer realm", r#"Bearer realm="a",realm="b""#, r#"Bearer realm="a"#, "\u{7f}", &long]
         {

@@ -4,7 +4,7 @@ use nudge_protocol::hex::hex;
 use ring::digest::{SHA256, digest};
 
 /// The digest of this content.
-pub(crate) fn of(content: &[u8]) -> String {
+pub(crate) fn sha256(content: &[u8]) -> String {
     format!("sha256:{}", hex(digest(&SHA256, content).as_ref()))
 }
 
@@ -14,6 +14,6 @@ mod tests {
 
     #[test]
     fn content_has_one_digest() {
-        assert_eq!(of(b"{}"), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+        assert_eq!(sha256(b"{}"), "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
     }
 }

@@ -110,15 +110,15 @@ pub enum OciError {
         /// How many there are.
         tags: usize,
     },
-    /// It is not there for this platform.
+    /// The artifact does not exist for this platform.
     #[error("the artifact is not there for platform {wanted:?}; it is there for {}", there.join(", "))]
     NoPlatform {
         /// The wish.
         wanted: String,
-        /// Those that there are.
+        /// The platforms that exist.
         there: Vec<String>,
     },
-    /// It is there for several platforms.
+    /// The artifact exists for several platforms.
     #[error("the artifact is there for several platforms; name one of {}", .0.join(", "))]
     WhichPlatform(Vec<String>),
     /// Not what the distribution specification says.
@@ -154,7 +154,7 @@ pub enum OciError {
     /// Too many.
     #[error("the artifact has more than {limit} {what}, which is the limit")]
     TooMany {
-        /// Of what.
+        /// What the artifact has too much of.
         what: &'static str,
         /// The bound.
         limit: usize,

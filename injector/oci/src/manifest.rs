@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub(crate) const ACCEPTED: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 
-/// That of manifests which are pushed.
+/// Media type of the manifests that Nudge pushes.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// Configs of images, whose layers have whiteouts.
@@ -94,10 +94,10 @@ pub(crate) fn read(text: &[u8]) -> Result<Document, &'static str> {
         return Err("its schemaVersion is not 2");
     }
     let created = raw.annotations.get(CREATED).and_then(|it| it.parse().ok());
-    let named = |descriptors: &[Descriptor]| descriptors.iter().all(|it| is_digest(&it.digest));
+    let have_digests = |descriptors: &[Descriptor]| descriptors.iter().all(|it| is_digest(&it.digest));
     let document = match (raw.manifests, raw.config, raw.layers) {
-        (Some(manifests), None, None) if named(&manifests) => Document::Index { manifests, created },
-        (None, Some(config), Some(layers)) if named(&layers) && is_digest(&config.digest) => {
+        (Some(manifests), None, None) if have_digests(&manifests) => Document::Index { manifests, created },
+        (None, Some(config), Some(layers)) if have_digests(&layers) && is_digest(&config.digest) => {
             Document::Manifest(Manifest { config, layers, created })
         }
         (Some(_), None, None) | (None, Some(_), Some(_)) => return Err("it names no digest of SHA-256"),
@@ -129,20 +129,20 @@ pub(crate) enum ChoiceError {
 
 /// The manifest for a platform such as `linux/amd64` or `linux/arm/v7`. Without a wish, there must be one.
 pub(crate) fn choose<'a>(manifests: &'a [Descriptor], wanted: Option<&str>) -> Result<&'a Descriptor, ChoiceError> {
-    let named = || manifests.iter().map(|it| (it, it.platform.as_ref().map(Platform::shown)));
+    let with_platforms = || manifests.iter().map(|it| (it, it.platform.as_ref().map(Platform::shown)));
     // Without a platform it is for all; with one that can't be read it is for none.
-    let usable: Vec<(&Descriptor, String)> = named()
+    let usable: Vec<(&Descriptor, String)> = with_platforms()
         .filter_map(|(it, platform)| match platform {
             None => Some((it, "any".to_owned())),
             Some(platform) => Some((it, platform?)),
         })
         .collect();
-    let there = || usable.iter().map(|(_, platform)| platform.clone()).take(SHOWN).collect();
+    let platforms = || usable.iter().map(|(_, platform)| platform.clone()).take(MAX_SHOWN_PLATFORMS).collect();
     let Some(wanted) = wanted else {
         return match &usable[..] {
             [(one, _)] => Ok(*one),
             [] => Err(ChoiceError::None(Vec::new())),
-            _ => Err(ChoiceError::Several(there())),
+            _ => Err(ChoiceError::Several(platforms())),
         };
     };
     let exact = usable.iter().find(|(_, platform)| platform == wanted);
@@ -154,11 +154,11 @@ pub(crate) fn choose<'a>(manifests: &'a [Descriptor], wanted: Option<&str>) -> R
     };
     let mut for_all = usable.iter().filter(|(it, _)| it.platform.is_none());
     let for_all = || for_all.next().filter(|_| for_all.next().is_none());
-    exact.or_else(of_any_variant).or_else(for_all).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(there()))
+    exact.or_else(of_any_variant).or_else(for_all).map(|(it, _)| *it).ok_or_else(|| ChoiceError::None(platforms()))
 }
 
 /// The most platforms that a message has.
-const SHOWN: usize = 20;
+const MAX_SHOWN_PLATFORMS: usize = 20;
 
 #[cfg(test)]
 mod tests {

@@ -22,11 +22,11 @@ use crate::error::OciError;
 use crate::frames::WINDOW;
 use crate::layers::{self, Kind};
 use crate::manifest::{self, ACCEPTED, ChoiceError, Descriptor, Document, Manifest};
-use crate::session::{Act, Ask, MayAsk, Registry, SMALL, Session};
+use crate::session::{Act, Ask, MAX_SMALL_ANSWER_BYTES, MayAsk, Registry, Session};
 use crate::tags::{highest, next_page};
 
 /// How long all of it may take.
-const TIME: Duration = Duration::from_mins(2);
+const PULL_TIMEOUT: Duration = Duration::from_mins(2);
 /// The most bytes of a manifest, as the distribution specification recommends.
 const MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 /// The most bytes of an image's config.
@@ -75,7 +75,7 @@ pub enum Pulled {
 
 /// The wanted files of an artifact.
 pub struct Artifact {
-    /// Of the manifest that the reference names, or of the index.
+    /// Digest of the manifest that the reference names, or of the index.
     pub digest: String,
     /// When it was made, as it says itself.
     pub created: Option<Timestamp>,
@@ -98,7 +98,9 @@ impl fmt::Debug for Artifact {
 impl Registry {
     /// Pulls an artifact. `known` is the digest that the caller has: what has this digest is not fetched again.
     pub async fn pull(&self, request: &Request<'_>, known: Option<&str>) -> Result<Pulled, OciError> {
-        timeout(TIME, self.pull_in_time(request, known)).await.map_err(|_| OciError::TooSlow(TIME.as_secs()))?
+        timeout(PULL_TIMEOUT, self.pull_in_time(request, known))
+            .await
+            .map_err(|_| OciError::TooSlow(PULL_TIMEOUT.as_secs()))?
     }
 
     async fn pull_in_time(&self, request: &Request<'_>, known: Option<&str>) -> Result<Pulled, OciError> {
@@ -155,7 +157,8 @@ impl Session<'_> {
     /// What the registry says that the digest of a tag is. It decides nothing but whether more is asked.
     async fn digest_of(&mut self, name: &str) -> Result<Option<String>, OciError> {
         let path = self.path(&format!("manifests/{name}"));
-        let ask = Ask { method: Method::HEAD, path, accept: Some(ACCEPTED), content: None, bytes: SMALL };
+        let ask =
+            Ask { method: Method::HEAD, path, accept: Some(ACCEPTED), content: None, bytes: MAX_SMALL_ANSWER_BYTES };
         let answer = self.ask(&ask).await?;
         let digest = answer.headers().get("docker-content-digest").and_then(|it| it.to_str().ok());
         Ok(digest.filter(|_| answer.status().is_success()).map(str::to_owned))
@@ -169,7 +172,7 @@ impl Session<'_> {
         if answer.status() != StatusCode::OK {
             return Err(self.fault(&answer, "the request for a manifest", name));
         }
-        let digest = digest::of(answer.body());
+        let digest = digest::sha256(answer.body());
         if is_digest(name) && digest != name {
             return Err(OciError::Digest { host: self.host(), digest: name.to_owned() });
         }
@@ -178,24 +181,25 @@ impl Session<'_> {
     }
 
     /// The content of a descriptor.
-    async fn blob(&mut self, of: &Descriptor, limit: u64, what: &str) -> Result<Bytes, OciError> {
-        if of.size > limit {
+    async fn blob(&mut self, descriptor: &Descriptor, limit: u64, what: &str) -> Result<Bytes, OciError> {
+        if descriptor.size > limit {
             return Err(OciError::TooLarge { what: what.to_owned(), limit });
         }
-        let path = self.path(&format!("blobs/{}", of.digest));
-        let wrong = || OciError::Digest { host: self.reference.address().authority(), digest: of.digest.clone() };
+        let path = self.path(&format!("blobs/{}", descriptor.digest));
+        let wrong =
+            || OciError::Digest { host: self.reference.address().authority(), digest: descriptor.digest.clone() };
         // An error of the registry may be longer than what it is about.
-        let bytes = usize::try_from(of.size).unwrap_or(usize::MAX).max(SMALL);
+        let bytes = usize::try_from(descriptor.size).unwrap_or(usize::MAX).max(MAX_SMALL_ANSWER_BYTES);
         let ask = Ask { method: Method::GET, path, accept: None, content: None, bytes };
         let answer: Response<Bytes> = self.ask_blob(&ask).await.map_err(|error| match error {
             OciError::Http { source: HttpError::TooLong(_), .. } => wrong(),
             error => error,
         })?;
         if answer.status() != StatusCode::OK {
-            return Err(self.fault(&answer, "the request for a blob", &of.digest));
+            return Err(self.fault(&answer, "the request for a blob", &descriptor.digest));
         }
         let content = answer.into_body();
-        if content.len() as u64 != of.size || digest::of(&content) != of.digest {
+        if content.len() as u64 != descriptor.size || digest::sha256(&content) != descriptor.digest {
             return Err(wrong());
         }
         Ok(content)

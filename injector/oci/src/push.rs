@@ -20,11 +20,11 @@ use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
 use crate::manifest::MANIFEST;
-use crate::session::{Act, Ask, Registry, SMALL, Session};
+use crate::session::{Act, Ask, MAX_SMALL_ANSWER_BYTES, Registry, Session};
 use crate::url::located;
 
 /// How long all of it may take.
-const TIME: Duration = Duration::from_mins(2);
+const PUSH_TIMEOUT: Duration = Duration::from_mins(2);
 /// What the artifact is.
 const ARTIFACT_TYPE: &str = "application/vnd.nudge.dev.content.v1";
 /// What its layer is.
@@ -52,7 +52,7 @@ impl Registry {
             session.send_blob(layer.clone()).await?;
             session.send_manifest(tag, &layer).await
         };
-        timeout(TIME, pushed).await.map_err(|_| OciError::TooSlow(TIME.as_secs()))?
+        timeout(PUSH_TIMEOUT, pushed).await.map_err(|_| OciError::TooSlow(PUSH_TIMEOUT.as_secs()))?
     }
 }
 
@@ -100,14 +100,14 @@ fn layer(files: &BTreeMap<String, Zeroizing<Vec<u8>>>) -> io::Result<Vec<u8>> {
 
 impl Session<'_> {
     async fn send_blob(&mut self, content: Bytes) -> Result<(), OciError> {
-        let digest = digest::of(&content);
+        let digest = digest::sha256(&content);
         let path = self.path(&format!("blobs/{digest}"));
-        let ask = Ask { method: Method::HEAD, path, accept: None, content: None, bytes: SMALL };
+        let ask = Ask { method: Method::HEAD, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
         if self.ask(&ask).await?.status().is_success() {
             return Ok(());
         }
         let path = self.path("blobs/uploads/");
-        let ask = Ask { method: Method::POST, path, accept: None, content: None, bytes: SMALL };
+        let ask = Ask { method: Method::POST, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
         let begun = self.ask(&ask).await?;
         if begun.status() != StatusCode::ACCEPTED {
             return Err(self.fault_of_push(&begun, "the beginning of an upload"));
@@ -121,13 +121,13 @@ impl Session<'_> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{sign}digest={digest}");
         let content = Some(("application/octet-stream", content));
-        let ask = Ask { method: Method::PUT, path, accept: None, content, bytes: SMALL };
-        let sent = self.ask(&ask).await?;
-        if sent.status() == StatusCode::CREATED { Ok(()) } else { Err(self.fault_of_push(&sent, "an upload")) }
+        let ask = Ask { method: Method::PUT, path, accept: None, content, bytes: MAX_SMALL_ANSWER_BYTES };
+        let response = self.ask(&ask).await?;
+        if response.status() == StatusCode::CREATED { Ok(()) } else { Err(self.fault_of_push(&response, "an upload")) }
     }
 
     async fn send_manifest(&mut self, tag: &str, layer: &[u8]) -> Result<String, OciError> {
-        let described = |kind: &str, content: &[u8]| json!({"mediaType": kind, "digest": digest::of(content), "size": content.len()});
+        let described = |kind: &str, content: &[u8]| json!({"mediaType": kind, "digest": digest::sha256(content), "size": content.len()});
         let manifest = json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -136,10 +136,20 @@ impl Session<'_> {
             "layers": [described(LAYER_TYPE, layer)],
         });
         let manifest = Bytes::from(manifest.to_string());
-        let digest = digest::of(&manifest);
+        let digest = digest::sha256(&manifest);
         let path = self.path(&format!("manifests/{tag}"));
-        let ask = Ask { method: Method::PUT, path, accept: None, content: Some((MANIFEST, manifest)), bytes: SMALL };
-        let sent = self.ask(&ask).await?;
-        if sent.status() == StatusCode::CREATED { Ok(digest) } else { Err(self.fault_of_push(&sent, "the manifest")) }
+        let ask = Ask {
+            method: Method::PUT,
+            path,
+            accept: None,
+            content: Some((MANIFEST, manifest)),
+            bytes: MAX_SMALL_ANSWER_BYTES,
+        };
+        let response = self.ask(&ask).await?;
+        if response.status() == StatusCode::CREATED {
+            Ok(digest)
+        } else {
+            Err(self.fault_of_push(&response, "the manifest"))
+        }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn absolute(url: &str) -> Option<(Address, String)> {
     (uri.authority().is_none() && uri.path_and_query().is_some()).then_some((address, path))
 }
 
-/// The same of a header `Location`, which may be without the server.
+/// Parses a `Location` header, which may be relative to `base`.
 pub(crate) fn located(location: &str, base: &Address) -> Option<(Address, String)> {
     if location.starts_with('/') && !location.starts_with("//") {
         let uri: Uri = location.parse().ok()?;
@@ -36,11 +36,11 @@ mod tests {
         let base = Address::parse("https://r.example.com:5000").unwrap();
         let read =
             |location: &str| located(location, &base).map(|(address, path)| (address.tls, address.authority(), path));
-        let of = |tls, authority: &str, path: &str| Some((tls, authority.to_owned(), path.to_owned()));
-        assert_eq!(read("/v2/a?b=/c"), of(true, "r.example.com:5000", "/v2/a?b=/c"));
-        assert_eq!(read("https://s/a/?b=c%20"), of(true, "s", "/a/?b=c%20"));
-        assert_eq!(read("http://s:80"), of(false, "s", "/"));
-        assert_eq!(read("https://s?x"), of(true, "s", "/?x"));
+        let parts = |tls, authority: &str, path: &str| Some((tls, authority.to_owned(), path.to_owned()));
+        assert_eq!(read("/v2/a?b=/c"), parts(true, "r.example.com:5000", "/v2/a?b=/c"));
+        assert_eq!(read("https://s/a/?b=c%20"), parts(true, "s", "/a/?b=c%20"));
+        assert_eq!(read("http://s:80"), parts(false, "s", "/"));
+        assert_eq!(read("https://s?x"), parts(true, "s", "/?x"));
         for bad in [
             "",
             "a",

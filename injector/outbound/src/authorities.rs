@@ -9,14 +9,14 @@ use rustls::pki_types::pem::PemObject as _;
 /// The authorities that are trusted.
 pub type Authorities = Arc<RootCertStore>;
 
-/// Those that this machine, or the image, trusts.
+/// The authorities that this machine, or the image, trusts.
 pub fn of_image() -> Authorities {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     Arc::new(roots)
 }
 
-/// Those of a PEM file; `None` if one of its certificates can't be read, or there is none.
+/// The authorities in a PEM file; `None` if one can't be read, or the file holds none.
 pub fn of_pem(text: &[u8]) -> Option<Authorities> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(text) {

@@ -15,7 +15,7 @@ use crate::authorities::Authorities;
 use crate::fault::fault;
 
 /// The most addresses of a name that are tried.
-const MOST: usize = 4;
+const MAX_ADDRESSES: usize = 4;
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ pub async fn resolve(address: &Address, reach: &Reach) -> Result<Vec<SocketAddr>
     if let Some(why) = found.iter().find_map(|one| reach.refusal(*one)) {
         return Err(ConnectError::Refused { host: host(), why });
     }
-    found.truncate(MOST);
+    found.truncate(MAX_ADDRESSES);
     if found.is_empty() { Err(ConnectError::Unknown(host())) } else { Ok(found) }
 }
 

@@ -14,7 +14,7 @@ use crate::authorities::Authorities;
 use crate::connect::{ConnectError, Reach, Stream, connect};
 
 /// The most bytes of an answer's headers.
-const HEADERS: usize = 64 * 1024;
+const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// How much one answer may cost.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub enum HttpError {
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It took too long.
+    /// The answer took too long.
     #[error("the server did not answer within {} s", .0.as_secs())]
     TooSlow(Duration),
     /// The connection ended, or what came was no HTTP.
@@ -40,7 +40,7 @@ pub enum HttpError {
     /// Too long.
     #[error("the answer has more than {0} bytes")]
     TooLong(usize),
-    /// It ended early.
+    /// The body ended early.
     #[error("the server's answer ended early")]
     Body,
     /// The address can't stand in a request.
@@ -63,7 +63,7 @@ pub async fn request(
     timeout(bounds.time, answered).await.map_err(|_| HttpError::TooSlow(bounds.time))?
 }
 
-/// The same over a connection that is there, without a bound of time.
+/// Sends a request over an existing connection, without a time limit.
 pub async fn exchange(
     stream: impl Stream,
     address: &Address,
@@ -75,7 +75,7 @@ pub async fn exchange(
     let agent = HeaderValue::from_static(concat!("nudge/", env!("CARGO_PKG_VERSION")));
     request.headers_mut().entry(USER_AGENT).or_insert(agent);
     let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .max_buf_size(HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES)
         .handshake(TokioIo::new(stream))
         .await
         .map_err(HttpError::Http)?;

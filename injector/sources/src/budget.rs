@@ -7,21 +7,21 @@ use nudge_cluster::turns::{Turn, Turns};
 
 /// The memory limit of the pod, in MiB: `deploy/components/sources/sources.yaml` has it, too.
 const POD_MIB: u32 = 4096;
-/// Of it, for the process itself, with the watches of as many sources as there may be.
+/// Reserved for the process itself, including the watches of the largest number of sources.
 const OWN_MIB: u32 = 256;
-/// For content that is not sealed yet.
+/// Reserved for content that is not sealed yet.
 const KEPT_MIB: u32 = 256;
-/// For objects that are read.
+/// Reserved for reading objects.
 const READS_MIB: u32 = 128;
-/// What one of them takes: its body and the text of that, in which a byte of content has six at most (RFC 8259, section 7), and the object.
+/// What reading one object takes: its body and the text of that, in which a byte of content has six at most (RFC 8259, section 7), and the object.
 const READ_MIB: u32 = 16;
-/// For copies of content that is judged or written.
+/// Reserved for copies of content that is validated or written.
 const COPIES_MIB: u32 = 128;
 /// How many times its own size content takes then: the object, the body of the request, and what of it the connection has not sent yet.
 const COPIES: usize = 8;
 /// For what is fetched at the moment, and the programs that fetch.
 const WORK_MIB: u32 = POD_MIB - OWN_MIB - KEPT_MIB - READS_MIB - COPIES_MIB;
-/// The part of a namespace is one of so many.
+/// A namespace gets one of this many parts.
 const PARTS: u32 = 4;
 /// The most sources of all namespaces, and of one.
 const ALL_SOURCES: u32 = 1000;
@@ -29,15 +29,15 @@ const SOURCES: u32 = 100;
 
 /// What one fetch takes at most, in MiB: git, its program for the protocol, the one that reads what comes, and what they print.
 pub(crate) const GIT_MIB: u32 = 3 * nudge_git::PROCESS_MIB + 64;
-/// The same of a registry.
+/// What one pull from a registry takes at most, in MiB.
 pub(crate) const OCI_MIB: u32 = nudge_oci::PULL_MIB;
-/// The same of Vault: an answer as it comes and in one piece, and its values in both forms.
+/// What one read of Vault takes at most, in MiB: an answer as it comes and in one piece, and its values in both forms.
 pub(crate) const VAULT_MIB: u32 = 64;
 
-/// After so long a fetch from git counts as slow.
-pub(crate) const QUICK: Duration = Duration::from_secs(30);
-/// So many may be slow at the same time, in place of quick ones, and of each namespace one.
-const SLOW: usize = 2;
+/// A git fetch that takes longer counts as slow.
+pub(crate) const SLOW_FETCH_AFTER: Duration = Duration::from_secs(30);
+/// The most slow fetches at the same time; each namespace may have one of them.
+const MAX_SLOW_FETCHES: usize = 2;
 
 /// What there is for all sources.
 pub struct Budget {
@@ -64,7 +64,7 @@ impl Default for Budget {
             reads: parted(READS_MIB),
             copies: parted(COPIES_MIB.saturating_mul(1024)),
             sources: Turns::new(ALL_SOURCES as usize, SOURCES as usize),
-            slow: Turns::new(SLOW, 1),
+            slow: Turns::new(MAX_SLOW_FETCHES, 1),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Budget {
     }
 }
 
-/// So many bytes in KiB, rounded up.
+/// Bytes in KiB, rounded up.
 fn kib(bytes: usize) -> u32 {
     u32::try_from(bytes / 1024).unwrap_or(u32::MAX).saturating_add(1)
 }

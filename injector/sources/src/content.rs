@@ -29,19 +29,19 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
         return Err(refusal);
     }
     let name = object.name();
-    let refused =
+    let refusal =
         |error: ContentError| Reason::SourceRefused.explained(format!("{name} can't become a version: {error}"));
     let (all, prefix) = (object.contents.len(), &source.spec.prefix);
     let mut content = Content::default();
     for (key, mut value) in object.contents {
         if selects(&source.spec, &key) {
             let value = std::mem::take(&mut *value);
-            content.add(object.kind == PartKind::Secret, format!("{prefix}{key}"), value).map_err(refused)?;
+            content.add(object.kind == PartKind::Secret, format!("{prefix}{key}"), value).map_err(refusal)?;
         }
     }
-    content.check().map_err(refused)?;
+    content.check().map_err(refusal)?;
     let whole = content.open.len().saturating_add(content.secret.len()) == all && prefix.is_empty();
-    let parts = divide(content).map_err(refused)?;
+    let parts = divide(content).map_err(refusal)?;
     // A type asks for keys: a part of the data may lack them.
     let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
     Ok(Newest { parts, secret_type, origin: Some(object.origin) })

@@ -21,8 +21,8 @@ pub(crate) async fn secret(
     name: &str,
     server: &Address,
 ) -> Result<CredentialSecret, Explanation> {
-    let read = CredentialSecret::read(&sources.client, &sources.account, (namespace, name)).await;
-    let checked = read.and_then(|secret| secret.check(server).map(|()| secret));
+    let result = CredentialSecret::read(&sources.client, &sources.account, (namespace, name)).await;
+    let checked = result.and_then(|secret| secret.check(server).map(|()| secret));
     checked.map_err(|error| match error {
         CredentialSecretError::Forbidden { .. } => Reason::NotAllowed.explained(error.to_string()),
         CredentialSecretError::Missing(_) | CredentialSecretError::OtherHost { .. } => {
@@ -37,7 +37,7 @@ pub(crate) async fn secret(
 
 /// For a git server: the first that there is of an SSH key, a token or password, and a GitHub App.
 pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git::Credential, Explanation> {
-    let refused = |why: &str| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
+    let refusal = |why: &str| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
     if let Some(key) = secret.value("ssh-privatekey") {
         let known_hosts = secret.text("known_hosts").unwrap_or_default().to_owned();
         return Ok(nudge_git::Credential::Ssh { key: Zeroizing::new(key.to_vec()), known_hosts });
@@ -51,13 +51,13 @@ pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git:
     match (app("app-id"), app("installation-id"), secret.value("github-private-key")) {
         (Some(id), Some(installation), Some(key)) => {
             let api = Address::parse(app("api").unwrap_or(GITHUB_API))
-                .map_err(|error| refused(&format!("github-api: {error}")))?;
+                .map_err(|error| refusal(&format!("github-api: {error}")))?;
             // It is sent a proof of the key.
             secret.check(&api).map_err(|error| Reason::SourceRefused.explained(error.to_string()))?;
             let (id, installation) = (id.to_owned(), installation.to_owned());
             Ok(nudge_git::Credential::App(nudge_git::App { id, installation, key: Zeroizing::new(key.to_vec()), api }))
         }
-        _ => Err(refused(
+        _ => Err(refusal(
             "it must have the keys ssh-privatekey and known_hosts; or token; or username and password; or github-app-id, \
              github-installation-id and github-private-key",
         )),
@@ -70,15 +70,15 @@ pub(crate) fn of_oci(
     name: &str,
     reference: &nudge_oci::Reference,
 ) -> Result<nudge_oci::Credential, Explanation> {
-    let refused = |why: String| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
+    let refusal = |why: String| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
     if let Some(config) = secret.value(".dockerconfigjson") {
-        return nudge_oci::credential_of(config, reference).map_err(|error| refused(error.to_string()));
+        return nudge_oci::credential_of(config, reference).map_err(|error| refusal(error.to_string()));
     }
     match (secret.text("username"), secret.text("password")) {
         (Some(username), Some(password)) => Ok(nudge_oci::Credential::Basic {
             username: username.to_owned(),
             password: Zeroizing::new(password.to_owned()),
         }),
-        _ => Err(refused("it must have the key .dockerconfigjson, or username and password".to_owned())),
+        _ => Err(refusal("it must have the key .dockerconfigjson, or username and password".to_owned())),
     }
 }

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use nudge_api::{ConfigSource, FromOne};
 use nudge_core::sources::{interval, source_faults};
 
-use crate::follow::Seen;
+use crate::follow::ObjectState;
 use crate::git::Git;
 use crate::oci::Oci;
 use crate::remote::poll;
@@ -17,7 +17,11 @@ use crate::upstream::{Object, watched};
 use crate::vault::Vault;
 
 /// Asks, or watches, for the content of a source.
-pub(crate) fn feed(sources: &Arc<Sources>, namespace: &str, source: &ConfigSource) -> BoxStream<'static, Seen<Object>> {
+pub(crate) fn feed(
+    sources: &Arc<Sources>,
+    namespace: &str,
+    source: &ConfigSource,
+) -> BoxStream<'static, ObjectState<Object>> {
     let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
     // What is wrong with the spec is said where it is decided what comes next.

@@ -13,19 +13,19 @@ use serde::de::DeserializeOwned;
 
 /// What becomes of the object.
 #[derive(Debug)]
-pub(crate) enum Seen<K> {
-    /// It is there, so.
+pub(crate) enum ObjectState<K> {
+    /// The object exists, in this state.
     There(K),
-    /// It is not there.
+    /// The object does not exist.
     Gone,
-    /// It may not be read.
+    /// Nudge has no right to read the object.
     Forbidden,
-    /// It could not be read, for this reason.
+    /// Reading the object failed.
     Failed(Explanation),
 }
 
 /// Follows the object of this name. `seconds`: how long one watch lasts, so how soon a dead one is noticed.
-pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, Seen<K>>
+pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, ObjectState<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -44,7 +44,7 @@ pub(crate) fn patient<K: Send + 'static>(
 fn each<K: Send + 'static>(
     events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
     name: String,
-) -> impl Stream<Item = Seen<K>> + Send {
+) -> impl Stream<Item = ObjectState<K>> + Send {
     let mut listed = None;
     events.filter_map(move |event| {
         let seen = match event {
@@ -53,15 +53,15 @@ fn each<K: Send + 'static>(
                 listed = Some(object);
                 None
             }
-            Ok(Event::InitDone) => Some(listed.take().map_or(Seen::Gone, Seen::There)),
-            Ok(Event::Apply(object)) => Some(Seen::There(object)),
-            Ok(Event::Delete(_)) => Some(Seen::Gone),
+            Ok(Event::InitDone) => Some(listed.take().map_or(ObjectState::Gone, ObjectState::There)),
+            Ok(Event::Apply(object)) => Some(ObjectState::There(object)),
+            Ok(Event::Delete(_)) => Some(ObjectState::Gone),
             Err(error) => {
                 listed = None;
                 // Its text may hold what could not be parsed, which may be a Secret.
                 let code = code(&error);
                 tracing::debug!(object = name, code, "watch interrupted; retrying");
-                (code == 403).then_some(Seen::Forbidden)
+                (code == 403).then_some(ObjectState::Forbidden)
             }
         };
         ready(seen)
@@ -110,7 +110,7 @@ mod tests {
             Ok(Event::InitDone),
             Ok(Event::Delete(2)),
         ];
-        let seen: Vec<Seen<i32>> =
+        let seen: Vec<ObjectState<i32>> =
             each(futures::stream::iter(events), "live".to_owned()).collect().now_or_never().unwrap();
         let said: Vec<String> = seen.iter().map(|seen| format!("{seen:?}")).collect();
         assert_eq!(said, ["Gone", "There(1)", "Forbidden", "There(2)", "Gone"]);

@@ -13,7 +13,7 @@ use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
 
-use crate::budget::{GIT_MIB, QUICK};
+use crate::budget::{GIT_MIB, SLOW_FETCH_AFTER};
 use crate::credentials::{of_git, secret};
 use crate::files::is_wanted;
 use crate::remote::{Remote, failed};
@@ -77,7 +77,7 @@ impl Remote for Git {
         let _room = match &place {
             None => room.await,
             // Few have a place, and its own namespace may have no memory for long.
-            Some(_) => timeout(QUICK, room).await.map_err(|_| {
+            Some(_) => timeout(SLOW_FETCH_AFTER, room).await.map_err(|_| {
                 Slow::waits(&self.from.url, "other sources of its namespace use all memory of the namespace")
             })?,
         };
@@ -123,7 +123,7 @@ impl Slow<'_> {
             url,
             format!(
                 "the fetch was not done within {} s, and {why}; the source waits for its turn again",
-                QUICK.as_secs()
+                SLOW_FETCH_AFTER.as_secs()
             ),
         )
     }
@@ -137,7 +137,7 @@ impl Slow<'_> {
         fetched: impl Future<Output = Result<T, Explanation>>,
     ) -> (bool, Result<T, Explanation>) {
         let mut fetched = pin!(fetched);
-        if let Ok(done) = timeout(QUICK, &mut fetched).await {
+        if let Ok(done) = timeout(SLOW_FETCH_AFTER, &mut fetched).await {
             return (false, done);
         }
         let Some(_place) = place.or_else(|| self.turns.try_take(self.namespace, 1)) else {

@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
     Changed,
     /// The content is what it was.
     Unchanged,
-    /// It gave none.
+    /// The upstream gave no content.
     Failed,
 }
 

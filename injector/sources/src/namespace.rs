@@ -11,7 +11,7 @@ use nudge_core::sources::rival;
 
 use crate::follow::{code, patient};
 use crate::shared::Sources;
-use crate::task::{Known, Task};
+use crate::task::{KnownSource, Task};
 
 /// Sources in one page of a list.
 const PAGE: u32 = 50;
@@ -69,7 +69,12 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
     }
 }
 
-fn put(sources: &Arc<Sources>, namespace: &str, source: ConfigSource, supervisor: &mut Supervisor<Subject, Known>) {
+fn put(
+    sources: &Arc<Sources>,
+    namespace: &str,
+    source: ConfigSource,
+    supervisor: &mut Supervisor<Subject, KnownSource>,
+) {
     let (name, subject, source) = (source.name_any(), Subject::new(&source), Arc::new(source));
     if supervisor.update(&name, &subject, |known| known.source = Arc::clone(&source)) {
         return;
@@ -79,14 +84,14 @@ fn put(sources: &Arc<Sources>, namespace: &str, source: ConfigSource, supervisor
     let again = task.clone();
     let begin = move |receiver, panics| {
         let task = task(receiver);
-        if panics == 0 { task.run() } else { task.anew().run() }
+        if panics == 0 { task.run() } else { task.rewrite_status().run() }
     };
-    let rest = move |receiver, pause| again(receiver).rest(pause);
-    supervisor.start(name, subject, Known { source, rival: None, complete: false }, begin, rest);
+    let rest = move |receiver, pause| again(receiver).report_panic(pause);
+    supervisor.start(name, subject, KnownSource { source, rival: None, complete: false }, begin, rest);
 }
 
 /// Notes for each source whether another one makes the versions of its config.
-fn note_rivals(supervisor: &Supervisor<Subject, Known>) {
+fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
     let sources: Vec<Arc<ConfigSource>> =
         supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();
     for (sender, source) in supervisor.senders().zip(&sources) {

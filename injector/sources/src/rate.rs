@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The time from one write to the next.
 const PERIOD: Duration = Duration::from_millis(50);
-/// So many may come at once.
+/// The largest burst.
 const BURST: u32 = 100;
 
 /// The writes of all namespaces.

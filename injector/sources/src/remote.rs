@@ -9,7 +9,7 @@ use nudge_cluster::tasks::caught;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
-use crate::follow::Seen;
+use crate::follow::ObjectState;
 use crate::metrics::{FetchMetrics, Outcome};
 use crate::upstream::Object;
 
@@ -33,25 +33,25 @@ pub(crate) fn poll<R: Remote>(
     remote: R,
     interval: Duration,
     metrics: FetchMetrics,
-) -> BoxStream<'static, Seen<Object>> {
+) -> BoxStream<'static, ObjectState<Object>> {
     let state = (remote, Duration::ZERO, 0, metrics);
     unfold(state, move |(mut remote, mut wait, mut failures, metrics)| async move {
         loop {
             sleep(wait).await;
             let began = Instant::now();
-            let read = caught(remote.read()).await.unwrap_or_else(|| Err(panicked()));
-            let outcome = match &read {
+            let result = caught(remote.read()).await.unwrap_or_else(|| Err(panicked()));
+            let outcome = match &result {
                 Ok(Some(_)) => Outcome::Changed,
                 Ok(None) => Outcome::Unchanged,
                 Err(_) => Outcome::Failed,
             };
             metrics.count(R::KIND, outcome, began.elapsed());
-            match read {
+            match result {
                 Ok(object) => {
                     // Sources that begin together do not ask together for ever.
                     (failures, wait) = (0, interval.mul_f64(rand::random_range(1.0..1.1)));
                     if let Some(object) = object {
-                        return Some((Seen::There(object), (remote, wait, failures, metrics)));
+                        return Some((ObjectState::There(object), (remote, wait, failures, metrics)));
                     }
                 }
                 Err(why) => {
@@ -59,7 +59,7 @@ pub(crate) fn poll<R: Remote>(
                     wait = BACKOFF.jittered(failures, rand::random());
                     // The content is asked for again: nobody keeps it while it is not known to be the newest.
                     remote.forget();
-                    return Some((Seen::Failed(why), (remote, wait, failures, metrics)));
+                    return Some((ObjectState::Failed(why), (remote, wait, failures, metrics)));
                 }
             }
         }
@@ -120,7 +120,7 @@ mod tests {
         let remote = Scripted(script, Arc::clone(&asked), Instant::now(), false);
         let seen: Vec<_> = poll(remote, Duration::from_mins(1), FetchMetrics::default())
             .take(5)
-            .map(|seen| matches!(seen, Seen::There(_)))
+            .map(|seen| matches!(seen, ObjectState::There(_)))
             .collect()
             .await;
         assert_eq!(seen, [true, false, false, false, true]);
@@ -158,13 +158,16 @@ mod tests {
         let other = Scripted(script, Arc::default(), Instant::now(), false);
         let other = poll(other, Duration::from_mins(1), FetchMetrics::default()).take(2).collect::<Vec<_>>();
         let (planted, other) = tokio::join!(planted, other);
-        assert!(other.iter().all(|seen| matches!(seen, Seen::There(_))), "{other:?}");
+        assert!(other.iter().all(|seen| matches!(seen, ObjectState::There(_))), "{other:?}");
         for seen in &planted[..3] {
-            let Seen::Failed(why) = seen else { panic!("{seen:?}") };
+            let ObjectState::Failed(why) = seen else { panic!("{seen:?}") };
             assert_eq!(why.reason, Reason::InternalError);
             assert!(!why.message.contains("hunter2"), "{}", why.message);
         }
-        assert!(matches!(planted[3], Seen::There(_)) && began.elapsed() >= Duration::from_secs(17), "{planted:?}");
+        assert!(
+            matches!(planted[3], ObjectState::There(_)) && began.elapsed() >= Duration::from_secs(17),
+            "{planted:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! One source: follows its object and its config, and does what is decided.
 
 mod kept;
-mod placed;
+mod unplaced;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +26,18 @@ use tokio::time::{Instant, sleep_until};
 use self::kept::Kept;
 use crate::content::{Newest, read};
 use crate::feed::feed;
-use crate::follow::{Seen, follow};
+use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
 use crate::upstream::{BACKOFF, Object};
 use crate::validity::Validity;
 use crate::writes::{WriteError, Writes};
 
 /// The shortest time between two writes of a status.
-const WRITING: Duration = Duration::from_millis(500);
+const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
 /// Most acts at one look.
 const MOST_ACTS: usize = 4;
 /// When to look again though nothing happens: clocks that were set may delay what is due.
-const AT_LATEST: Duration = Duration::from_mins(5);
+const RESYNC_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The content of the object, or why there is none.
 enum Content {
@@ -48,10 +48,10 @@ enum Content {
     Newest(Option<Kept>, sources::Newest),
 }
 
-/// So much later than now, or at the latest time to look again.
+/// The time `wait` from now, capped at [`RESYNC_INTERVAL`].
 fn later(wait: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(wait.min(AT_LATEST)).unwrap_or(now)
+    now.checked_add(wait.min(RESYNC_INTERVAL)).unwrap_or(now)
 }
 
 fn no_name(error: &NameError) -> Explanation {
@@ -60,7 +60,7 @@ fn no_name(error: &NameError) -> Explanation {
 
 /// What is known about a source.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownSource {
     /// The object, as it was seen last.
     pub(crate) source: Arc<ConfigSource>,
     /// Another source that makes the versions of its config.
@@ -73,7 +73,7 @@ pub(crate) struct Known {
 pub(crate) struct Task {
     sources: Arc<Sources>,
     namespace: String,
-    receiver: Receiver<Known>,
+    receiver: Receiver<KnownSource>,
     rival: Option<String>,
     complete: bool,
     /// With the status as this task knows it, which may not be written yet.
@@ -96,8 +96,8 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(sources: Arc<Sources>, namespace: String, mut receiver: Receiver<Known>) -> Self {
-        let Known { source, rival, complete } = receiver.borrow_and_update().clone();
+    pub(crate) fn new(sources: Arc<Sources>, namespace: String, mut receiver: Receiver<KnownSource>) -> Self {
+        let KnownSource { source, rival, complete } = receiver.borrow_and_update().clone();
         let source = (*source).clone();
         Self {
             writes: Writes::new(Arc::clone(&sources), namespace.clone()),
@@ -134,21 +134,21 @@ impl Task {
                     if changed.is_err() {
                         return;
                     }
-                    if self.hear() {
+                    if self.receive() {
                         // The keys that are taken may be others.
                         self.content = Content::Unknown;
                         objects = self.objects();
-                        self.calm();
+                        self.reset_backoff();
                     }
                 }
-                Some(seen) = objects.next() => self.see(seen),
-                Some(seen) = configs.next() => self.see_config(seen),
+                Some(seen) = objects.next() => self.observe_object(seen),
+                Some(seen) = configs.next() => self.observe_config(seen),
                 () = sleep_until(self.again) => {}
             }
             if self.retry.is_some_and(|retry| retry <= Instant::now()) {
                 (self.trouble, self.retry) = (None, None);
             }
-            self.look().await;
+            self.reconcile().await;
             if self.reread.is_some_and(|reread| reread <= Instant::now()) {
                 self.reread = None;
                 objects = self.objects();
@@ -156,9 +156,9 @@ impl Task {
         }
     }
 
-    /// Takes what is known now. Returns whether the source is another one.
-    fn hear(&mut self) -> bool {
-        let Known { source: next, rival, complete } = self.receiver.borrow_and_update().clone();
+    /// Takes in the source as the namespace's watch knows it. Returns whether its spec or annotations changed.
+    fn receive(&mut self) -> bool {
+        let KnownSource { source: next, rival, complete } = self.receiver.borrow_and_update().clone();
         (self.rival, self.complete) = (rival, complete);
         let next = (*next).clone();
         let changes = next.spec != self.source.spec || next.annotations() != self.source.annotations();
@@ -166,27 +166,27 @@ impl Task {
         changes
     }
 
-    fn objects(&self) -> BoxStream<'static, Seen<Object>> {
+    fn objects(&self) -> BoxStream<'static, ObjectState<Object>> {
         feed(&self.sources, &self.namespace, &self.source)
     }
 
     /// What failed may be tried again at once: something has changed.
-    fn calm(&mut self) {
+    fn reset_backoff(&mut self) {
         (self.trouble, self.retry, self.failures) = (None, None, 0);
     }
 
-    fn see(&mut self, seen: Seen<Object>) {
+    fn observe_object(&mut self, seen: ObjectState<Object>) {
         let (now, own) = (Timestamp::now(), self.source.name_any());
         let named = match self.source.spec.from.only() {
             Some(FromOne::Object(kind, name)) => Some((kind, name)),
             _ => None,
         };
         let read = match (seen, named) {
-            (Seen::There(object), _) => read(&self.source, object),
-            (Seen::Failed(why), _) => Err(why),
-            (Seen::Gone, Some((kind, name))) => Err(missing(kind, name)),
-            (Seen::Forbidden, Some((kind, name))) => Err(unreadable(kind, name, &own, &self.sources.account)),
-            (Seen::Gone | Seen::Forbidden, None) => return,
+            (ObjectState::There(object), _) => read(&self.source, object),
+            (ObjectState::Failed(why), _) => Err(why),
+            (ObjectState::Gone, Some((kind, name))) => Err(missing(kind, name)),
+            (ObjectState::Forbidden, Some((kind, name))) => Err(unreadable(kind, name, &own, &self.sources.account)),
+            (ObjectState::Gone | ObjectState::Forbidden, None) => return,
         };
         let named = read.and_then(|newest| self.name(&newest).map(|version| (newest, version)));
         // The room of older content is free.
@@ -198,11 +198,11 @@ impl Task {
             Err(why) => Content::Refused(why),
             Ok((newest, version)) => {
                 if before.as_ref().is_some_and(|before| before.version != version) {
-                    self.calm();
+                    self.reset_backoff();
                 }
                 let known = match before {
                     Some(mut known) => {
-                        known.seen(version, debounce(&self.source), now);
+                        known.observe(version, debounce(&self.source), now);
                         known
                     }
                     None => sources::Newest::first(version, now),
@@ -212,22 +212,22 @@ impl Task {
         };
     }
 
-    fn see_config(&mut self, seen: Seen<VersionedConfig>) {
+    fn observe_config(&mut self, seen: ObjectState<VersionedConfig>) {
         let identity = self.config.as_ref().map(Identity::of);
         let generation = |config: &VersionedConfig| config.metadata.generation;
         let before = self.config.as_ref().and_then(generation);
         self.config = match seen {
-            Seen::There(config) => Some(config),
-            Seen::Gone => None,
+            ObjectState::There(config) => Some(config),
+            ObjectState::Gone => None,
             // The rights that are missing show with the first write.
-            Seen::Forbidden | Seen::Failed(_) => return,
+            ObjectState::Forbidden | ObjectState::Failed(_) => return,
         };
         self.config_known = true;
         let is_held = self.trouble.as_ref().is_some_and(|trouble| trouble.reason == Reason::HeldBy);
         // Other rules may take what these refuse.
         let changed = self.config.as_ref().and_then(generation) != before;
         if is_held || changed {
-            self.calm();
+            self.reset_backoff();
         }
         if changed && matches!(&self.content, Content::Newest(None, known) if !self.is_sealed(&known.version)) {
             self.reread = Some(Instant::now());
@@ -264,14 +264,14 @@ impl Task {
     }
 
     /// Decides, and does what is decided until there is nothing more to do.
-    async fn look(&mut self) {
-        self.again = later(AT_LATEST);
+    async fn reconcile(&mut self) {
+        self.again = later(RESYNC_INTERVAL);
         for _ in 0..MOST_ACTS {
             if let (Content::Newest(Some(kept), known), Some(config)) = (&self.content, &self.config) {
                 let room = self.sources.budget.copies(&self.namespace, kept.newest.bytes());
                 self.validity.judge(config, (&known.version, &kept.newest), room).await;
             }
-            let decision = self.decided();
+            let decision = self.decide();
             if let Some(at) = decision.again {
                 let wait = Duration::try_from(at.duration_since(Timestamp::now()).max(SignedDuration::ZERO));
                 self.again = self.again.min(later(wait.unwrap_or_default()));
@@ -280,7 +280,7 @@ impl Task {
             // What failed is not tried again yet.
             let Some(act) = decision.act.filter(|_| self.retry.is_none()) else { break };
             if let Err(error) = self.act(act).await {
-                self.failed(error);
+                self.record_failure(error);
             }
         }
         self.let_go();
@@ -289,7 +289,7 @@ impl Task {
         self.write().await;
     }
 
-    fn decided(&self) -> Decision {
+    fn decide(&self) -> Decision {
         let upstream = match &self.content {
             _ if !self.config_known || !self.complete => Upstream::Unknown,
             Content::Unknown => Upstream::Unknown,
@@ -313,7 +313,7 @@ impl Task {
         })
     }
 
-    fn failed(&mut self, error: WriteError) {
+    fn record_failure(&mut self, error: WriteError) {
         self.failures = self.failures.saturating_add(1);
         self.retry = Some(later(BACKOFF.jittered(self.failures, rand::random())));
         let (namespace, source) = (&self.namespace, self.source.name_any());
@@ -335,7 +335,7 @@ impl Task {
                 let created = self.writes.create_config(&name).await?;
                 if let Some(config) = created {
                     tracing::info!(namespace = self.namespace, config = name, "config created");
-                    self.see_config(Seen::There(config));
+                    self.observe_config(ObjectState::There(config));
                 } else {
                     // It is there, and the watch shows it soon.
                     self.config_known = false;
@@ -348,9 +348,9 @@ impl Task {
                     return Ok(());
                 };
                 let (version, again) = (known.version.clone(), self.took_last(&known.version));
-                let refused = |error| WriteError::Refused(no_name(&error));
-                let config = ConfigName::new(&name).map_err(refused)?;
-                let label = VersionName::new(&version).map_err(refused)?;
+                let invalid_name = |error| WriteError::Refused(no_name(&error));
+                let config = ConfigName::new(&name).map_err(invalid_name)?;
+                let label = VersionName::new(&version).map_err(invalid_name)?;
                 let set_by = repeated_setter(&self.source);
                 let more = (self.source.spec.history_limit, set_by.as_deref());
                 let existed = self.writes.make(&config, &label, newest, more).await?;
@@ -423,7 +423,7 @@ impl Task {
         }
         let earliest = self
             .written_at
-            .and_then(|written| written.checked_add(WRITING))
+            .and_then(|written| written.checked_add(STATUS_WRITE_INTERVAL))
             .filter(|earliest| *earliest > Instant::now());
         if let Some(earliest) = earliest {
             self.again = self.again.min(earliest);

@@ -18,7 +18,7 @@ use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-use crate::follow::{Seen, follow};
+use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
 
 /// Waits after failures in a row of calls of the API server.
@@ -30,7 +30,7 @@ pub(crate) struct Object {
     pub(crate) kind: PartKind,
     /// Where it is.
     pub(crate) origin: Origin,
-    /// Of a ConfigMap or Secret.
+    /// The metadata of a ConfigMap or Secret; empty for other upstreams.
     pub(crate) meta: ObjectMeta,
     /// Empty for a ConfigMap.
     pub(crate) secret_type: String,
@@ -69,7 +69,7 @@ pub(crate) fn watched(
     sources: &Arc<Sources>,
     namespace: &str,
     (kind, name): (PartKind, &str),
-) -> BoxStream<'static, Seen<Object>> {
+) -> BoxStream<'static, ObjectState<Object>> {
     match kind {
         PartKind::ConfigMap => read_when_changed(sources, namespace, name, of_config_map),
         PartKind::Secret => read_when_changed(sources, namespace, name, of_secret),
@@ -81,7 +81,7 @@ fn read_when_changed<K>(
     namespace: &str,
     name: &str,
     content: fn(K) -> Object,
-) -> BoxStream<'static, Seen<Object>>
+) -> BoxStream<'static, ObjectState<Object>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -98,13 +98,13 @@ where
         let reading = Arc::clone(&reading);
         async move {
             match seen {
-                Seen::There(_) => {
+                ObjectState::There(_) => {
                     let (sources, api, namespace, name) = &*reading;
                     read(sources, api, (namespace, name), content).await
                 }
-                Seen::Gone => Seen::Gone,
-                Seen::Forbidden => Seen::Forbidden,
-                Seen::Failed(why) => Seen::Failed(why),
+                ObjectState::Gone => ObjectState::Gone,
+                ObjectState::Forbidden => ObjectState::Forbidden,
+                ObjectState::Failed(why) => ObjectState::Failed(why),
             }
         }
     });
@@ -117,17 +117,17 @@ async fn read<K: Clone + DeserializeOwned + fmt::Debug>(
     api: &Api<K>,
     (namespace, name): (&str, &str),
     content: fn(K) -> Object,
-) -> Seen<Object> {
+) -> ObjectState<Object> {
     let mut failures = 0;
     loop {
         let room = sources.budget.read(namespace).await;
         let error = match call(|| format!("reading {namespace}/{name}"), api.get_opt(name)).await {
-            Ok(object) => return object.map_or(Seen::Gone, |object| Seen::There(content(object))),
+            Ok(object) => return object.map_or(ObjectState::Gone, |object| ObjectState::There(content(object))),
             Err(error) => error,
         };
         drop(room);
         if error.code() == 403 {
-            return Seen::Forbidden;
+            return ObjectState::Forbidden;
         }
         failures = u32::saturating_add(failures, 1);
         // Its text may hold what could not be parsed, which may be a Secret.

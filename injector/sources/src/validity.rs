@@ -12,7 +12,7 @@ use crate::content::Newest;
 /// The rules of the config, and the verdict by them about the newest content.
 #[derive(Default)]
 pub(crate) struct Validity {
-    of: Vec<ValidationRule>,
+    compiled_from: Vec<ValidationRule>,
     rules: Option<Arc<Rules>>,
     verdict: Option<(String, Option<Explanation>)>,
 }
@@ -26,9 +26,9 @@ impl Validity {
         (version, newest): (&str, &Arc<Newest>),
         room: impl Future<Output = Turn>,
     ) {
-        if config.spec.validation != self.of {
-            self.of.clone_from(&config.spec.validation);
-            (self.rules, self.verdict) = (compiled(&self.of).await, None);
+        if config.spec.validation != self.compiled_from {
+            self.compiled_from.clone_from(&config.spec.validation);
+            (self.rules, self.verdict) = (compiled(&self.compiled_from).await, None);
         }
         let Some(rules) = &self.rules else { return };
         if self.verdict.as_ref().is_some_and(|(judged, _)| judged == version) {

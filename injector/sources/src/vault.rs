@@ -106,7 +106,7 @@ struct Answer<D> {
 }
 
 #[derive(Deserialize)]
-struct Two {
+struct KvV2Data {
     data: Option<BTreeMap<String, Box<RawValue>>>,
     metadata: Metadata,
 }
@@ -119,7 +119,7 @@ struct Metadata {
 
 /// What a secret holds.
 #[derive(Default)]
-struct Found {
+struct SecretContent {
     values: Option<BTreeMap<String, Box<RawValue>>>,
     version: Option<u64>,
     created: Option<Time>,
@@ -131,7 +131,7 @@ impl Vault {
         Self { sources, namespace, source: source.name_any(), keys, spec, login: None, known: None }
     }
 
-    async fn found(&mut self) -> Result<Found, VaultError> {
+    async fn found(&mut self) -> Result<SecretContent, VaultError> {
         let address = vault_address(&self.spec).map_err(VaultError::Said)?;
         let roots = match &self.spec.ca {
             None => Arc::clone(&self.sources.roots),
@@ -152,8 +152,8 @@ impl Vault {
             // It may have been taken back.
             Err(VaultError::Forbidden(_)) if !fresh => {
                 let login = self.log_in(&address, &reach, &roots).await?;
-                let read = self.get(&address, &reach, &roots, &login).await;
-                (login, read)
+                let result = self.get(&address, &reach, &roots, &login).await;
+                (login, result)
             }
             read => (login, read),
         };
@@ -178,7 +178,7 @@ impl Vault {
                 let account = auth.service_account.clone();
                 return Err(VaultError::Login { account, role: auth.role.clone(), status });
             }
-            _ => return Err(other(status)),
+            _ => return Err(status_error(status)),
         };
         let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
         let lease = Duration::from_secs(lease_duration).min(LONGEST_LOGIN);
@@ -233,7 +233,7 @@ impl Vault {
         reach: &Reach,
         roots: &Authorities,
         login: &Login,
-    ) -> Result<Found, VaultError> {
+    ) -> Result<SecretContent, VaultError> {
         let kv = &self.spec.kv;
         let engine = if kv.version == 1 { "" } else { "data/" };
         let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::Foreign(kv.version))?;
@@ -246,16 +246,17 @@ impl Vault {
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
                 let read = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer).ok_or(VaultError::Foreign(1))?;
-                Ok(Found { values: Some(read.data), ..Found::default() })
+                Ok(SecretContent { values: Some(read.data), ..SecretContent::default() })
             }
             200 => {
-                let Two { data, metadata } = parsed::<Answer<Two>>(answer).ok_or(VaultError::Foreign(2))?.data;
-                Ok(Found { values: data, version: Some(metadata.version), created: metadata.created_time })
+                let KvV2Data { data, metadata } =
+                    parsed::<Answer<KvV2Data>>(answer).ok_or(VaultError::Foreign(2))?.data;
+                Ok(SecretContent { values: data, version: Some(metadata.version), created: metadata.created_time })
             }
             403 => Err(VaultError::Forbidden(self.spec.auth.kubernetes.role.clone())),
             // Its newest version was deleted, too.
-            404 => Ok(Found::default()),
-            status => Err(other(status)),
+            404 => Ok(SecretContent::default()),
+            status => Err(status_error(status)),
         }
     }
 }
@@ -266,7 +267,7 @@ impl Remote for Vault {
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
         let _room = sources.budget.work(&self.namespace, VAULT_MIB).await;
-        let Found { values, version, created } = match self.found().await {
+        let SecretContent { values, version, created } = match self.found().await {
             Ok(found) => found,
             Err(VaultError::Said(why)) => return Err(why),
             Err(error) => return Err(failed(&self.spec.address, chain(&error))),
@@ -302,11 +303,11 @@ impl Remote for Vault {
 /// The values of the keys that the source takes.
 fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) -> Result<Contents, Explanation> {
     let taken = values.into_iter().filter(|(key, _)| selects(keys, key));
-    let read = |(key, value): (String, Box<RawValue>)| {
+    let parse_entry = |(key, value): (String, Box<RawValue>)| {
         let value = bytes(&value).ok_or_else(|| no_text(&key))?;
         Ok::<_, Explanation>((key, value))
     };
-    taken.map(read).collect()
+    taken.map(parse_entry).collect()
 }
 
 fn no_text(key: &str) -> Explanation {
@@ -326,7 +327,7 @@ fn refused(field: &str, why: &dyn std::fmt::Display) -> VaultError {
     VaultError::Said(Reason::SourceRefused.explained(format!("{field}: {why}; correct it")))
 }
 
-fn other(status: u16) -> VaultError {
+fn status_error(status: u16) -> VaultError {
     match status {
         300..400 => VaultError::Redirects(status),
         429 | 472 | 473 | 501 | 503 => VaultError::Sealed(status),
@@ -354,20 +355,20 @@ mod tests {
 
     #[test]
     fn both_engines_are_read() {
-        let two = parsed::<Answer<Two>>(answer(
+        let two = parsed::<Answer<KvV2Data>>(answer(
             r#"{"data": {"data": {"pin": "1\u0032\n34", "limit": {"b": [3],  "a": 1e3}}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
         ));
-        let Two { data, metadata } = two.unwrap().data;
+        let KvV2Data { data, metadata } = two.unwrap().data;
         assert_eq!((metadata.version, metadata.created_time.is_some()), (7, true));
         let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(&value).unwrap().to_vec()).collect();
         assert_eq!(values, [br#"{"b": [3],  "a": 1e3}"#.to_vec(), b"12\n34".to_vec()]);
         let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
-        assert!(parsed::<Answer<Two>>(answer(deleted)).unwrap().data.data.is_none());
+        assert!(parsed::<Answer<KvV2Data>>(answer(deleted)).unwrap().data.data.is_none());
         let one = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
         assert_eq!(bytes(&one.data["pin"]).unwrap().as_slice(), b"1234");
-        assert!(parsed::<Answer<Two>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
+        assert!(parsed::<Answer<KvV2Data>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
         // All of an answer is read.
-        assert!(parsed::<Answer<Two>>(answer(&format!("{deleted} {{}}"))).is_none());
+        assert!(parsed::<Answer<KvV2Data>>(answer(&format!("{deleted} {{}}"))).is_none());
     }
 
     #[test]
@@ -387,8 +388,8 @@ mod tests {
 
     #[test]
     fn what_a_server_says_is_not_repeated() {
-        assert!(matches!(other(503), VaultError::Sealed(503)));
-        assert!(matches!(other(307), VaultError::Redirects(307)));
-        assert!(matches!(other(500), VaultError::Status(500)));
+        assert!(matches!(status_error(503), VaultError::Sealed(503)));
+        assert!(matches!(status_error(307), VaultError::Redirects(307)));
+        assert!(matches!(status_error(500), VaultError::Status(500)));
     }
 }

@@ -105,9 +105,9 @@ impl Writes {
             let created = match object(part, &common, (number, count), &name) {
                 Object::Map(map) => self.write(creating_it, self.create(&*map)).await,
                 Object::Secret(mut secret) => {
-                    let created = self.write(creating_it, self.create(&*secret)).await;
+                    let result = self.write(creating_it, self.create(&*secret)).await;
                     wipe(&mut secret);
-                    created
+                    result
                 }
             };
             match created {

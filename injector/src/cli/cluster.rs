@@ -37,8 +37,8 @@ impl ClusterError {
 
 /// Finds the API server. It is not connected to yet.
 pub(super) async fn find() -> Result<(Config, Client), ClusterError> {
-    let found = Config::infer().await;
-    let mut config = found.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
+    let result = Config::infer().await;
+    let mut config = result.map_err(|error| explain(&error, Config::incluster().err().as_ref()))?;
     config.connect_timeout = Some(CONNECT);
     let client = client(&config)?;
     Ok((config, client))

@@ -21,7 +21,7 @@ use super::waiting::Waiting;
 /// Why the key can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ContentKeyError {
-    /// It is damaged. It is not replaced: the digests of all versions with Secrets were made with it.
+    /// The key is damaged. Nudge does not replace it: the digests of all versions with Secrets were made with it.
     #[error(
         "{place} does not hold a key of {KEY_BYTES} bytes; restore Secret nudge-content-key, or delete it and apply Nudge again: versions \
          with Secret parts must then be created again"
@@ -66,7 +66,7 @@ pub(super) enum ContentKeyError {
 }
 
 /// Makes the keys for others, who read them as files. Certificates and their rotation do not depend on them, so nothing ends this.
-pub(super) async fn keep(client: Client, options: Options) {
+pub(super) async fn ensure_exists(client: Client, options: Options) {
     until_usable(|| read(&client, &options, CONTENT)).await;
     std::future::pending::<()>().await;
 }
@@ -95,7 +95,7 @@ pub(super) async fn note(client: &Client, options: &Options) -> Result<NoteKey, 
 async fn read(client: &Client, options: &Options, entry: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     match &options.content_key {
         Some(KeySource::Folder(folder)) => from_file(&folder.join(entry)).await,
-        Some(KeySource::Secret(name)) => Ok(derive(&kept(client, &options.namespace, name).await?, entry)),
+        Some(KeySource::Secret(name)) => Ok(derive(&read_or_create(client, &options.namespace, name).await?, entry)),
         None => std::future::pending().await,
     }
 }
@@ -120,7 +120,7 @@ async fn from_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
 
 /// Reads the root, makes it where the Secret is empty, and adds what follows from it. Retries for as long as the API server is away: a pod that
 /// starts before it must not crash in a loop.
-async fn kept(client: &Client, namespace: &str, name: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
+async fn read_or_create(client: &Client, namespace: &str, name: &str) -> Result<Zeroizing<Vec<u8>>, ContentKeyError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let place = format!("Secret {namespace}/{name}");
     let mut waiting = Waiting::default();
@@ -195,8 +195,8 @@ mod tests {
     async fn a_missing_file_is_waited_for_and_a_short_one_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
-        let of = path.clone();
-        let mut reading = tokio::spawn(async move { from_file(&of).await.map(drop) });
+        let read_path = path.clone();
+        let mut reading = tokio::spawn(async move { from_file(&read_path).await.map(drop) });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut reading).await.is_err(), "it waits");
         std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
         let error = reading.await.unwrap().unwrap_err().to_string();
@@ -210,8 +210,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, [7; KEY_BYTES - 1]).unwrap();
-        let of = path.clone();
-        let mut kept = tokio::spawn(async move { until_usable(|| from_file(&of)).await });
+        let read_path = path.clone();
+        let mut kept = tokio::spawn(async move { until_usable(|| from_file(&read_path)).await });
         assert!(tokio::time::timeout(Duration::from_mins(1), &mut kept).await.is_err(), "it waits");
         std::fs::write(&path, [7; KEY_BYTES]).unwrap();
         kept.await.unwrap();

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use kube::Config;
-use nudge_cluster::first_contact::{About, Contact, Reply, ask};
+use nudge_cluster::first_contact::{Contact, QuestionScope, Reply, ask};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -26,7 +26,7 @@ async fn make(config: &Config, namespace: &str, contact: &watch::Sender<Contact>
     loop {
         // A connection for each question: there may be several API servers.
         let reply = match cluster::client(config) {
-            Ok(client) => ask(client, namespace, About::Installation).await,
+            Ok(client) => ask(client, namespace, QuestionScope::Installation).await,
             Err(error) => Reply::Failed(error.to_string()),
         };
         contact.send_modify(|contact| *contact = std::mem::take(contact).after(reply));

@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 64;
 /// How long a count is shown.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long one may last.
-const LONGEST: Duration = Duration::from_secs(30);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP: HttpLimits = HttpLimits { head: Duration::from_secs(5), head_bytes: 16 * 1024, buffer_bytes: 16 * 1024 };
 
 /// A check with a message if it fails.
@@ -119,8 +119,8 @@ impl Handler<TcpStream> for Clients {
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
         let Connection { stream, stopping, .. } = connection;
         let answer = async |request| self.health.answer(&request);
-        let ended = timeout(LONGEST, serve_http(stream, &HTTP, stopping.wait(), answer)).await;
-        ended.unwrap_or(Err(ConnectionError::Client))
+        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP, stopping.wait(), answer)).await;
+        result.unwrap_or(Err(ConnectionError::Client))
     }
 }
 

@@ -28,7 +28,7 @@ const SLOWEST: Duration = Duration::from_secs(1);
 /// How long to wait for an answer: less than the timeout of a probe, so that the probe can say why there was none.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest question and answer, in bytes.
-const LONGEST: u64 = 1024;
+const MAX_MESSAGE_BYTES: u64 = 1024;
 const YES: &str = "ok";
 
 /// What can be asked.
@@ -81,8 +81,8 @@ pub(super) fn ask(settings: &HealthSettings) -> Result<(), NotWell> {
     let HealthSettings { question, health_socket: path } = settings;
     let absent = |source| NotWell::Absent { path: path.clone(), source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(absent)?;
-    let answered = runtime.block_on(async { timeout(PATIENCE, answer(path, *question)).await });
-    let answer = answered.map_err(|_| NotWell::Silent { path: path.clone() })?.map_err(absent)?;
+    let result = runtime.block_on(async { timeout(PATIENCE, answer(path, *question)).await });
+    let answer = result.map_err(|_| NotWell::Silent { path: path.clone() })?.map_err(absent)?;
     if answer == YES { Ok(()) } else { Err(NotWell::Said { question: *question, message: answer }) }
 }
 
@@ -91,7 +91,7 @@ async fn answer(path: &Path, question: Question) -> io::Result<String> {
     stream.write_all(question.as_str().as_bytes()).await?;
     stream.shutdown().await?;
     let mut text = String::new();
-    stream.take(LONGEST).read_to_string(&mut text).await?;
+    stream.take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
     // A process that ends meanwhile sends nothing.
     if text.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(text) }
 }
@@ -134,7 +134,7 @@ impl Handler<UnixStream> for Probes {
 
 async fn reply(mut stream: UnixStream, health: &Health) -> io::Result<()> {
     let mut text = String::new();
-    (&mut stream).take(LONGEST).read_to_string(&mut text).await?;
+    (&mut stream).take(MAX_MESSAGE_BYTES).read_to_string(&mut text).await?;
     let answer = match Question::ALL.into_iter().find(|question| question.as_str() == text) {
         Some(Question::Live) => (health.live)(),
         Some(Question::Ready) => (health.ready)(),

@@ -10,7 +10,7 @@ use nudge_cluster::watch::WatchSettings;
 use nudge_controller::RepairSettings;
 use nudge_core::features::Overrides;
 use nudge_core::injection::{self, AgentDefaults, InjectionSettings};
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use nudge_core::outbound::Range;
 use nudge_protocol::error_chain::chain;
 
@@ -56,7 +56,7 @@ pub(super) struct Options {
     pub(super) certificates: Option<CertificateSource>,
     /// Absent where nothing is keyed.
     pub(super) content_key: Option<KeySource>,
-    pub(super) enabled: Enabled,
+    pub(super) enabled: NamespaceRule,
     pub(super) watch: WatchSettings,
     /// After this silence of a watch, other replicas know more than this one.
     pub(super) stale: Duration,
@@ -101,7 +101,8 @@ impl TryFrom<ServeSettings> for Options {
             return Err(OptionsError(faults));
         };
         let namespace = settings.namespace;
-        let enabled = if settings.all_namespaces { Enabled::all_but(&namespace) } else { Enabled::Labelled };
+        let enabled =
+            if settings.all_namespaces { NamespaceRule::all_but(&namespace) } else { NamespaceRule::Labelled };
         let drain = Duration::from_secs(settings.drain_seconds.into());
         // A watch that is silent for longer than its seconds is begun anew; this is when even that has failed for long.
         let stale = Duration::from_secs(u64::from(settings.watch_seconds) * 3 + 30);
@@ -265,7 +266,7 @@ fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> Repair
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use nudge_cluster::watch::Reads;
+    use nudge_cluster::watch::ReadScope;
     use nudge_core::injection::UnknownKeys;
     use nudge_git::MOST_MIRROR;
     use nudge_sources::Budget;
@@ -310,8 +311,8 @@ mod tests {
     #[test]
     fn flags_reach_the_options() {
         let line = ["serve", "--kubelet-version", "1.33", "--pod-ip-family=ipv6", "--image-pull-secrets", "a, b,"];
-        assert_eq!(options(&["serve"]).unwrap().watch.reads, Reads::Namespaces);
-        assert_eq!(options(&["serve", "--reads=cluster"]).unwrap().watch.reads, Reads::Cluster);
+        assert_eq!(options(&["serve"]).unwrap().watch.reads, ReadScope::Namespaces);
+        assert_eq!(options(&["serve", "--reads=cluster"]).unwrap().watch.reads, ReadScope::Cluster);
         assert!(Line::try_parse_from(["serve", "--reads=all"]).is_err());
         let options = options(&line).unwrap();
         assert_eq!(options.features.kubelet.map(|version| version.to_string()).as_deref(), Some("1.33"));

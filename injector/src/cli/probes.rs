@@ -35,14 +35,14 @@ struct RuntimeLabel {
 /// What the probes look at.
 pub(super) struct Probed {
     /// What is known of the cluster, in a process that serves others.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<ProbeInputs>,
     /// The first contact, in a process that waits for it.
     pub(super) contact: Option<watch::Receiver<Contact>>,
     pub(super) stopping: Stopping,
 }
 
 /// What those that serve others know.
-pub(super) struct Known {
+pub(super) struct ProbeInputs {
     pub(super) index: Arc<Index>,
     pub(super) certificates: Certificates,
     /// What the cluster can do, for which every pod that opts in waits. Only the role control needs it.
@@ -53,7 +53,7 @@ pub(super) struct Known {
     pub(super) stale: Duration,
 }
 
-impl Known {
+impl ProbeInputs {
     fn ready(&self) -> Result<(), String> {
         if self.features.as_ref().is_some_and(|features| features.borrow().is_none()) {
             return Err("the versions of the API server and the nodes are not known yet".to_owned());

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::health::Health;
 use super::options::Options;
 use super::plane::{ControlPlane, ServeError, address, listen};
-use super::probes::{Known, Probed, probes};
+use super::probes::{ProbeInputs, Probed, probes};
 use super::settings::ServeSettings;
 use super::{
     analysis, certificates, cluster, content_key, controllers, first_contact, health, health_socket, hub, logging,
@@ -95,7 +95,7 @@ async fn start(options: Options) -> Result<Tasks, ServeError> {
         }
     } else {
         if roles.certs {
-            tasks.spawn("content key", content_key::keep(client, options));
+            tasks.spawn("content key", content_key::ensure_exists(client, options));
         }
         (probes(Probed { known: None, contact, stopping }, Registry::default()), tasks)
     };
@@ -130,6 +130,6 @@ async fn serve_others(
         hub::start(&mut plane, &certificates)?;
     }
     let ControlPlane { options, index, registry, runtimes, tasks, .. } = plane;
-    let known = Known { index, certificates, features, runtimes, stale: options.stale };
+    let known = ProbeInputs { index, certificates, features, runtimes, stale: options.stale };
     Ok((probes(Probed { known: Some(known), contact: None, stopping }, registry), tasks))
 }

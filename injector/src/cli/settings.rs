@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use nudge_cluster::watch::Reads;
+use nudge_cluster::watch::ReadScope;
 use nudge_core::features::{IpFamily, Minor};
 
 use super::roles::Role;
@@ -98,7 +98,7 @@ pub struct ServeSettings {
     pub lease_seconds: u32,
     /// With which rights the objects of enabled namespaces are read: those bound in each namespace, or those bound for the cluster.
     #[arg(long, env = "NUDGE_READS", default_value_t, value_name = "namespaces|cluster")]
-    pub reads: Reads,
+    pub reads: ReadScope,
     /// Longest silence of a watch, in seconds: how soon a dead one is detected.
     #[arg(long, env = "NUDGE_WATCH_SECONDS", default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(2..=600))]
     pub watch_seconds: u32,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::{Client, Config};
-use nudge_admission::pods::{InjectPods, Known, KubePodLookups};
+use nudge_admission::pods::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_admission::{
     Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals,
     KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks,
@@ -17,7 +17,7 @@ use nudge_cluster::index::Index;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::injection::{Features, InjectionSettings};
 use nudge_core::keys::ConfigKey;
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
 
 use super::plane::{ControlPlane, ServeError, reachable};
@@ -55,7 +55,11 @@ pub(super) async fn start(
             questions: format!("{ACCOUNTS}{}", options.repair.account),
             answers: format!("{ACCOUNTS}{}", options.analysis_account),
         },
-        known: Known { index: Arc::clone(index), features: features.clone(), hub_ca: certificates.ca_bundle() },
+        known: PodLookupState {
+            index: Arc::clone(index),
+            features: features.clone(),
+            hub_ca: certificates.ca_bundle(),
+        },
     };
     let config = config.clone();
     let mut tls = certificates.server_config();
@@ -79,7 +83,7 @@ pub(super) async fn start(
 
 async fn serve(mut server: AdmissionServer, stopping: Stopping) {
     tokio::select! {
-        () = server.ended() => {}
+        () = server.wait_for_end() => {}
         () = stopped(stopping) => server.stop().await,
     }
 }
@@ -87,12 +91,12 @@ async fn serve(mut server: AdmissionServer, stopping: Stopping) {
 /// What the webhooks are made of.
 struct Means {
     index: Arc<Index>,
-    enabled: Enabled,
+    enabled: NamespaceRule,
     accounts: Accounts,
     note_key: Arc<NoteKey>,
     injection: InjectionSettings,
     writers: AnalysisWriters,
-    known: Known,
+    known: PodLookupState,
 }
 
 impl Means {

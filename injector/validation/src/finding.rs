@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Findings that a report names; the others are counted.
-const NAMED: usize = 3;
+const MAX_NAMED_FINDINGS: usize = 3;
 /// Most findings that one check makes.
 pub(crate) const MAX_FINDINGS: usize = 16;
 /// Longest name or pointer in a message, in bytes.
@@ -77,7 +77,7 @@ pub struct Report {
 impl fmt::Display for Report {
     /// At most 300 bytes on one line.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (named, others) = self.findings.split_at(self.findings.len().min(NAMED));
+        let (named, others) = self.findings.split_at(self.findings.len().min(MAX_NAMED_FINDINGS));
         let mut text = named.iter().map(Finding::to_string).collect::<Vec<_>>().join("; ");
         let count = others.len();
         let more = if self.findings.len() >= MAX_FINDINGS { " or more" } else { "" };

@@ -8,12 +8,12 @@ pub enum RuleError {
     /// There are too many.
     #[error("there are {count} rules, and at most {most} are allowed; use fewer")]
     TooMany {
-        /// So many.
+        /// The number of rules.
         count: usize,
         /// The bound.
         most: usize,
     },
-    /// They are too large.
+    /// The rules and their schemas are too large.
     #[error("the rules and their schemas have {bytes} bytes, and at most {most} are allowed; make them smaller")]
     TooLarge {
         /// So large.
@@ -21,7 +21,7 @@ pub enum RuleError {
         /// The bound.
         most: usize,
     },
-    /// It is no rule.
+    /// A rule is malformed.
     #[error("rule {name} {why}")]
     Rule {
         /// Its name.
@@ -51,7 +51,7 @@ pub enum RuleError {
         /// Where its schema is.
         reference: ConfigMapKeyRef,
     },
-    /// It is not the fault of a rule.
+    /// Compiling failed for a reason that is not in the rules.
     #[error("the rules could not be made ready")]
     Failed,
 }

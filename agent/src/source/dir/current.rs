@@ -34,7 +34,7 @@ pub(super) fn is_checkout(folder: &Path) -> bool {
 /// Why `current` can't be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurrentError {
-    /// It names no valid version.
+    /// `current` names no valid version.
     #[error("{0}")]
     Name(#[from] NameError),
     /// The link does not lead to a folder beside it, nor to a checkout of git-sync's.
@@ -48,7 +48,7 @@ pub enum CurrentError {
     /// The file does not hold one name.
     #[error("the file must hold the name of a version and nothing else")]
     File,
-    /// It is neither a link nor a file.
+    /// `current` is neither a link nor a file.
     #[error("it must be a symbolic link to a version's folder, or a file that holds the version's name")]
     Kind,
 }

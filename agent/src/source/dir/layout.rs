@@ -140,19 +140,19 @@ pub struct Scan {
 /// How long a version counts as being written after the last write to one of its files.
 pub const SETTLE: Duration = Duration::from_millis(50);
 /// How long after a write a second one may not change the file's times, since clocks of file systems tick.
-const TICK: Duration = Duration::from_secs(1);
+const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(1);
 
 /// A folder with configs. It remembers what it has read, so that a scan without changes costs little.
 #[derive(Debug)]
 pub struct DirSource {
     path: PathBuf,
     selected: Option<Vec<ConfigName>>,
-    seen: BTreeMap<ConfigName, Seen>,
+    seen: BTreeMap<ConfigName, ScannedFolder>,
     settles: bool,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct ScannedFolder {
     /// `None` if the files were so young that their times can't show a change.
     fingerprint: Option<Fingerprint>,
     content: Arc<VersionContent>,
@@ -242,8 +242,8 @@ impl DirSource {
             let (config, faults) = (config.clone(), vec![KeyFault::Changing]);
             return Err(ReadError::Version { config, version, faults });
         }
-        let (content, fingerprint) = (Arc::new(content), Some(fingerprint).filter(|_| age >= TICK));
-        self.seen.insert(config.clone(), Seen { fingerprint, content: Arc::clone(&content) });
+        let (content, fingerprint) = (Arc::new(content), Some(fingerprint).filter(|_| age >= TIMESTAMP_GRANULARITY));
+        self.seen.insert(config.clone(), ScannedFolder { fingerprint, content: Arc::clone(&content) });
         Ok(content)
     }
 }

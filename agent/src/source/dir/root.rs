@@ -115,7 +115,7 @@ impl Root {
         }
     }
 
-    /// The same without openat2: resolves the path first. A link that is swapped in between is followed; such a kernel allows no
+    /// Opens a file without openat2: resolves the path first. A link that is swapped in between is followed; such a kernel allows no
     /// better.
     fn open_checked(&self, path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
         let whole = self.path.canonicalize()?;

@@ -26,7 +26,7 @@ pub enum KeyFault {
     /// The file's name can't be a key.
     #[error("{0}")]
     Name(#[from] NameError),
-    /// It is not a file.
+    /// The entry is not a file.
     #[error("{key} is {kind}; every key must be a file")]
     NotAFile {
         /// The file's name.
@@ -34,7 +34,7 @@ pub enum KeyFault {
         /// Its type.
         kind: &'static str,
     },
-    /// It is a link that leads out of the folder given by `--dir`.
+    /// The entry is a link that leads out of the folder given by `--dir`.
     #[error("{key} is a link that leads out of the folder; copy the file instead")]
     Outside {
         /// The file's name.
@@ -63,7 +63,7 @@ pub enum KeyFault {
         /// The refusal.
         source: io::Error,
     },
-    /// It changed while it was read.
+    /// The folder changed while it was read.
     #[error("files are being written; the agent reads them again after that")]
     Changing,
     /// The version's folder itself is not there.

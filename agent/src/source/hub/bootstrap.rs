@@ -51,7 +51,7 @@ pub enum BootstrapError {
         /// The key.
         key: Key,
     },
-    /// It is over a bound.
+    /// The version is over a bound.
     #[error("version {version} can't be used: {source}")]
     Block {
         /// The version.

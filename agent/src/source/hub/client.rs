@@ -21,7 +21,7 @@ use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
 
 use super::address::HubUrl;
-use super::failure::{Failure, Kind};
+use super::failure::{Failure, FailureKind};
 use super::interrupt::{Interrupt, Interruptible};
 use super::reply::{Reply, ReplyReader};
 use super::trust::Credentials;
@@ -116,21 +116,24 @@ impl HubClient {
     async fn try_poll(&mut self, body: Vec<u8>, patience: Duration) -> Result<Answer, Failure> {
         let interrupt = self.interrupt.clone();
         let given_up = async {
-            interrupt.asked().await;
+            interrupt.wait_until_asked().await;
             sleep(REPORT).await;
         };
         let reply = tokio::select! {
             reply = self.send(POLL_PATH, body, patience) => reply?,
             () = given_up => {
                 let message = format!("the hub did not end the poll within {} s", REPORT.as_secs());
-                return Err(Failure::new(Kind::TimedOut, message));
+                return Err(Failure::new(FailureKind::TimedOut, message));
             }
         };
         match reply.status() {
             StatusCode::NO_CONTENT => Ok(Answer::Unchanged),
             StatusCode::OK => {
                 let late = |_| {
-                    Failure::new(Kind::TimedOut, format!("the hub's reply did not arrive within {} s", BODY.as_secs()))
+                    Failure::new(
+                        FailureKind::TimedOut,
+                        format!("the hub's reply did not arrive within {} s", BODY.as_secs()),
+                    )
                 };
                 let reply = timeout(BODY, read_reply(reply.into_body())).await.map_err(late)??;
                 Ok(Answer::Changed(Box::new(reply)))
@@ -173,13 +176,14 @@ impl HubClient {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::USER_AGENT, concat!("nudge-agent/", env!("CARGO_PKG_VERSION")))
             .body(Full::from(body))
-            .map_err(|error| Failure::new(Kind::Local, format!("the request can't be formed: {error}")))?;
+            .map_err(|error| Failure::new(FailureKind::Local, format!("the request can't be formed: {error}")))?;
         let connection = self.connection.insert(connection);
         match timeout(patience, connection.sender.send_request(request)).await {
             Ok(reply) => reply.map_err(|error| Failure::lost(&error)),
-            Err(_) => {
-                Err(Failure::new(Kind::TimedOut, format!("the hub did not answer within {} s", patience.as_secs())))
-            }
+            Err(_) => Err(Failure::new(
+                FailureKind::TimedOut,
+                format!("the hub did not answer within {} s", patience.as_secs()),
+            )),
         }
     }
 
@@ -187,7 +191,7 @@ impl HubClient {
         let deadline = Instant::now() + CONNECT;
         let late = |what: &str| {
             Failure::new(
-                Kind::TimedOut,
+                FailureKind::TimedOut,
                 format!("{what} {} took more than {} s", self.url.authority(), CONNECT.as_secs()),
             )
         };
@@ -212,8 +216,9 @@ impl HubClient {
     /// A TCP connection to one of the hub's addresses, beginning with a random one.
     async fn reach(&self) -> Result<TcpStream, Failure> {
         let at = self.url.authority();
-        let unreachable =
-            |error: io::Error| Failure::new(Kind::Unreachable, format!("the hub at {at} can't be reached: {error}"));
+        let unreachable = |error: io::Error| {
+            Failure::new(FailureKind::Unreachable, format!("the hub at {at} can't be reached: {error}"))
+        };
         let found = lookup_host((self.url.host(), self.url.port())).await.map_err(unreachable)?;
         let mut addresses: Vec<SocketAddr> = found.collect();
         let start = rand::random::<u32>() as usize % addresses.len().max(1);
@@ -243,7 +248,8 @@ fn prepare(stream: &TcpStream) {
 }
 
 async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
-    let malformed = |error| Failure::new(Kind::Malformed, format!("the hub's reply can't be understood: {error}"));
+    let malformed =
+        |error| Failure::new(FailureKind::Malformed, format!("the hub's reply can't be understood: {error}"));
     let mut reader = ReplyReader::default();
     while let Some(frame) = body.frame().await {
         if let Ok(bytes) = frame.map_err(|error| Failure::lost(&error))?.into_data() {
@@ -316,7 +322,7 @@ mod tests {
         let (answer, asked) = tokio::join!(client.poll(&request), ends);
         let took = asked?.elapsed();
         tokio::time::resume();
-        assert_eq!(answer.unwrap_err().kind, Kind::TimedOut);
+        assert_eq!(answer.unwrap_err().kind, FailureKind::TimedOut);
         assert!(took >= REPORT && took < REPORT * 2, "{took:?}");
         client.report(&ReportRequest::default()).await?;
         assert_eq!((hub.reports().len(), client.connections()), (1, 2));

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 
 /// The kind of a failure, which decides about the next attempt. A bounded set: it is also a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FailureKind {
     /// Nothing listens there, or the name can't be resolved.
     Unreachable,
     /// TLS: mostly an authority that is not in the bundle.
@@ -31,7 +31,7 @@ pub enum Kind {
     Local,
 }
 
-impl Kind {
+impl FailureKind {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Unreachable,
@@ -68,7 +68,7 @@ impl Kind {
 #[error("{message}")]
 pub struct Failure {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// What is wrong, and what to do. Never a token or a value.
     pub message: String,
     /// How long the hub asks to wait.
@@ -77,7 +77,7 @@ pub struct Failure {
 
 impl Failure {
     /// A failure without `Retry-After`.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }
 
@@ -86,15 +86,18 @@ impl Failure {
         let tls = matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>());
         if tls {
             let action = "check that the CA bundle is the hub's and that its certificate is for this name";
-            return Self::new(Kind::Tls, format!("no TLS with the hub at {at}: {error}; {action}"));
+            return Self::new(FailureKind::Tls, format!("no TLS with the hub at {at}: {error}; {action}"));
         }
-        Self::new(Kind::Lost, format!("the connection to the hub at {at} broke during the TLS handshake: {error}"))
+        Self::new(
+            FailureKind::Lost,
+            format!("the connection to the hub at {at} broke during the TLS handshake: {error}"),
+        )
     }
 
     /// The connection broke during a request.
     pub(super) fn lost(error: &hyper::Error) -> Self {
         let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-        let kind = if error.is_parse() { Kind::Malformed } else { Kind::Lost };
+        let kind = if error.is_parse() { FailureKind::Malformed } else { FailureKind::Lost };
         Self::new(kind, format!("the request to the hub failed: {error}{cause}"))
     }
 
@@ -102,16 +105,16 @@ impl Failure {
     pub(super) fn status(status: StatusCode, message: &str, retry_after: Option<Duration>) -> Self {
         let (kind, action) = match status {
             StatusCode::UNAUTHORIZED => (
-                Kind::Unauthorized,
+                FailureKind::Unauthorized,
                 "the agent reads its token again; if this lasts, the pod is terminating or the token has a wrong audience",
             ),
             StatusCode::FORBIDDEN => {
-                (Kind::Forbidden, "check that the namespace is enabled and that the pod was injected")
+                (FailureKind::Forbidden, "check that the namespace is enabled and that the pod was injected")
             }
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                (Kind::Busy, "the agent tries again soon")
+                (FailureKind::Busy, "the agent tries again soon")
             }
-            _ => (Kind::Status, "check that the URL is the hub's and that no proxy answers for it"),
+            _ => (FailureKind::Status, "check that the URL is the hub's and that no proxy answers for it"),
         };
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
         Self { kind, message: format!("the hub answered {}{message}; {action}", status.as_u16()), retry_after }
@@ -125,13 +128,13 @@ mod tests {
     #[test]
     fn every_status_has_a_kind() {
         for (status, kind) in [
-            (401, Kind::Unauthorized),
-            (403, Kind::Forbidden),
-            (429, Kind::Busy),
-            (503, Kind::Busy),
-            (500, Kind::Status),
-            (404, Kind::Status),
-            (302, Kind::Status),
+            (401, FailureKind::Unauthorized),
+            (403, FailureKind::Forbidden),
+            (429, FailureKind::Busy),
+            (503, FailureKind::Busy),
+            (500, FailureKind::Status),
+            (404, FailureKind::Status),
+            (302, FailureKind::Status),
         ] {
             let failure = Failure::status(StatusCode::from_u16(status).unwrap(), "because", None);
             assert_eq!(failure.kind, kind);

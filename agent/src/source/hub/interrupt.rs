@@ -14,12 +14,12 @@ use tokio::sync::watch;
 /// Asks for the end of the poll.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
-    wish: Arc<Mutex<Wish>>,
+    wish: Arc<Mutex<InterruptState>>,
     asked: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Wish {
+struct InterruptState {
     /// The line is to be written.
     asked: bool,
     /// A request was written since.
@@ -28,7 +28,7 @@ struct Wish {
 }
 
 impl Interrupt {
-    fn lock(&self) -> MutexGuard<'_, Wish> {
+    fn lock(&self) -> MutexGuard<'_, InterruptState> {
         locked(&self.wish)
     }
 
@@ -52,7 +52,7 @@ impl Interrupt {
     }
 
     /// Waits until somebody has asked.
-    pub(super) async fn asked(&self) {
+    pub(super) async fn wait_until_asked(&self) {
         // Its sender is here.
         let _ = self.asked.subscribe().wait_for(|asked| *asked).await;
     }

@@ -13,7 +13,7 @@ use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest;
 
-use super::ran::Ran;
+use super::ran_contents::Ran;
 use super::reply::{Reply, Sent};
 use crate::content::{Value, VersionContent};
 use crate::map::map;
@@ -70,7 +70,7 @@ enum Claim {
 
 /// What was taken in of a reply.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenReply {
     /// For the [`Store`]. Call [`LocalVersions::settle`] after it.
     pub readings: Vec<Reading>,
     /// What is wrong with the reply. The hub is polled again, but not at once.
@@ -93,7 +93,7 @@ impl LocalVersions {
         Self { configs, order, containers_hash: String::new(), ran: Ran::default() }
     }
 
-    /// The same in a pod that has run these contents before.
+    /// Adds what this pod has run before.
     #[must_use]
     pub fn with_ran(self, ran: Ran) -> Self {
         Self { ran, ..self }
@@ -157,8 +157,8 @@ impl LocalVersions {
     }
 
     /// Takes a reply in.
-    pub fn take(&mut self, reply: Reply) -> Taken {
-        let mut taken = Taken::default();
+    pub fn take(&mut self, reply: Reply) -> TakenReply {
+        let mut taken = TakenReply::default();
         for (said, sent) in reply.head.configs.into_iter().zip(reply.sent) {
             // Configs that this pod does not use are ignored.
             let Some(state) = self.configs.get_mut(&said.name) else { continue };

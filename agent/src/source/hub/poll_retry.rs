@@ -9,34 +9,34 @@ use nudge_protocol::backoff::{Backoff, fully_jittered, jittered};
 use nudge_protocol::hub::MAX_WAIT_SECONDS;
 use tokio::time::Instant;
 
-use super::failure::{Failure, Kind};
+use super::failure::{Failure, FailureKind};
 
 /// A held poll that breaks sooner than this was not cut by a proxy that has no patience: the hub has gone.
-const HELD: Duration = Duration::from_secs(5);
+const MIN_HELD_TIME: Duration = Duration::from_secs(5);
 /// A held poll that is answered sooner with nothing was not held.
-const HASTY: Duration = Duration::from_millis(500);
+const MIN_EMPTY_TIME: Duration = Duration::from_millis(500);
 /// After so many held polls in a row that were cut, polls are not held any more.
-const CUTS: u32 = 3;
+const MAX_CUTS: u32 = 3;
 /// How long the next poll waits for the report of what a reply has changed. It goes over the same connection.
-const REPORT: Duration = Duration::from_millis(100);
+const REPORT_WAIT: Duration = Duration::from_millis(100);
 /// When a held poll is tried again.
 const HOLD_AGAIN: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can ask for by `Retry-After`.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// After failures that mostly pass by themselves, and after replies that bring nothing.
-const SHORT: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+const TRANSIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// After failures that pass when a file or the hub changes.
 const MEDIUM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 /// After a refusal that only an admin can change.
-const LONG: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_mins(5) };
+const REFUSAL_BACKOFF: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_mins(5) };
 
 /// The next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextPoll {
     /// How long until it is sent.
     pub after: Duration,
-    /// It is sent sooner when a report was.
+    /// Whether the poll is sent at once after a report.
     pub reports: bool,
     /// The wait to ask the hub for, in seconds.
     pub wait_seconds: u32,
@@ -51,7 +51,7 @@ pub enum PollEnd<'a> {
     Repeated,
     /// With the answer that nothing differs.
     Unchanged,
-    /// The same, because this agent has ended it.
+    /// With the answer that nothing differs, because this agent interrupted the poll.
     Interrupted,
     /// With a failure.
     Failed(&'a Failure),
@@ -60,9 +60,9 @@ pub enum PollEnd<'a> {
 /// Whether polls are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holding {
-    /// They are; so many in a row were cut.
+    /// Polls are held; this many held ones in a row were cut.
     Held { cuts: u32 },
-    /// They are repeated at an interval until then, since held ones were cut.
+    /// Polls are repeated at an interval until this time, because held ones were cut.
     Interval { until: Instant },
 }
 
@@ -114,12 +114,12 @@ impl PollRetry {
                 if asked > 0 {
                     self.holding = Holding::Held { cuts: 0 };
                 }
-                let hasty = asked > 0 && took < HASTY && matches!(end, PollEnd::Unchanged);
+                let hasty = asked > 0 && took < MIN_EMPTY_TIME && matches!(end, PollEnd::Unchanged);
                 self.idle = if hasty || matches!(end, PollEnd::Repeated) { self.idle.saturating_add(1) } else { 0 };
                 let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
                 if self.idle > 0 {
                     // Else agent and hub would keep each other busy.
-                    let after = jittered(SHORT.wait(self.idle), random);
+                    let after = jittered(TRANSIENT_BACKOFF.wait(self.idle), random);
                     NextPoll { after, reports: false, wait_seconds: self.wait_seconds }
                 } else if by_interval || self.wait_seconds == 0 {
                     // A tenth more or less, so that agents spread.
@@ -127,15 +127,15 @@ impl PollRetry {
                     NextPoll { after, reports: false, wait_seconds: 0 }
                 } else {
                     let reports = matches!(end, PollEnd::Changed);
-                    let after = if reports { REPORT } else { Duration::ZERO };
+                    let after = if reports { REPORT_WAIT } else { Duration::ZERO };
                     NextPoll { after, reports, wait_seconds: self.wait_seconds }
                 }
             }
             PollEnd::Failed(failure) => {
                 self.failures = self.failures.saturating_add(1);
-                if asked > 0 && took >= HELD && may_be_cut(failure) {
+                if asked > 0 && took >= MIN_HELD_TIME && may_be_cut(failure) {
                     self.holding = match self.holding {
-                        Holding::Held { cuts } if cuts + 1 < CUTS => Holding::Held { cuts: cuts + 1 },
+                        Holding::Held { cuts } if cuts + 1 < MAX_CUTS => Holding::Held { cuts: cuts + 1 },
                         _ => Holding::Interval { until: now + HOLD_AGAIN },
                     };
                 }
@@ -149,19 +149,27 @@ impl PollRetry {
 
 /// Returns whether something between agent and hub may have cut a held poll.
 fn may_be_cut(failure: &Failure) -> bool {
-    matches!(failure.kind, Kind::Lost | Kind::TimedOut | Kind::Status)
+    matches!(failure.kind, FailureKind::Lost | FailureKind::TimedOut | FailureKind::Status)
 }
 
 /// How long to wait after the given number of failures in a row, counted from 1. `random` is between 0 and 1.
 pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
     match (failure.kind, failure.retry_after) {
         // At least as long as the hub asks for, and not all agents at that moment.
-        (Kind::Busy, Some(wait)) if !wait.is_zero() => wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random),
-        (Kind::Unreachable | Kind::Tls | Kind::Lost | Kind::TimedOut | Kind::Status | Kind::Busy, _) => {
-            fully_jittered(SHORT.wait(failures), random)
+        (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random),
+        (
+            FailureKind::Unreachable
+            | FailureKind::Tls
+            | FailureKind::Lost
+            | FailureKind::TimedOut
+            | FailureKind::Status
+            | FailureKind::Busy,
+            _,
+        ) => fully_jittered(TRANSIENT_BACKOFF.wait(failures), random),
+        (FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local, _) => {
+            jittered(MEDIUM.wait(failures), random)
         }
-        (Kind::Unauthorized | Kind::Malformed | Kind::Local, _) => jittered(MEDIUM.wait(failures), random),
-        (Kind::Forbidden, _) => jittered(LONG.wait(failures), random),
+        (FailureKind::Forbidden, _) => jittered(REFUSAL_BACKOFF.wait(failures), random),
     }
 }
 
@@ -171,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    fn failure(kind: Kind) -> Failure {
+    fn failure(kind: FailureKind) -> Failure {
         Failure::new(kind, "")
     }
 
@@ -182,7 +190,7 @@ mod tests {
         let mut retry = PollRetry::new(MINUTE);
         retry.set_wait_seconds(40);
         let now = Instant::now();
-        let lost = failure(Kind::Lost);
+        let lost = failure(FailureKind::Lost);
         let ask = retry.next(PollEnd::Failed(&lost), 0, Duration::ZERO, now, 0.5);
         assert_eq!(ask, NextPoll { after: Duration::from_millis(500), reports: false, wait_seconds: 0 });
         let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, now, 0.5);
@@ -196,8 +204,8 @@ mod tests {
     fn polls_that_are_cut_again_and_again_are_not_held_for_a_while() {
         let mut retry = PollRetry::new(Duration::from_secs(30));
         let start = Instant::now();
-        let cut = failure(Kind::Lost);
-        for _ in 0..CUTS {
+        let cut = failure(FailureKind::Lost);
+        for _ in 0..MAX_CUTS {
             assert!(!retry.by_interval());
             retry.next(PollEnd::Failed(&cut), 300, MINUTE, start, 0.0);
             retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.0);
@@ -220,13 +228,13 @@ mod tests {
     #[test]
     fn a_hub_that_ends_does_not_count_as_a_cut_poll() {
         let mut retry = PollRetry::new(MINUTE);
-        for kind in [Kind::Unreachable, Kind::Busy, Kind::Unauthorized, Kind::Malformed] {
+        for kind in [FailureKind::Unreachable, FailureKind::Busy, FailureKind::Unauthorized, FailureKind::Malformed] {
             for _ in 0..10 {
                 retry.next(PollEnd::Failed(&failure(kind)), 300, MINUTE, Instant::now(), 0.0);
             }
         }
         for _ in 0..10 {
-            retry.next(PollEnd::Failed(&failure(Kind::Lost)), 300, Duration::from_secs(1), Instant::now(), 0.0);
+            retry.next(PollEnd::Failed(&failure(FailureKind::Lost)), 300, Duration::from_secs(1), Instant::now(), 0.0);
         }
         assert!(!retry.by_interval());
     }
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(next(PollEnd::Unchanged, MINUTE), Duration::ZERO);
         assert_eq!(next(PollEnd::Repeated, MINUTE), Duration::from_secs(1));
         assert_eq!(next(PollEnd::Interrupted, Duration::ZERO), Duration::ZERO);
-        assert_eq!(next(PollEnd::Changed, Duration::ZERO), REPORT);
+        assert_eq!(next(PollEnd::Changed, Duration::ZERO), REPORT_WAIT);
         retry.set_wait_seconds(0);
         let ask = retry.next(PollEnd::Changed, 0, Duration::ZERO, now, 0.5);
         assert_eq!(ask, NextPoll { after: MINUTE, reports: false, wait_seconds: 0 });
@@ -249,25 +257,25 @@ mod tests {
 
     #[test]
     fn retry_after_is_the_shortest_wait() {
-        let busy = Failure { retry_after: Some(Duration::from_secs(2)), ..failure(Kind::Busy) };
+        let busy = Failure { retry_after: Some(Duration::from_secs(2)), ..failure(FailureKind::Busy) };
         assert_eq!(retry_wait(&busy, 1, 0.0), Duration::from_secs(2));
         assert_eq!(retry_wait(&busy, 9, 1.0), Duration::from_secs(4));
-        let years = Failure { retry_after: Some(Duration::from_secs(1 << 40)), ..failure(Kind::Busy) };
+        let years = Failure { retry_after: Some(Duration::from_secs(1 << 40)), ..failure(FailureKind::Busy) };
         assert_eq!(retry_wait(&years, 1, 1.0), Duration::from_mins(2));
     }
 
     proptest! {
         #[test]
-        fn waits_have_bounds_by_kind(at in 0..Kind::ALL.len(), failures in 0u32..10_000, random in 0.0f64..=1.0) {
-            let kind = Kind::ALL[at];
+        fn waits_have_bounds_by_kind(at in 0..FailureKind::ALL.len(), failures in 0u32..10_000, random in 0.0f64..=1.0) {
+            let kind = FailureKind::ALL[at];
             let wait = retry_wait(&failure(kind), failures, random);
             let (least, most) = match kind {
-                Kind::Forbidden => (15, 300),
-                Kind::Unauthorized | Kind::Malformed | Kind::Local => (0, 60),
+                FailureKind::Forbidden => (15, 300),
+                FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local => (0, 60),
                 _ => (0, 30),
             };
             prop_assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{:?}", wait);
-            if failures <= 1 && kind != Kind::Forbidden { prop_assert!(wait <= Duration::from_secs(1)); }
+            if failures <= 1 && kind != FailureKind::Forbidden { prop_assert!(wait <= Duration::from_secs(1)); }
         }
     }
 }

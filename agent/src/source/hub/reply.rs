@@ -39,10 +39,10 @@ pub enum ReplyError {
     /// A block has another length than the head says.
     #[error("a block has another length than the head says")]
     Disagree,
-    /// It ends too early.
+    /// The reply ends too early.
     #[error("it was cut off")]
     Cut,
-    /// It goes on after its end.
+    /// The reply goes on after its last block.
     #[error("there are more bytes after its end")]
     TooLong,
 }

@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use zeroize::Zeroizing;
 
-use super::failure::{Failure, Kind};
+use super::failure::{Failure, FailureKind};
 
 /// The age after which the token is read again. The kubelet renews it long before it expires.
 const TOKEN_AGE: Duration = Duration::from_mins(1);
@@ -58,7 +58,7 @@ impl Credentials {
 
     /// TLS settings for a new connection. A file with the bundle is read each time; while it stays the same, sessions are resumed.
     pub fn tls(&self) -> Result<Arc<ClientConfig>, Failure> {
-        let local = |message| Failure::new(Kind::Local, message);
+        let local = |message| Failure::new(FailureKind::Local, message);
         let (bundle, title) = match &self.files.ca {
             HubCa::Bundle(bundle) => (Cow::Borrowed(bundle), "the hub's CA bundle".to_owned()),
             HubCa::File(path) => {
@@ -85,7 +85,7 @@ impl Credentials {
             return Ok(value.clone());
         }
         let path = self.files.token_file.display();
-        let local = |why: String| Failure::new(Kind::Local, format!("the token for the hub {path} {why}"));
+        let local = |why: String| Failure::new(FailureKind::Local, format!("the token for the hub {path} {why}"));
         let token =
             fs::read_to_string(&self.files.token_file).map_err(|error| local(format!("can't be read: {error}")))?;
         let token = Zeroizing::new(token);

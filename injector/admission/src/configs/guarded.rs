@@ -25,7 +25,7 @@ impl Weakening {
         &self.what
     }
 
-    /// Why not.
+    /// Why the user may not do that.
     pub fn because(&self) -> &str {
         &self.because
     }
@@ -54,7 +54,7 @@ pub fn weakening(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec, n
     overrides(old, new).map(|what| Weakening { what, because })
 }
 
-/// The same of its deletion.
+/// How deleting the config weakens its guards.
 pub fn deletes_guards(config: &VersionedConfig) -> Option<Weakening> {
     let guards = guards(&config.spec.rollout);
     let because = format!("that removes its guards ({})", guards.join(", "));

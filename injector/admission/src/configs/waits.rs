@@ -21,7 +21,7 @@ pub fn waits(
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let fault = config_faults(name, &config.spec, now).into_iter().next();
-    let why = fault.or_else(|| Some(Effective::of(&config.spec.rollout, policies).closed(now)?.why))?;
+    let why = fault.or_else(|| Some(Effective::of(&config.spec.rollout, policies).blocked(now)?.why))?;
     Some(format!("version {version} of config {name} waits: {}", why.message))
 }
 

@@ -31,12 +31,12 @@ use crate::tenants::TenantShares;
 const CONFIG_MAPS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
 /// Most ConfigMaps that are read at the same time: of one address a quarter; its tenants share that.
-const AT_ONCE: usize = 32;
+const CONCURRENT_READS: usize = 32;
 /// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share
 /// an answer, unless there is no such ConfigMap.
-const READING: Rate = Rate { per_second: 200, burst: 500 };
+const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
 /// Most addresses that are counted apart.
-const COUNTED: usize = 4096;
+const MAX_COUNTED_ADDRESSES: usize = 4096;
 /// How the LimitRanges of a namespace are remembered, where it has any: the first may be created the next moment.
 const LIMITS: RecentSettings =
     RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
@@ -45,7 +45,7 @@ const LIMIT_RANGES: u32 = 50;
 
 /// What this process knows.
 #[derive(Clone)]
-pub struct Known {
+pub struct PodLookupState {
     /// Configs and namespaces.
     pub index: Arc<Index>,
     /// What the cluster can do; `None` until it was read for the first time.
@@ -77,7 +77,7 @@ pub trait PodLookups: Send + Sync + 'static {
 /// Asks this process and the API server.
 pub struct KubePodLookups {
     client: Client,
-    known: Known,
+    known: PodLookupState,
     config_maps: Recent<ObjectKey, ReferencedConfigMap>,
     limits: Recent<String, Arc<[LimitRangeItem]>>,
     room: Arc<TenantShares>,
@@ -86,14 +86,14 @@ pub struct KubePodLookups {
 
 impl KubePodLookups {
     /// Uses `client`, which must be created on the runtime of the admission server.
-    pub fn new(client: Client, known: Known) -> Self {
+    pub fn new(client: Client, known: PodLookupState) -> Self {
         Self {
             client,
             known,
             config_maps: Recent::new(CONFIG_MAPS),
             limits: Recent::new(LIMITS),
-            room: Arc::new(TenantShares::new(AT_ONCE, 1)),
-            reading: Arc::new(Rates::new(READING, COUNTED, Instant::now())),
+            room: Arc::new(TenantShares::new(CONCURRENT_READS, 1)),
+            reading: Arc::new(Rates::new(READ_RATE, MAX_COUNTED_ADDRESSES, Instant::now())),
         }
     }
 }

@@ -4,5 +4,5 @@ mod lookups;
 mod recent;
 mod webhook;
 
-pub use lookups::{Known, KubePodLookups, PodLookups};
+pub use lookups::{KubePodLookups, PodLookupState, PodLookups};
 pub use webhook::InjectPods;

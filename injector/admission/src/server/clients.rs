@@ -30,7 +30,7 @@ pub enum ClientsError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// It is not PEM.
+    /// The file is not PEM.
     #[error("{} has no certificate in PEM", path.display())]
     Pem {
         /// Where.

@@ -24,7 +24,7 @@ use crate::lookups::LookupError;
 use crate::metrics::{AdmissionMetrics, Outcome};
 use crate::outline::Outline;
 use crate::review;
-use crate::tenants::{Held, Tenant, TenantQueues, TenantShares};
+use crate::tenants::{Tenant, TenantPermit, TenantQueues, TenantShares};
 use crate::verdict::{Denial, Verdict};
 use crate::webhook::{Webhook, WebhookError};
 
@@ -37,7 +37,7 @@ const TOO_MANY_VALUES: &str =
 const TOO_MANY_REQUESTS: &str =
     "Nudge checks too many requests of this namespace or user at the same time; try again later";
 /// For who deletes what could not be checked.
-const UNDECIDED: &str = "the object can't be deleted, because Nudge could not check the request; try again";
+const UNDECIDED_DELETION: &str = "the object can't be deleted, because Nudge could not check the request; try again";
 /// The longest reason in the log, in bytes. A message may repeat texts of its object.
 const REASON_BYTES: usize = 1024;
 /// The unit of room, in bytes.
@@ -107,9 +107,16 @@ impl Exchange {
         let long = body.len() > SMALL_BODY_BYTES;
         let look = move || {
             let weight = review::weight(&body);
-            Seen { outline: Outline::read(&body), heavy: weight.div_ceil(ROOM_UNIT) > share, body, room, long, weight }
+            InspectedBody {
+                outline: Outline::read(&body),
+                heavy: weight.div_ceil(ROOM_UNIT) > share,
+                body,
+                room,
+                long,
+                weight,
+            }
         };
-        let mut seen = within(deadline, path, async { Ok(apart(long, look).await) }).await?;
+        let mut seen = within(deadline, path, async { Ok(run_apart(long, look).await) }).await?;
         let outline = seen.outline.take();
         if let Some(outline) = outline.as_ref().filter(|_| seen.heavy)
             && let Some(answer) = outline.too_large(guards, TOO_MANY_VALUES)
@@ -131,7 +138,7 @@ impl Exchange {
                 answer.map(|answer| (Outcome::Denied, answer)).ok_or((StatusCode::TOO_MANY_REQUESTS, message))
             }
             (Err(_), Some(outline)) if guards && outline.deletes() => {
-                Ok((Outcome::Denied, outline.undecided(UNDECIDED)))
+                Ok((Outcome::Denied, outline.undecided(UNDECIDED_DELETION)))
             }
             (judged, _) => judged,
         }
@@ -141,12 +148,12 @@ impl Exchange {
     async fn judge(
         &self,
         webhook: &dyn Webhook,
-        seen: Seen,
+        seen: InspectedBody,
         caller: Caller,
         tenant: &Tenant,
     ) -> Result<(Outcome, Vec<u8>), Refusal> {
         let path = webhook.path();
-        let Seen { body, room, long, weight, .. } = seen;
+        let InspectedBody { body, room, long, weight, .. } = seen;
         let objects = if weight > SMALL_OBJECT_BYTES { &self.objects } else { &self.small_objects };
         let objects_room = objects_room(objects, weight, tenant, room.is_some()).await?;
         let parse = move || {
@@ -158,7 +165,7 @@ impl Exchange {
             // Here too, since parsing goes on when the review has timed out.
             (parsed, outline, objects_room)
         };
-        let (parsed, outline, _objects_room) = apart(long, parse).await;
+        let (parsed, outline, _objects_room) = run_apart(long, parse).await;
         let request = match parsed {
             Ok(request) => request,
             Err(error) => {
@@ -227,7 +234,7 @@ impl Exchange {
 
 /// Waits for room for objects. One whose body has `room` does not wait for others of its own tenant, who could so keep all room of bodies
 /// from the others.
-async fn objects_room(of: &TenantShares, bytes: usize, tenant: &Tenant, room: bool) -> Result<Held, Refusal> {
+async fn objects_room(of: &TenantShares, bytes: usize, tenant: &Tenant, room: bool) -> Result<TenantPermit, Refusal> {
     let units = units(bytes);
     if units > of.share() {
         tracing::debug!(bytes, "review refused: it takes too much memory; the failure policy decides");
@@ -246,10 +253,10 @@ fn too_many() -> Refusal {
 }
 
 /// A body that was read, and what is seen of it without parsing its objects.
-struct Seen {
+struct InspectedBody {
     body: Vec<u8>,
     room: Option<Portion>,
-    /// It has more than [`SMALL_BODY_BYTES`].
+    /// The body has more than [`SMALL_BODY_BYTES`].
     long: bool,
     weight: usize,
     /// Its objects may take more memory than any review may.
@@ -258,7 +265,7 @@ struct Seen {
 }
 
 /// Work over a body. Over a long one it takes a thread of its own: other reviews must not wait for it.
-async fn apart<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
+async fn run_apart<T: Send + 'static>(long: bool, work: impl FnOnce() -> T + Send + 'static) -> T {
     if !long {
         return work();
     }

@@ -115,7 +115,7 @@ impl AdmissionServer {
     }
 
     /// Waits until the server ends by itself, as after a panic.
-    pub async fn ended(&mut self) {
+    pub async fn wait_for_end(&mut self) {
         let _ = (&mut self.ended).await;
     }
 

@@ -17,7 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
 use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, approval_crd, crd, policy_crd};
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::Rate;
 use nudge_tests::cluster::{Authority, Certified, Cluster, Space};
 use nudge_tests::eventually;
@@ -122,7 +122,7 @@ async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<We
     // The admin's role for Secrets is bound in namespaces of this name.
     let secrets = Arc::new(|namespace: &str| namespace.contains("secrets"));
     let client = Client::try_from(config)?;
-    let lookups = KubeLookups::new(client, subscribers, known, secrets, Enabled::Labelled);
+    let lookups = KubeLookups::new(client, subscribers, known, secrets, NamespaceRule::Labelled);
     let lookups = Arc::new(match rate {
         Some(rate) => lookups.asking_at(rate, Rate { per_second: 10 * rate.per_second, burst: 10 * rate.burst }),
         None => lookups,

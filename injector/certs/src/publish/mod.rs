@@ -33,7 +33,7 @@ enum PublishError {
     /// The API server refused or could not be reached.
     #[error("the API server refused")]
     Api(#[from] kube::Error),
-    /// It did not answer.
+    /// The API server did not answer in time.
     #[error("the API server did not answer within {DEADLINE:?}")]
     TooSlow,
 }

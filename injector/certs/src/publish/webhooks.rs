@@ -22,7 +22,7 @@ use tracing::Instrument as _;
 use super::{PublishError, PublishTimes, in_time, next_check};
 
 /// When to look again at a configuration that is not there, or could not be changed.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Field manager of writes.
 const FIELD_MANAGER: &str = "nudge-controller";
 
@@ -54,7 +54,7 @@ pub async fn publish_to_webhooks(
 ) {
     let mut faults = Faults::default();
     // While an installation is applied, the configurations may come after this process: they are waited for with short pauses first.
-    let (backoff, mut failures) = (Backoff { first: SOON, longest: times.check }, 0);
+    let (backoff, mut failures) = (Backoff { first: RETRY_AFTER, longest: times.check }, 0);
     loop {
         let now = Arc::clone(&bundle.borrow_and_update());
         let mut wait = times.check;
@@ -77,8 +77,8 @@ async fn publish_to<K: Configuration>(client: &Client, name: &str, bundle: &str,
     let api = Api::<K>::all(client.clone());
     let kind = K::kind(&());
     let set = async {
-        let read = in_time(api.get_opt(name)).await;
-        let Some(configuration) = faults.log(&kind, read).flatten() else { return false };
+        let result = in_time(api.get_opt(name)).await;
+        let Some(configuration) = faults.log(&kind, result).flatten() else { return false };
         let Some(patch) = patch(&configuration.entries(), bundle) else { return true };
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patched = in_time(api.patch(name, &parameters, &Patch::Json::<()>(patch))).await;

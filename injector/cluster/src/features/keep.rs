@@ -64,8 +64,8 @@ pub async fn keep_features(
 ) {
     let mut failures = 0;
     loop {
-        let read = timeout(DEADLINE, versions(&client, &overrides)).await;
-        let error = match read {
+        let result = timeout(DEADLINE, versions(&client, &overrides)).await;
+        let error = match result {
             Ok(Ok((server, kubelets))) => {
                 let features = choose(server, kubelets.iter().copied(), &overrides);
                 let before = known.send_replace(Some(features));

@@ -63,8 +63,8 @@ struct NodeInfo {
 
 /// The API server's version. In a cluster with servers of different versions it is that of one of them.
 pub(super) async fn server(client: &Client) -> Result<Minor, VersionsError> {
-    let read = client.apiserver_version().await;
-    let version = read.map_err(|error| api("the API server's version", error))?;
+    let result = client.apiserver_version().await;
+    let version = result.map_err(|error| api("the API server's version", error))?;
     Ok(version.git_version.parse()?)
 }
 

@@ -34,7 +34,7 @@ impl Index {
         let removed = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(namespace) else { return };
-            space.beyond.remove(Kind::Accounts, name);
+            space.unkept.remove(Kind::Accounts, name);
             let removed = space.accounts.remove(name);
             if removed.is_some() {
                 space.removed(Kind::Accounts);

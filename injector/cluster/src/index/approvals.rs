@@ -18,13 +18,13 @@ impl Index {
         if space.hides_approvals() {
             return Err("the control plane can't read VersionApprovals; apply deploy/base of this release");
         }
-        if space.beyond.count(Kind::Approvals) > 0 {
+        if space.unkept.count(Kind::Approvals) > 0 {
             return Err("the namespace has more VersionApprovals than Nudge keeps; delete some");
         }
         Ok(space.approvals_of(key).collect())
     }
 
-    /// Those of them that are known, for their bound.
+    /// The approvals that the index knows, even if it is not complete: to enforce their limit.
     pub fn known_approvals(&self, key: &ConfigKey) -> Vec<Arc<VersionApproval>> {
         let inner = self.lock();
         inner.spaces.get(&key.namespace).map(|space| space.approvals_of(key).collect()).unwrap_or_default()
@@ -79,7 +79,7 @@ impl Index {
         let gone = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(namespace) else { return };
-            space.beyond.remove(Kind::Approvals, name);
+            space.unkept.remove(Kind::Approvals, name);
             let Some((key, _)) = space.approvals.remove(name) else { return };
             space.removed(Kind::Approvals);
             key

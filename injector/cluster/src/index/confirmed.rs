@@ -138,10 +138,10 @@ impl Index {
             return true;
         }
         let inner = self.lock();
-        let listed = !inner.healths.is_empty() && inner.healths.iter().all(|health| health.age().is_some());
+        let is_listed = !inner.healths.is_empty() && inner.healths.iter().all(|health| health.age().is_some());
         let settled = |space: &Space| space.is_complete() || space.forbidden().is_some();
         // Where nothing can be listed it is not the fault of a namespace.
-        let synced = listed
+        let synced = is_listed
             && (inner.spaces.is_empty() || inner.spaces.values().any(settled))
             && inner.spaces.values().all(|space| settled(space) || space.is_hopeless());
         self.synced.store(synced, Ordering::Relaxed);

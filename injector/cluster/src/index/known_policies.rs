@@ -12,7 +12,7 @@ use crate::watch_health::WatchHealth;
 
 /// Why policies can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum ReadFault {
     /// The cluster does not have the kind.
     Missing,
     /// Nudge has no right.
@@ -21,7 +21,7 @@ pub(crate) enum Unread {
     Other,
 }
 
-impl Unread {
+impl ReadFault {
     /// The message for users, who can't read the log.
     fn message(self) -> &'static str {
         match self {
@@ -40,9 +40,9 @@ pub(super) type Policy = Result<Arc<RolloutPolicy>, String>;
 
 /// What a list that has begun has shown.
 #[derive(Default)]
-pub(super) struct Listing {
+pub(super) struct PartialList {
     pub(super) all: BTreeMap<String, Policy>,
-    pub(super) beyond: bool,
+    pub(super) too_many: bool,
 }
 
 /// What is known of the policies.
@@ -51,20 +51,20 @@ pub(super) struct KnownPolicies {
     /// By name. Absent before they were listed once.
     pub(super) all: Option<BTreeMap<String, Policy>>,
     /// There are more than are kept.
-    pub(super) beyond: bool,
+    pub(super) too_many: bool,
     /// What a list that has begun has shown.
-    pub(super) listing: Option<Listing>,
+    pub(super) listing: Option<PartialList>,
     /// The cluster does not have the kind, so there are none.
     pub(super) absent: bool,
     /// Why they can't be read, after some failures in a row.
-    pub(super) fault: Option<Unread>,
+    pub(super) fault: Option<ReadFault>,
     /// When the API server was last asked because somebody waits.
     pub(super) asked: Option<Instant>,
 }
 
 impl KnownPolicies {
     pub(super) fn new(health: WatchHealth) -> Self {
-        Self { health, all: None, beyond: false, listing: None, absent: false, fault: None, asked: None }
+        Self { health, all: None, too_many: false, listing: None, absent: false, fault: None, asked: None }
     }
 
     /// Their watch, where the cluster has the kind.
@@ -77,13 +77,13 @@ impl KnownPolicies {
         self.absent || (self.all.is_some() && !self.health.is_doubted())
     }
 
-    /// Those of a namespace with these labels.
-    pub(super) fn of(&self, labels: &Labels) -> Policies {
+    /// The policies that select a namespace with these labels.
+    pub(super) fn selecting(&self, labels: &Labels) -> Policies {
         if !self.is_current() {
-            let why = self.fault.map_or("RolloutPolicies have not been read yet", Unread::message);
+            let why = self.fault.map_or("RolloutPolicies have not been read yet", ReadFault::message);
             return Policies::Unknown(why.to_owned());
         }
-        if self.beyond {
+        if self.too_many {
             return Policies::Unknown(format!("there are more than {MOST_POLICIES} RolloutPolicies; delete some"));
         }
         let mut known = Vec::new();

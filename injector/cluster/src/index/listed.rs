@@ -87,14 +87,14 @@ impl Index {
                 if space.since > began {
                     return false;
                 }
-                space.beyond.retain(kind, was_seen);
-                let shown = kind == Kind::Secrets && !std::mem::replace(&mut space.secrets_allowed, true);
+                space.unkept.retain(kind, was_seen);
+                let newly_allowed = kind == Kind::Secrets && !std::mem::replace(&mut space.secrets_allowed, true);
                 completed = space.settle(kind);
                 if space.reported_forbidden && space.forbidden().is_none() {
                     space.reported_forbidden = false;
                     tracing::info!(namespace, "namespace can be read now");
                 }
-                completed || shown
+                completed || newly_allowed
             });
             if completed {
                 // Requests wait for pods of a namespace that was not complete.
@@ -197,6 +197,6 @@ impl Index {
     /// How many objects of each kind are not kept, because their namespaces have too many.
     pub fn left_out(&self) -> [(Kind, usize); 7] {
         let inner = self.lock();
-        Kind::ALL.map(|kind| (kind, inner.spaces.values().map(|space| space.beyond.count(kind)).sum()))
+        Kind::ALL.map(|kind| (kind, inner.spaces.values().map(|space| space.unkept.count(kind)).sum()))
     }
 }

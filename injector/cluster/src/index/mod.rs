@@ -6,7 +6,6 @@
 
 mod accounts;
 mod approvals;
-mod beyond;
 mod confirmed;
 mod event;
 mod kind;
@@ -20,10 +19,11 @@ mod space;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unkept;
 
 pub use event::IndexEvent;
 pub use kind::Kind;
-pub(crate) use known_policies::Unread;
+pub(crate) use known_policies::ReadFault;
 pub use listed::{Namespaces, Scope};
 pub use pod_entry::PodEntry;
 pub use space::Labels;

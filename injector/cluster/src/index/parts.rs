@@ -17,12 +17,12 @@ pub(super) struct Parts {
 }
 
 /// What [`Parts::put`] has changed.
-pub(super) enum Put {
+pub(super) enum PutChange {
     Nothing,
     /// The object is new or has changed.
-    Object,
-    /// Its labels named this other config before.
-    Config(ConfigKey),
+    Changed,
+    /// The labels of the object named this other config before.
+    MovedFrom(ConfigKey),
 }
 
 impl Parts {
@@ -32,12 +32,12 @@ impl Parts {
     }
 
     /// The objects of a config.
-    pub(super) fn of(&self, config: &ConfigKey) -> Vec<Arc<PartMeta>> {
+    pub(super) fn of_config(&self, config: &ConfigKey) -> Vec<Arc<PartMeta>> {
         self.by_config.get(config).into_iter().flat_map(|parts| parts.values().cloned()).collect()
     }
 
     /// Adds an object of the config, or replaces it.
-    pub(super) fn put(&mut self, config: ConfigKey, part: PartMeta) -> Put {
+    pub(super) fn put(&mut self, config: ConfigKey, part: PartMeta) -> PutChange {
         let object = object_key(&config, &part);
         let from = self.configs.get(&object).filter(|known| **known != config).cloned();
         if from.is_some() {
@@ -45,12 +45,12 @@ impl Parts {
         }
         let parts = self.by_config.entry(config.clone()).or_default();
         if parts.get(&object).is_some_and(|known| **known == part) {
-            return Put::Nothing;
+            return PutChange::Nothing;
         }
         self.secrets += usize::from(part.kind == PartKind::Secret && !self.configs.contains_key(&object));
         parts.insert(object.clone(), Arc::new(part));
         self.configs.insert(object, config);
-        from.map_or(Put::Object, Put::Config)
+        from.map_or(PutChange::Changed, PutChange::MovedFrom)
     }
 
     /// Removes an object; returns the config that it belonged to.

@@ -44,7 +44,7 @@ impl Index {
     pub fn users(&self, key: &ConfigKey) -> Option<Vec<Arc<PodState>>> {
         let inner = self.lock();
         let Some(space) = inner.spaces.get(&key.namespace) else { return Some(Vec::new()) };
-        if space.beyond.count(Kind::Pods) > 0 {
+        if space.unkept.count(Kind::Pods) > 0 {
             return None;
         }
         Some(space.users(key).map(|entry| Arc::clone(&entry.state)).collect())
@@ -142,7 +142,7 @@ impl Index {
         let state = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
-            space.beyond.remove(Kind::Pods, &key.name);
+            space.unkept.remove(Kind::Pods, &key.name);
             let Some(entry) = space.pods.remove(key) else { return };
             space.unsubscribe(&entry.state);
             space.leave_node(&entry.state);

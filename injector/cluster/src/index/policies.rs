@@ -7,12 +7,12 @@ use nudge_api::RolloutPolicy;
 use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
 use nudge_core::keys::ConfigKey;
 
-use super::known_policies::{KnownPolicies, Listing, Policy, Unread};
+use super::known_policies::{KnownPolicies, PartialList, Policy, ReadFault};
 use super::state::Inner;
 use super::{Index, IndexEvent};
 use crate::watch_health::WatchHealth;
 
-/// So many failures in a row are worth saying; fewer are an everyday event.
+/// From this many failures in a row on, they are reported; fewer are an everyday event.
 const FAILURES: u32 = 3;
 /// How often the API server is asked anew while configs wait, beside what the watch does by itself.
 const ASKS: Duration = Duration::from_secs(20);
@@ -34,7 +34,7 @@ impl Index {
             policies.asked = Some(Instant::now());
             policies.health.ask();
         }
-        policies.of(&space.labels)
+        policies.selecting(&space.labels)
     }
 
     /// The policies with what each of them is about; none while they may have changed unseen.
@@ -66,7 +66,7 @@ impl Index {
     /// A list of policies begins.
     pub(crate) fn list_policies(&self) {
         self.change_policies(|policies| {
-            policies.listing = Some(Listing::default());
+            policies.listing = Some(PartialList::default());
             false
         });
     }
@@ -78,7 +78,7 @@ impl Index {
             if listing.all.len() < MOST_POLICIES {
                 listing.all.insert(name, policy);
             } else {
-                listing.beyond = true;
+                listing.too_many = true;
             }
             false
         });
@@ -93,8 +93,8 @@ impl Index {
     /// The list is complete.
     pub(crate) fn listed_policies(&self) {
         self.change_policies(|policies| {
-            let Listing { all, beyond } = policies.listing.take().unwrap_or_default();
-            (policies.all, policies.beyond, policies.absent) = (Some(all), beyond, false);
+            let PartialList { all, too_many } = policies.listing.take().unwrap_or_default();
+            (policies.all, policies.too_many, policies.absent) = (Some(all), too_many, false);
             if policies.fault.take().is_some() {
                 tracing::info!("RolloutPolicies can be read now");
             }
@@ -108,7 +108,7 @@ impl Index {
             let Some(all) = &mut policies.all else { return false };
             let known = all.get(&name);
             if known.is_none() && all.len() >= MOST_POLICIES {
-                policies.beyond = true;
+                policies.too_many = true;
                 return true;
             }
             let says_the_same = matches!((known, &policy), (Some(Ok(known)), Ok(new)) if known.spec == new.spec);
@@ -121,25 +121,25 @@ impl Index {
     pub(crate) fn remove_policy(&self, name: &str) {
         self.change_policies(|policies| {
             policies.all.iter_mut().for_each(|all| drop(all.remove(name)));
-            if policies.beyond {
+            if policies.too_many {
                 // There may be room now for one that was left out.
-                policies.health.list_again();
+                policies.health.request_relist();
             }
             true
         });
     }
 
-    /// They could not be read, so often in a row. A cluster without the kind has no policies. Returns whether that is worth a line of the log.
-    pub(crate) fn policies_failed(&self, why: Unread, failures: u32) -> bool {
+    /// Records failures in a row to read the policies. A cluster without the kind has none. Returns whether to log this.
+    pub(crate) fn policies_failed(&self, why: ReadFault, failures: u32) -> bool {
         let mut news = false;
         if failures < FAILURES {
             return news;
         }
         self.change_policies(|policies| {
             let known = (policies.absent, policies.fault);
-            policies.absent = why == Unread::Missing;
+            policies.absent = why == ReadFault::Missing;
             if policies.absent {
-                (policies.all, policies.beyond, policies.fault) = (None, false, None);
+                (policies.all, policies.too_many, policies.fault) = (None, false, None);
             } else {
                 policies.fault = Some(why);
             }

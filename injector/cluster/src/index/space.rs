@@ -10,9 +10,9 @@ use nudge_core::keys::{ConfigKey, ObjectKey, PodKey, PublishedMeta};
 use serde::Serialize;
 
 use super::Kind;
-use super::beyond::Beyond;
 use super::parts::Parts;
 use super::pod_entry::PodEntry;
+use super::unkept::Unkept;
 use crate::watch_health::WatchHealth;
 
 /// The maximum of bytes of all configs that are kept of a namespace.
@@ -51,7 +51,7 @@ pub(super) struct Space {
     pub(super) accounts: HashMap<Box<str>, Box<str>>,
     /// What users have decided, by the names of the objects, each with its config.
     pub(super) approvals: HashMap<Box<str>, (ConfigKey, Arc<VersionApproval>)>,
-    pub(super) beyond: Beyond,
+    pub(super) unkept: Unkept,
     /// The labels of the namespace.
     pub(super) labels: Arc<Labels>,
 }
@@ -82,7 +82,7 @@ impl Space {
             pods_by_node: HashMap::new(),
             accounts: HashMap::new(),
             approvals: HashMap::new(),
-            beyond: Beyond::default(),
+            unkept: Unkept::default(),
             labels,
         }
     }
@@ -160,13 +160,13 @@ impl Space {
                 kind.part().is_some_and(|part| self.parts.holds(&ObjectKey::new(part, namespace, name)))
             }
         };
-        kept || self.beyond.names(kind, name)
+        kept || self.unkept.names(kind, name)
     }
 
     /// Returns whether one more object can be kept, which is `known` or not. One that can't is counted, and reported once.
     pub(super) fn takes(&mut self, kind: Kind, namespace: &str, name: &str, known: bool) -> bool {
         if known || self.count(kind) < kind.most() {
-            self.beyond.remove(kind, name);
+            self.unkept.remove(kind, name);
             return true;
         }
         self.leave_out(kind, namespace, name, &format!("it has more than {} of them", kind.most()));
@@ -174,7 +174,7 @@ impl Space {
     }
 
     pub(super) fn leave_out(&mut self, kind: Kind, namespace: &str, name: &str, why: &str) {
-        if self.beyond.add(kind, name) {
+        if self.unkept.add(kind, name) {
             let kind = kind.as_str();
             tracing::error!(namespace, kind, name, why, "objects of the namespace are left out");
         }
@@ -182,9 +182,9 @@ impl Space {
 
     /// An object is gone, so there is room for one that was left out: a list finds it.
     pub(super) fn removed(&self, kind: Kind) {
-        if self.beyond.count(kind) > 0 {
+        if self.unkept.count(kind) > 0 {
             let watches = self.watches.iter().filter(|(watched, _)| *watched == kind);
-            watches.for_each(|(_, health)| health.list_again_later());
+            watches.for_each(|(_, health)| health.request_relist_later());
         }
     }
 

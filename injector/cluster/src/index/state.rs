@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::known_policies::KnownPolicies;
-use super::parts::{Put, object_key};
+use super::parts::{PutChange, object_key};
 use super::space::{CONFIG_BYTES, KeptConfig, Labels, Space, size};
 use super::{IndexEvent, Kind};
 use crate::watch_health::WatchHealth;
@@ -114,7 +114,7 @@ impl Index {
         self.set_labelled(namespaces.into_iter().map(|namespace| (namespace, Arc::default())).collect());
     }
 
-    /// The same, with the labels of the namespaces. Where they change, other policies may hold.
+    /// Sets the enabled namespaces with their labels. Where these change, other policies may hold.
     pub fn set_labelled(&self, namespaces: BTreeMap<String, Arc<Labels>>) {
         let (touched, forgotten) = {
             let mut inner = self.lock();
@@ -209,7 +209,7 @@ impl Index {
     /// Returns whether there is such a config that is not kept, because its namespace has too many.
     pub fn is_left_out(&self, key: &ConfigKey) -> bool {
         let inner = self.lock();
-        inner.spaces.get(&key.namespace).is_some_and(|space| space.beyond.may_hold(Kind::Configs, key.name.as_str()))
+        inner.spaces.get(&key.namespace).is_some_and(|space| space.unkept.may_hold(Kind::Configs, key.name.as_str()))
     }
 
     /// Adds a config from a watch, unless a newer state of it is known: the answer to an own write may come before its watch event.
@@ -313,7 +313,7 @@ impl Index {
         let gone = {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(&key.namespace) else { return };
-            space.beyond.remove(Kind::Configs, key.name.as_str());
+            space.unkept.remove(Kind::Configs, key.name.as_str());
             let Some(gone) = space.configs.remove(key) else { return };
             space.config_bytes -= gone.bytes;
             space.removed(Kind::Configs);
@@ -344,10 +344,10 @@ impl Index {
     pub fn seen_parts(&self, key: &ConfigKey) -> (Vec<Arc<PartMeta>>, bool, Vec<PartKind>) {
         let inner = self.lock();
         let Some(space) = inner.spaces.get(&key.namespace) else { return (Vec::new(), false, Vec::new()) };
-        let mut parts = space.parts.of(key);
+        let mut parts = space.parts.of_config(key);
         parts.retain(|part| space.secrets_allowed || part.kind != PartKind::Secret);
         let mut left_out = vec![PartKind::ConfigMap, PartKind::Secret];
-        left_out.retain(|part| space.beyond.count(Kind::of_part(*part)) > 0);
+        left_out.retain(|part| space.unkept.count(Kind::of_part(*part)) > 0);
         (parts, space.secrets_allowed, left_out)
     }
 
@@ -363,9 +363,9 @@ impl Index {
             space.parts.put(key.clone(), part)
         };
         match before {
-            Put::Nothing => {}
-            Put::Object => self.notify(&IndexEvent::Config(key)),
-            Put::Config(from) => {
+            PutChange::Nothing => {}
+            PutChange::Changed => self.notify(&IndexEvent::Config(key)),
+            PutChange::MovedFrom(from) => {
                 self.notify(&IndexEvent::Config(from));
                 self.notify(&IndexEvent::Config(key));
             }
@@ -378,7 +378,7 @@ impl Index {
             let mut inner = self.lock();
             let Some(space) = inner.spaces.get_mut(&object.namespace) else { return };
             let kind = Kind::of_part(object.kind);
-            space.beyond.remove(kind, &object.name);
+            space.unkept.remove(kind, &object.name);
             let Some(config) = space.parts.remove(object) else { return };
             space.removed(kind);
             config
@@ -409,7 +409,7 @@ impl Index {
                 }
                 space.published.insert(key.clone(), meta);
             } else {
-                space.beyond.remove(Kind::Published, name);
+                space.unkept.remove(Kind::Published, name);
                 if space.published.remove(&key).is_none() {
                     return;
                 }

@@ -1,12 +1,12 @@
 //! Watches that keep the index up to date, and how much of it the server has confirmed.
 
 mod follow;
-mod keep;
 mod metrics;
 mod pace;
+mod update_index;
 mod watches;
 
 pub use crate::watch_health::WatchHealth;
 pub use follow::{Change, FollowError, Unparsed, follow};
 pub use metrics::WatchMetrics;
-pub use watches::{Reads, WatchSettings, watch_cluster};
+pub use watches::{ReadScope, WatchSettings, watch_cluster};

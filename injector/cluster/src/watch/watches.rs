@@ -11,19 +11,19 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccou
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::labels;
 use tokio::sync::watch::Receiver;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::follow::{Following, Metadata, Source, Whole, follow};
-use super::keep::{
+use super::pace::Pace;
+use super::update_index::{
     keep, namespaces, policies, put_account, put_approval, put_config, put_part, put_pod, put_published,
 };
-use super::pace::Pace;
 use super::{Change, FollowError, WatchHealth, WatchMetrics};
-use crate::index::{Index, Kind, Scope, Unread};
+use crate::index::{Index, Kind, ReadFault, Scope};
 use crate::tasks::propagate;
 
 /// How many refusals in a row mean that there is no right: a server that has just started refuses for a moment what it allows.
@@ -37,7 +37,7 @@ const METADATA: u32 = 500;
 
 /// With which rights the objects of namespaces are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reads {
+pub enum ReadScope {
     /// With those that are bound in each enabled namespace.
     #[default]
     Namespaces,
@@ -45,7 +45,7 @@ pub enum Reads {
     Cluster,
 }
 
-impl Reads {
+impl ReadScope {
     /// The kinds that are watched in this scope.
     fn kinds(self, scope: &Scope) -> &'static [Kind] {
         match (self, scope) {
@@ -60,7 +60,7 @@ impl Reads {
     }
 }
 
-impl fmt::Display for Reads {
+impl fmt::Display for ReadScope {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Namespaces => "namespaces",
@@ -69,7 +69,7 @@ impl fmt::Display for Reads {
     }
 }
 
-impl FromStr for Reads {
+impl FromStr for ReadScope {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -87,9 +87,9 @@ pub struct WatchSettings {
     /// How long a watch may be silent, in seconds: how soon a dead one is noticed.
     pub seconds: u32,
     /// Which namespaces are enabled.
-    pub enabled: Enabled,
+    pub enabled: NamespaceRule,
     /// With which rights they are read.
-    pub reads: Reads,
+    pub reads: ReadScope,
     /// What is watched of them.
     pub kinds: &'static [Kind],
     /// Whether the policies of the cluster are watched.
@@ -102,8 +102,8 @@ impl Default for WatchSettings {
     fn default() -> Self {
         Self {
             seconds: 30,
-            enabled: Enabled::default(),
-            reads: Reads::default(),
+            enabled: NamespaceRule::default(),
+            reads: ReadScope::default(),
             kinds: &Kind::ALL,
             policies: false,
             metrics: WatchMetrics::default(),
@@ -171,7 +171,7 @@ impl Watches {
             }
             if news && !first {
                 // Their objects were left out so far.
-                shared.iter().for_each(WatchHealth::list_again);
+                shared.iter().for_each(WatchHealth::request_relist);
             }
             first = false;
             tokio::select! {
@@ -221,16 +221,16 @@ impl Watches {
         let (index, sink) = (Arc::clone(&self.index), policies(Arc::clone(&self.index)));
         let failed = move |error: &FollowError, failures: u32| {
             let why = match error {
-                error if error.is_not_found() => Unread::Missing,
-                error if error.is_forbidden() => Unread::Forbidden,
-                _ => Unread::Other,
+                error if error.is_not_found() => ReadFault::Missing,
+                error if error.is_forbidden() => ReadFault::Forbidden,
+                _ => ReadFault::Other,
             };
             if index.policies_failed(why, failures) {
                 tracing::error!(
                     error = chain(error),
                     "RolloutPolicies can't be read; no version goes on until they can"
                 );
-            } else if why != Unread::Missing {
+            } else if why != ReadFault::Missing {
                 log(None, error, failures);
             }
         };

@@ -27,7 +27,7 @@ impl Controller {
         let (looked_at, pods) = (Instant::now(), self.index.subscribers(key));
         // Changes may have been missed, and nodes are not looked at: nobody looked.
         let mut evidence = self.evidence(key);
-        Arc::make_mut(&mut evidence).blind();
+        Arc::make_mut(&mut evidence).reset_after_gap();
         let inputs = LookInputs {
             waiting_for: None,
             subjects: self.subjects(key, config, &pods, &BTreeSet::new()),

@@ -68,7 +68,7 @@ impl Controller {
         let last = self.memories.get(key, |memory| memory.evidence.clone()).flatten();
         let Some((mut evidence, looked_at)) = last else { return Arc::default() };
         if self.complete_since(&key.namespace).is_some_and(|since| since > looked_at) {
-            Arc::make_mut(&mut evidence).blind();
+            Arc::make_mut(&mut evidence).reset_after_gap();
         }
         evidence
     }

@@ -11,7 +11,7 @@ use nudge_cluster::call::{CallError, call};
 use nudge_core::owners::controlling_owner;
 use nudge_core::pods::{condition, pod_state};
 use nudge_core::restart::{
-    Group, Memory, NextPod, Old, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
+    Group, Memory, NextPod, ReplaceablePod, Report, RestartReport, Stale, next_pod, restarted_for, stale_pods,
 };
 use nudge_core::rollout::{Restarts, is_same, to_publish};
 
@@ -109,7 +109,7 @@ impl Controller {
     }
 
     /// Returns controllers without rolling updates, with their pods that take the config by a restart; and pods that nothing replaces.
-    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<Old>), CallError> {
+    async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<ReplaceablePod>), CallError> {
         let RestartGoal { key, status, holds, .. } = *goal;
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
         // What the agent reports that its pod started with.
@@ -140,7 +140,7 @@ impl Controller {
             if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
                 continue;
             }
-            let old = Old {
+            let old = ReplaceablePod {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),

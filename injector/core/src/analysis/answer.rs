@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    fn of(kind: &str, result: &Value) -> Result<String, AnswerError> {
+    fn value_of(kind: &str, result: &Value) -> Result<String, AnswerError> {
         let answer = json!({"status": "success", "data": {"resultType": kind, "result": result}});
         number(answer.to_string().as_bytes())
     }
@@ -80,17 +80,17 @@ mod tests {
     #[test]
     fn one_number_is_read() {
         let series = |value: &str| json!([{"metric": {}, "value": [1.5, value]}]);
-        assert_eq!(of("vector", &series("0.25")).as_deref(), Ok("0.25"));
-        assert_eq!(of("vector", &series("1e-3")).as_deref(), Ok("0.001"));
-        assert_eq!(of("vector", &series("1e300")).as_deref(), Ok("1e300"));
-        assert_eq!(of("scalar", &json!([1.5, "3"])).as_deref(), Ok("3"));
-        assert_eq!(of("vector", &series("NaN")), Err(AnswerError::NotANumber));
-        assert_eq!(of("vector", &series("+Inf")), Err(AnswerError::Infinite));
-        assert_eq!(of("vector", &series("many")), Err(AnswerError::Foreign));
-        assert_eq!(of("vector", &json!([])), Err(AnswerError::Empty));
+        assert_eq!(value_of("vector", &series("0.25")).as_deref(), Ok("0.25"));
+        assert_eq!(value_of("vector", &series("1e-3")).as_deref(), Ok("0.001"));
+        assert_eq!(value_of("vector", &series("1e300")).as_deref(), Ok("1e300"));
+        assert_eq!(value_of("scalar", &json!([1.5, "3"])).as_deref(), Ok("3"));
+        assert_eq!(value_of("vector", &series("NaN")), Err(AnswerError::NotANumber));
+        assert_eq!(value_of("vector", &series("+Inf")), Err(AnswerError::Infinite));
+        assert_eq!(value_of("vector", &series("many")), Err(AnswerError::Foreign));
+        assert_eq!(value_of("vector", &json!([])), Err(AnswerError::Empty));
         let two = json!([{"value": [1, "1"]}, {"value": [1, "2"]}]);
-        assert_eq!(of("vector", &two), Err(AnswerError::Several(2)));
-        assert_eq!(of("matrix", &json!([])), Err(AnswerError::OtherType));
+        assert_eq!(value_of("vector", &two), Err(AnswerError::Several(2)));
+        assert_eq!(value_of("matrix", &json!([])), Err(AnswerError::OtherType));
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         #[test]
         fn every_answer_is_understood_or_refused(bytes: Vec<u8>, value: f64) {
             let _ = number(&bytes);
-            if let Ok(text) = of("scalar", &json!([1, value.to_string()])) {
+            if let Ok(text) = value_of("scalar", &json!([1, value.to_string()])) {
                 prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), value.to_bits());
                 prop_assert!(text.len() <= 32, "{}", text);
             }

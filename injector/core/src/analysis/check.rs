@@ -22,7 +22,7 @@ pub enum Fault {
          once for the others"
     )]
     NoPods,
-    /// The data that the query is about are not clear.
+    /// It is not clear which data the query covers.
     #[error("the query can't be used")]
     Query(#[source] ReachError),
     /// The address.

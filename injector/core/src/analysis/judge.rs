@@ -11,9 +11,9 @@ use super::outcome::{Outcome, outcome};
 use super::pace::period;
 
 /// How much later than it is due an answer may be seen, in milliseconds: a query may take 10 s, and objects are read every few seconds.
-const LATE: i64 = 30_000;
-/// So many periods after an answer the next one is overdue.
-const STALE: i64 = 3;
+const MAX_ANSWER_DELAY_MILLIS: i64 = 30_000;
+/// The next answer is overdue this many periods after the last one.
+const OVERDUE_PERIODS: i64 = 3;
 /// How often to look for answers, at most and at least, in milliseconds.
 const LOOKS: (i64, i64) = (1000, 5000);
 
@@ -68,7 +68,7 @@ impl Memory {
     }
 
     /// Notes what has come.
-    fn see(&mut self, name: &str, answers: &[Answer], now: i64) -> i64 {
+    fn note_last(&mut self, name: &str, answers: &[Answer], now: i64) -> i64 {
         let Some(last) = answers.last() else { return self.began.0 };
         let seen = self.seen.entry(name.to_owned()).or_insert((last.number, now));
         if seen.0 != last.number {
@@ -93,10 +93,10 @@ pub fn judge(
     for analysis in analyses {
         let found = known.and_then(|known| known.queries.iter().find(|one| one.name == analysis.name));
         let answers = found.map(|found| found.answers.as_slice()).unwrap_or_default();
-        let since = memory.see(&analysis.name, answers, now);
+        let since = memory.note_last(&analysis.name, answers, now);
         let one = verdict_of(analysis, answers, names, first, now.saturating_sub(since));
         again = again.min(millis(analysis) / 2);
-        numbers.push(shown(analysis, answers.last(), &one));
+        numbers.push(status_of(analysis, answers.last(), &one));
         if weight(&one) > weight(&verdict) {
             verdict = one;
         }
@@ -124,10 +124,13 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     let Some(last) = answers.last() else {
         let message =
             format!("{name} has not been measured in this step yet: Nudge measures it every {} s", period / 1000);
-        if silent < period.saturating_add(LATE) {
+        if silent < period.saturating_add(MAX_ANSWER_DELAY_MILLIS) {
             return Verdict::Pending(message);
         }
-        return Verdict::Inconclusive(format!("{name} has not been measured for {} s; {NOBODY}", silent / 1000));
+        return Verdict::Inconclusive(format!(
+            "{name} has not been measured for {} s; {NO_ANSWER_HINT}",
+            silent / 1000
+        ));
     };
     // In halves.
     let (mut against, mut good) = (0, 0);
@@ -140,7 +143,7 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
             Outcome::Unknown(_) => good = 0,
         }
     }
-    let said = said(analysis, last, names);
+    let said = describe(analysis, last, names);
     let last = outcome(analysis, last);
     let high = matches!(last, Outcome::High | Outcome::HighAlone);
     if high && against >= analysis.failures.saturating_mul(2) {
@@ -148,8 +151,8 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
         let times = if times == 1 { String::new() } else { format!(", {times} times in a row") };
         return Verdict::Bad(format!("{said}{times}"));
     }
-    if silent > period.saturating_mul(STALE).saturating_add(LATE) {
-        return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NOBODY}", silent / 1000));
+    if silent > period.saturating_mul(OVERDUE_PERIODS).saturating_add(MAX_ANSWER_DELAY_MILLIS) {
+        return Verdict::Inconclusive(format!("{name} was last measured {} s ago; {NO_ANSWER_HINT}", silent / 1000));
     }
     let needed = if first { analysis.failures } else { 1 };
     match last {
@@ -172,10 +175,11 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
     }
 }
 
-const NOBODY: &str = "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
+const NO_ANSWER_HINT: &str =
+    "check that Deployment nudge-analysis runs and may ask the server (deploy/TROUBLESHOOTING.md)";
 
 /// The numbers in words.
-fn said(analysis: &Analysis, answer: &Answer, Names { target, current }: Names<'_>) -> String {
+fn describe(analysis: &Analysis, answer: &Answer, Names { target, current }: Names<'_>) -> String {
     let number = |text: &Option<String>| text.as_deref().map_or_else(|| "nothing".to_owned(), short);
     let limits = [("max", &analysis.max), ("maxRatio", &analysis.max_ratio)];
     let limits: Vec<String> =
@@ -205,7 +209,7 @@ fn short(text: &str) -> String {
 }
 
 /// What the status says of it.
-fn shown(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> AnalysisStatus {
+fn status_of(analysis: &Analysis, last: Option<&Answer>, verdict: &Verdict) -> AnalysisStatus {
     let verdict = match verdict {
         Verdict::Clear => AnalysisVerdict::Clear,
         Verdict::Pending(_) => AnalysisVerdict::Pending,

@@ -250,7 +250,7 @@ fn simulated(rollouts: u32, analysis: &Analysis, requests: f64, (target, control
                     Verdict::Inconclusive(_) => holds = true,
                     Verdict::Pending(_) => {}
                 }
-                let surplus = asked.answers.len().saturating_sub(QueryAnswers::MOST);
+                let surplus = asked.answers.len().saturating_sub(QueryAnswers::MAX_ANSWERS);
                 asked.answers.drain(..surplus);
             }
             None

@@ -7,13 +7,13 @@ use nudge_api::{Analysis, Answer};
 pub(super) enum Outcome {
     /// The pods with the version have no more than they may.
     Good,
-    /// The pods with the version have more than `max`, and the others do not.
+    /// Pods with the target exceed `max`, and control does not.
     High,
-    /// The pods with the version have more than `max`, and there are no others.
+    /// Pods with the target exceed `max`, and there is no control.
     HighAlone,
-    /// The pods with the version have more than `max`, and so have the others.
+    /// Pods with the target exceed `max`, and so does control.
     AllHigh,
-    /// The pods with the version have more than `max`, and the others do not; but no more than `maxRatio` times what those have.
+    /// Pods with the target exceed `max` and control does not, but they stay within `maxRatio` times control.
     WithinRatio,
     /// The result is not known: the message.
     Unknown(String),

@@ -14,7 +14,7 @@ pub enum ReachError {
     /// An offset is not one.
     #[error("offset {0:?} is not a period, such as 1m")]
     Offset(String),
-    /// The query is about a fixed time.
+    /// The query asks for a fixed time (`@`).
     #[error("it asks for a fixed time with @, which is not allowed")]
     At,
     /// The query looks too far back.

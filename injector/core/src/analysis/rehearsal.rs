@@ -12,7 +12,7 @@ const PREFIX: &str = "rehearsal-";
 /// What follows it: so many hex digits that stand for the analyses.
 const DIGITS: usize = 12;
 /// A name that no pod can have.
-const NOBODY: &str = "-";
+const IMPOSSIBLE_POD_NAME: &str = "-";
 
 /// What came of a rehearsal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub fn rehearsal(analyses: &[Analysis]) -> RolloutAnalysisSpec {
         target_version: None,
         generation: 0,
         round: format!("{PREFIX}{digits}"),
-        pods: vec![NOBODY.to_owned()],
+        pods: vec![IMPOSSIBLE_POD_NAME.to_owned()],
         control: Vec::new(),
     }
 }

@@ -45,7 +45,7 @@ impl Progress {
             return Self { explanation: Reason::Current.explained(message), state: State::Ready, invalid: None };
         }
         let target = match rollout {
-            Rollout::Held(_, target) => target.as_str(),
+            Rollout::Held { target, .. } => target.as_str(),
             Rollout::Forward(moved, _) => &moved.target,
             Rollout::Back(back, _) => &back.target,
             _ => "",

@@ -50,7 +50,7 @@ fn version_fault(field: &str, version: &str) -> Option<Explanation> {
 fn override_faults(overridden: &Override, now: Timestamp) -> impl Iterator<Item = Explanation> {
     const FIELD: &str = "spec.rollout.override";
     let late = overridden.ends_too_late(now).then(|| {
-        let (end, hours) = (overridden.until_time.0, Override::LONGEST.as_hours());
+        let (end, hours) = (overridden.until_time.0, Override::MAX_AHEAD.as_hours());
         invalid(
             FIELD,
             format!("its untilTime is {end}, and it may be at most {hours} hours ahead; set an earlier time"),
@@ -66,8 +66,8 @@ fn step_faults(steps: &[Step]) -> Vec<Explanation> {
     let mut faults: Vec<Explanation> =
         twice.into_iter().map(|name| fault(format!("two of them have the name {name}; rename one"))).collect();
     let selectors: BTreeSet<_> = steps.iter().filter_map(|step| Some(&step.selector.as_ref()?.match_labels)).collect();
-    if selectors.len() > StepSelector::MOST {
-        let (count, most) = (selectors.len(), StepSelector::MOST);
+    if selectors.len() > StepSelector::MAX_SELECTORS {
+        let (count, most) = (selectors.len(), StepSelector::MAX_SELECTORS);
         faults.push(fault(format!("they have {count} different selectors, and at most {most} are allowed; use fewer")));
     }
     let keys: BTreeSet<&String> = selectors.into_iter().flat_map(|labels| labels.keys()).collect();

@@ -16,9 +16,9 @@ const USER_BYTES: usize = 253;
 /// The maximum length of a reason in a message.
 const REASON_BYTES: usize = 128;
 /// The maximum of users that a message names.
-const NAMED: usize = 4;
+const MAX_NAMED_USERS: usize = 4;
 /// The time after which approvals are counted again where somebody has decided: a right that is given or removed is not observed.
-const AGAIN: i64 = 15_000;
+const RECHECK_MILLIS: i64 = 15_000;
 
 /// The message where nobody knows who made a version.
 const UNKNOWN_AUTHOR: &str =
@@ -116,14 +116,15 @@ pub fn approved(
     counted(needed, candidate, &about, approvals.incomplete.as_deref(), at).map_err(|message| {
         let again = !approvals.given.is_empty() || approvals.incomplete.is_some();
         let why = Reason::AwaitingApproval.explained(clipped(message));
-        let awaited = approvals.awaited.filter(|&until| now.steady < until && went_on(needed, candidate, &about, at));
-        let until = awaited.or_else(|| again.then(|| now.steady + AGAIN));
+        let awaited =
+            approvals.awaited.filter(|&until| now.steady < until && was_allowed(needed, candidate, &about, at));
+        let until = awaited.or_else(|| again.then(|| now.steady + RECHECK_MILLIS));
         Withheld { why, until, ends: None, unsaid: awaited.is_some() }
     })
 }
 
 /// Returns whether the version would go on by what was last known of rights.
-fn went_on(needed: &Approval, candidate: Candidate<'_>, about: &[&Given], at: Timestamp) -> bool {
+fn was_allowed(needed: &Approval, candidate: Candidate<'_>, about: &[&Given], at: Timestamp) -> bool {
     let as_before = |given: &&Given| {
         let approves = given.decision == ApprovalDecision::Approve;
         // Another leader has had answers that are not known here.
@@ -191,9 +192,9 @@ fn counted(
     };
     let by = counts.iter().map(|given| format!("{} approves it", shown(&given.user)));
     let mut said: Vec<String> = by.chain(others).collect();
-    if said.len() > NAMED {
-        let more = said.len() - NAMED;
-        said.truncate(NAMED);
+    if said.len() > MAX_NAMED_USERS {
+        let more = said.len() - MAX_NAMED_USERS;
+        said.truncate(MAX_NAMED_USERS);
         said.push(format!("and {more} more"));
     }
     let said = if said.is_empty() { String::new() } else { format!("; so far: {}", said.join("; ")) };

@@ -45,7 +45,7 @@ pub struct Made<'a> {
 }
 
 /// Returns whether the user may decide once more about versions of the config, of which these decisions are known.
-pub fn has_room(config: &str, user: &str, made: &[Made<'_>]) -> Result<(), NoRoom> {
+pub fn check_room(config: &str, user: &str, made: &[Made<'_>]) -> Result<(), NoRoom> {
     let oldest = |all: &[&Made<'_>]| all.iter().min().map(|made| made.name.to_owned()).unwrap_or_default();
     let own: Vec<&Made<'_>> = made.iter().filter(|made| made.user == user).collect();
     let config = config.to_owned();
@@ -72,14 +72,14 @@ mod tests {
         let names: Vec<String> = (0..OF_USER).map(|at| format!("one-{at}")).collect();
         let users = vec!["bob".to_owned(); OF_USER];
         let made = all(&users, &names);
-        assert_eq!(has_room("shop", "bob", &made[1..]), Ok(()));
-        let full = has_room("shop", "bob", &made).unwrap_err().to_string();
+        assert_eq!(check_room("shop", "bob", &made[1..]), Ok(()));
+        let full = check_room("shop", "bob", &made).unwrap_err().to_string();
         assert_eq!(
             full,
             "you have 16 VersionApprovals of config shop, and a user may not have more; delete those that are not \
              needed any more, such as one-15 (kubectl delete versionapproval one-15)"
         );
-        assert_eq!(has_room("shop", "carol", &made), Ok(()));
+        assert_eq!(check_room("shop", "carol", &made), Ok(()));
     }
 
     #[test]
@@ -87,8 +87,8 @@ mod tests {
         let names: Vec<String> = (0..OF_CONFIG).map(|at| format!("one-{at}")).collect();
         let users: Vec<String> = (0..OF_CONFIG).map(|at| format!("user-{}", at / OF_USER)).collect();
         let made = all(&users, &names);
-        assert_eq!(has_room("shop", "carol", &made[1..]), Ok(()));
-        let full = has_room("shop", "carol", &made).unwrap_err();
+        assert_eq!(check_room("shop", "carol", &made[1..]), Ok(()));
+        let full = check_room("shop", "carol", &made).unwrap_err();
         assert_eq!(full, NoRoom::Config { config: "shop".to_owned(), oldest: "one-127".to_owned() });
         assert!(full.to_string().contains("with the right to override VersionedConfig shop"), "{full}");
     }

@@ -5,9 +5,9 @@ use nudge_protocol::hex::hex;
 use ring::digest::{Context, SHA256};
 
 /// Bytes of the digest, as of those that it is made of.
-const BYTES: usize = 24;
+const DIGEST_BYTES: usize = 24;
 /// The digits of the digest that people compare.
-const SHORT: usize = 32;
+const SHORT_DIGITS: usize = 32;
 
 /// Returns the digest of a sealed version: over its name, and kind and digest of each of its parts in their order. The same content that is deleted
 /// and made again has the same digest, and other content never has it.
@@ -19,7 +19,7 @@ pub fn sealed_digest(version: &VersionStatus) -> String {
         sum.update(&(text.len() as u64).to_be_bytes());
         sum.update(text.as_bytes());
     }
-    format!("sha256:{}", hex(&sum.finish().as_ref()[..BYTES]))
+    format!("sha256:{}", hex(&sum.finish().as_ref()[..DIGEST_BYTES]))
 }
 
 /// Returns the digest as people compare it: its first 32 hex digits, so many that nobody finds two contents with the same ones.
@@ -30,7 +30,7 @@ pub fn short_digest(version: &VersionStatus) -> String {
 /// Returns a digest as people compare it.
 pub(super) fn shortened(digest: &str) -> &str {
     let digits = digest.strip_prefix("sha256:").unwrap_or(digest);
-    digits.get(..SHORT).unwrap_or(digits)
+    digits.get(..SHORT_DIGITS).unwrap_or(digits)
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
         use PartKind::{ConfigMap, Secret};
         let one = version("2", &[(ConfigMap, "sha256:a"), (Secret, "seal:b")]);
         let digest = sealed_digest(&one);
-        assert_eq!(digest.len(), "sha256:".len() + 2 * BYTES);
+        assert_eq!(digest.len(), "sha256:".len() + 2 * DIGEST_BYTES);
         let mut again = one.clone();
         (again.parts[0].uid, again.parts[0].name, again.state) = ("9".into(), "other".into(), VersionState::Current);
         assert_eq!(sealed_digest(&again), digest);

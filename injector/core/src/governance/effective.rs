@@ -36,7 +36,7 @@ pub struct Effective<'a> {
 
 /// The verdict of the rules at a moment at which no version goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct Blocked {
     /// The reason why no version goes on.
     pub why: Explanation,
     /// When the wait ends, if it ends by itself.
@@ -108,16 +108,16 @@ impl<'a> Effective<'a> {
     }
 
     /// Returns why no version goes on at this time, if none does. Approval is not among the reasons. A reason that needs somebody to act comes first.
-    pub fn closed(&self, at: Timestamp) -> Option<Closed> {
+    pub fn blocked(&self, at: Timestamp) -> Option<Blocked> {
         if let Some(why) = self.unknown {
             let why = Reason::PoliciesUnknown.explained(format!("no version goes on, because {why}"));
-            return Some(Closed { why, until: None });
+            return Some(Blocked { why, until: None });
         }
         self.on_hold(at).or_else(|| self.outside_window(at))
     }
 
     /// Returns the hold that ends last.
-    fn on_hold(&self, at: Timestamp) -> Option<Closed> {
+    fn on_hold(&self, at: Timestamp) -> Option<Blocked> {
         let holds = self.holds.iter().filter(|(.., end)| end.is_none_or(|end| at < end));
         let (owner, reason, until) = holds.max_by_key(|(.., end)| end.unwrap_or(Timestamp::MAX))?;
         let by = match owner {
@@ -129,14 +129,14 @@ impl<'a> Effective<'a> {
             (None, RuleOwner::Config) => "until spec.rollout.hold is removed (kubectl nudge unhold)".to_owned(),
             (None, RuleOwner::Policy(_)) => "until the hold is removed from the policy".to_owned(),
         };
-        Some(Closed { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
+        Some(Blocked { why: Reason::OnHold.explained(format!("{by} {ends}: {}", reason.trim())), until: *until })
     }
 
-    fn outside_window(&self, at: Timestamp) -> Option<Closed> {
+    fn outside_window(&self, at: Timestamp) -> Option<Blocked> {
         if self.windows.is_empty() {
             return None;
         }
-        let closed = |message: String, until| Some(Closed { why: Reason::OutsideWindow.explained(message), until });
+        let closed = |message: String, until| Some(Blocked { why: Reason::OutsideWindow.explained(message), until });
         let mut all = Vec::new();
         for (owner, windows) in &self.windows {
             match Windows::parse(windows) {

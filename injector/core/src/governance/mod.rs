@@ -22,10 +22,10 @@ mod windows;
 pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved, deciding_command};
 pub use approval_faults::approval_faults;
 pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
-pub use bound::{Made, NoRoom, has_room};
+pub use bound::{Made, NoRoom, check_room};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;
-pub use effective::{Closed, Effective, RuleOwner};
+pub use effective::{Blocked, Effective, RuleOwner};
 pub use guards::{guards, overrides, weakened};
 pub use policies::{MOST_POLICIES, Policies, PolicyReach, policy_faults, policy_status};
 pub use windows::{Opening, WindowError, Windows, next_common_opening, window_faults};
@@ -35,16 +35,16 @@ use nudge_api::Reason;
 use crate::rollout::{Millis, Now, Withheld};
 
 /// When to look again at the latest, because the time of day may be set anew: an hour.
-const LONGEST: Millis = 3_600_000;
+const MAX_RECHECK_INTERVAL: Millis = 3_600_000;
 /// When to look again where policies are not known: the right to read them may be there.
 const UNKNOWN: Millis = 30_000;
 
 /// Returns why the version that is requested may not go on, if it may not. A reason that needs somebody to act comes first.
 pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
-    let Closed { why, until } = rules.closed(now.time.0)?;
+    let Blocked { why, until } = rules.blocked(now.time.0)?;
     let again = match why.reason {
         Reason::PoliciesUnknown => Some(now.steady + UNKNOWN),
-        _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(LONGEST)),
+        _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_INTERVAL)),
     };
     Some(Withheld { why, until: again, ends: until.map(whole_seconds), unsaid: false })
 }

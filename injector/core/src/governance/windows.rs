@@ -70,7 +70,7 @@ pub struct Opening {
     zone_name: String,
 }
 
-/// Such as `2026-10-26 09:00 Europe/Berlin (08:00 UTC)`.
+/// Prints the moment, such as `2026-10-26 09:00 Europe/Berlin (08:00 UTC)`.
 impl fmt::Display for Opening {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (there, utc) = (self.zone.to_datetime(self.at), TimeZone::UTC.to_datetime(self.at));

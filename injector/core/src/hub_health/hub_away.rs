@@ -13,11 +13,11 @@ use nudge_api::{Explanation, Reason};
 use super::waiting_reports::Lines;
 
 /// After which time without a renewal, or without a written condition, the hub is away.
-const AWAY: Duration = Duration::from_secs(30);
+const AWAY_AFTER: Duration = Duration::from_secs(30);
 /// What is to be looked at.
-const HUB: &str = "check the Deployment nudge-hub and its log";
+const HUB_HINT: &str = "check the Deployment nudge-hub and its log";
 /// Longest duration of a Lease that counts.
-const LONGEST: Duration = Duration::from_mins(5);
+const MAX_LEASE_DURATION: Duration = Duration::from_mins(5);
 
 /// Why the hub is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,12 @@ impl HubAway {
     /// Returns the reason and the message, which stays the same for as long as the hub is away.
     pub fn explanation(self) -> Explanation {
         let (cause, what) = match self {
-            Self::NotRenewing => ("no replica of the hub has renewed its Lease for 30 s", HUB),
+            Self::NotRenewing => ("no replica of the hub has renewed its Lease for 30 s", HUB_HINT),
             Self::NotWriting => {
-                ("the hub has not written the condition of any pod for 30 s, though reports of pods wait", HUB)
+                ("the hub has not written the condition of any pod for 30 s, though reports of pods wait", HUB_HINT)
             }
             Self::NotWritingHere => {
-                let cause = "the API server has taken the condition of no pod in this namespace for 30 s, though reports of its pods wait";
+                let cause = "the API server has accepted no pod condition in this namespace for 30 s, although reports of its pods wait";
                 (
                     cause,
                     "look for a webhook or a policy that refuses to change pods/status here, and at the log of nudge-hub",
@@ -66,7 +66,7 @@ impl Renewals {
         self.last = Some((renew_time.clone(), since));
         // It is renewed three times in its duration.
         let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
-        now.saturating_duration_since(since) >= Duration::from_secs(seconds).clamp(AWAY, LONGEST)
+        now.saturating_duration_since(since) >= Duration::from_secs(seconds).clamp(AWAY_AFTER, MAX_LEASE_DURATION)
     }
 }
 
@@ -84,8 +84,10 @@ impl Outage {
         if overdue {
             return Self { all: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
         }
-        let unwritten = |of: Option<&str>| reported(of).is_none_or(|at| now.saturating_duration_since(at) >= AWAY);
-        let (all, mut namespaces) = lines.waiting(AWAY, now);
+        let unwritten = |namespace: Option<&str>| {
+            reported(namespace).is_none_or(|at| now.saturating_duration_since(at) >= AWAY_AFTER)
+        };
+        let (all, mut namespaces) = lines.waiting(AWAY_AFTER, now);
         namespaces.retain(|namespace| unwritten(Some(namespace)));
         Self { all: (all && unwritten(None)).then_some(HubAway::NotWriting), namespaces }
     }
@@ -154,7 +156,7 @@ mod tests {
             let mut lines = Lines::default();
             lines.take(&[(waiting_reports::key("hub"), note.to_owned())].into(), now);
             // In bad, nothing is.
-            let reported = |of: Option<&str>| written.filter(|_| of != Some("bad"));
+            let reported = |namespace: Option<&str>| written.filter(|_| namespace != Some("bad"));
             let outage = Outage::new(overdue, &lines, reported, now);
             assert_eq!((outage.of("shop"), outage.of("bad")), (shop, bad), "{overdue} {note} {written:?}");
         }

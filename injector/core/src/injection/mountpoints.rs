@@ -15,12 +15,12 @@ use super::user_pod::{Member, UserPod};
 
 /// The answer to the question whether a mount has a folder for another mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Holds {
-    /// The volume can't have the folder.
+enum FolderIn {
+    /// The mount is read-only and the folder is not in it.
     Never,
-    /// The volume has the folder if its content comes with it.
+    /// The volume has the folder only if its content brings it.
     Perhaps,
-    /// The folder is made.
+    /// The runtime creates the folder.
     Always,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
             let before = members[..at].iter().filter_map(|member| above(member, path));
             let same = before.filter(|earlier| is_same(earlier, mount)).chain([mount]);
             let holds = same.map(|mount| holds(user, mount)).max();
-            if holds == Some(Holds::Always) {
+            if holds == Some(FolderIn::Always) {
                 continue;
             }
             let remedy = match annotation {
@@ -49,7 +49,7 @@ pub(super) fn check(user: &UserPod, members: &[&Member], files: Option<&str>) ->
                 shown(&mount.name),
                 shown(&mount.mount_path)
             );
-            if holds == Some(Holds::Perhaps) {
+            if holds == Some(FolderIn::Perhaps) {
                 let path = shown(path);
                 warnings.push(format!(
                     "{mounts} read-only, so it starts only if the volume has the folder {path}; make the folder there, or {remedy}"
@@ -83,9 +83,9 @@ fn is_same(one: &VolumeMount, other: &VolumeMount) -> bool {
 }
 
 /// Whether the mount has a folder for another one.
-fn holds(user: &UserPod, mount: &VolumeMount) -> Holds {
+fn holds(user: &UserPod, mount: &VolumeMount) -> FolderIn {
     let mut volumes = user.spec.volumes.iter().flatten();
-    let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return Holds::Always };
+    let Some(volume) = volumes.find(|volume| volume.name == mount.name) else { return FolderIn::Always };
     let part = |path: &Option<String>| path.as_deref().is_some_and(|path| !path.is_empty());
     let kubelet = is_written_by_the_kubelet(volume);
     let writable = if kubelet {
@@ -94,9 +94,9 @@ fn holds(user: &UserPod, mount: &VolumeMount) -> Holds {
         mount.read_only != Some(true) && volume.image.is_none() && !is_read_only(volume)
     };
     match (writable, kubelet || volume.empty_dir.is_some()) {
-        (true, _) => Holds::Always,
-        (false, true) => Holds::Never,
-        (false, false) => Holds::Perhaps,
+        (true, _) => FolderIn::Always,
+        (false, true) => FolderIn::Never,
+        (false, false) => FolderIn::Perhaps,
     }
 }
 

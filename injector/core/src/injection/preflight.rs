@@ -28,7 +28,7 @@ pub(super) fn check(
     }
     if !features.native_sidecars && user.owners.iter().any(|kind| kind == "Job") {
         return refuse(format!(
-            "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29); remove \
+            "this pod belongs to a Job, which would never complete while the agent runs: this cluster has no native sidecars (Kubernetes 1.29); remove \
              {INJECT}"
         ));
     }
@@ -66,11 +66,11 @@ pub(super) fn check(
         ),
         other => Some(format!("with dnsPolicy: {} the agent may not find the hub by its name in the cluster; set ClusterFirst", shown(other))),
     };
-    Ok(dns.into_iter().chain(surge(user, port).filter(|_| host_network)).collect())
+    Ok(dns.into_iter().chain(surge_warning(user, port).filter(|_| host_network)).collect())
 }
 
 /// A warning that a rolling update of the pod's Deployment may hang, for a pod with this port of its node.
-fn surge(user: &UserPod, port: u16) -> Option<String> {
+fn surge_warning(user: &UserPod, port: u16) -> Option<String> {
     let deployment = user.workload.strip_prefix("Deployment/")?;
     // The owner is what the creator of the pod says that it is, and the command is pasted into a shell.
     let command = if is_object_name(deployment) && is_dns_label(&user.namespace) {
@@ -92,7 +92,7 @@ fn check_restart(user: &UserPod, name: &str, features: Features) -> Result<(), R
             .to_owned()
     } else if policy != "Always" {
         format!(
-            "and this pod has restartPolicy: {policy}, so what has ended would run again; set Always, or remove the annotation"
+            "and this pod has restartPolicy: {policy}, so containers that have finished would run again; set Always, or remove the annotation"
         )
     } else if !features.restart_in_place {
         format!(
@@ -135,8 +135,8 @@ pub(super) fn check_policies(pod: &Value) -> Result<(), Refusal> {
 }
 
 fn is_windows(spec: &PodSpec) -> bool {
-    let selected = |label: &str| spec.node_selector.as_ref().and_then(|labels| labels.get(label));
-    let selected = ["kubernetes.io/os", "beta.kubernetes.io/os"].into_iter().filter_map(selected);
+    let selector = |label: &str| spec.node_selector.as_ref().and_then(|labels| labels.get(label));
+    let selected = ["kubernetes.io/os", "beta.kubernetes.io/os"].into_iter().filter_map(selector);
     spec.os.as_ref().map(|os| &os.name).into_iter().chain(selected).any(|os| os == "windows")
 }
 

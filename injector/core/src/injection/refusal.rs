@@ -5,7 +5,7 @@ use std::fmt;
 use nudge_protocol::bounded_text::clipped;
 
 /// Longest part of a user's value in a message, in bytes.
-const SHOWN: usize = 80;
+const MAX_SHOWN_BYTES: usize = 80;
 
 /// Why a pod can't be injected. `to_string` is what the user sees.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,14 +55,14 @@ impl Refusal {
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
-        let has = clipped(has.into_iter().collect::<Vec<_>>().join(", "), 10 * SHOWN);
+        let has = clipped(has.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
         Self::Container { annotation: shown(annotation), named: shown(named), has }
     }
 }
 
 /// A user's text, shortened for a message.
 pub(super) fn shown(value: &str) -> String {
-    let mut cut = clipped(value.to_owned(), SHOWN);
+    let mut cut = clipped(value.to_owned(), MAX_SHOWN_BYTES);
     if cut.len() < value.len() {
         cut.push('…');
     }

@@ -29,10 +29,10 @@ pub struct InjectionSettings {
 /// The treatment of pods with labels or annotations of Nudge's that this version does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
-    /// Such pods are refused.
+    /// Pods with unknown annotations are refused.
     #[default]
     Refuse,
-    /// Such pods are injected, with a warning.
+    /// Pods with unknown annotations are injected, with a warning.
     Warn,
 }
 

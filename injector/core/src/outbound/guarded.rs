@@ -49,12 +49,12 @@ pub fn refusal(address: SocketAddr, guarded: &Guarded) -> Option<&'static str> {
     if by_range.is_some() {
         return by_range;
     }
-    let known = |it: &IpAddr| plain(*it) == ip;
+    let is_same = |it: &IpAddr| plain(*it) == ip;
     let stands_behind = |it: &SocketAddr| plain(it.ip()) == ip && it.port() == address.port();
-    if guarded.hosts.iter().any(known) || guarded.endpoints.iter().any(stands_behind) {
+    if guarded.hosts.iter().any(is_same) || guarded.endpoints.iter().any(stands_behind) {
         return Some("it belongs to the API server or to kube-system");
     }
-    if guarded.nodes.iter().any(known) && !guarded.lent.iter().any(|range| range.contains(ip)) {
+    if guarded.nodes.iter().any(is_same) && !guarded.lent.iter().any(|range| range.contains(ip)) {
         return Some(
             "it belongs to a node of the cluster; an admin of the cluster can allow it with NUDGE_OUTBOUND_ALLOW",
         );

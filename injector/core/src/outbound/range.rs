@@ -10,7 +10,7 @@ pub struct Range {
     bits: u8,
 }
 
-/// The text is not a range of addresses.
+/// The text is neither an address nor a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be an address, or a range such as 10.0.0.0/24")]
 pub struct RangeError;

@@ -14,26 +14,26 @@ const REMOVED: &str = "RestartingAllContainers";
 
 /// The state of the agent's last command to restart all containers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Commands {
+pub(super) enum LastCommand {
     /// The agent gave no command.
-    No,
+    None,
     /// The agent gave the command, and does not run yet.
-    Now,
+    Restarting,
     /// The agent gave the command, and has run since that time.
-    Until(Time),
+    RunningSince(Time),
 }
 
 /// Returns what the status of the agent's container shows.
-pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> Commands {
-    let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return Commands::No };
+pub(super) fn commands(container: &Container, agent: Option<&ContainerStatus>) -> LastCommand {
+    let Some(agent) = agent.filter(|_| restarts_in_place(container)) else { return LastCommand::None };
     let (now, last) = (agent.state.as_ref(), agent.last_state.as_ref());
     let is_command = |end: &ContainerStateTerminated| end.exit_code == i32::from(RESTART_EXIT_CODE) || is_removed(end);
     let end = now.and_then(|now| now.terminated.as_ref()).or_else(|| last.and_then(|last| last.terminated.as_ref()));
     if !end.is_some_and(is_command) {
-        return Commands::No;
+        return LastCommand::None;
     }
     let started = now.and_then(|now| now.running.as_ref()?.started_at.clone());
-    started.map_or(Commands::Now, Commands::Until)
+    started.map_or(LastCommand::Restarting, LastCommand::RunningSince)
 }
 
 /// Returns whether the kubelet removed a container because a rule of any container has all of them restarted.
@@ -49,13 +49,15 @@ pub(super) fn restarts_in_place(agent: &Container) -> bool {
     list.split(SEPARATOR).any(way)
 }
 
-impl Commands {
+impl LastCommand {
     /// Returns whether a container ended because of the command.
     pub(super) fn explains(&self, end: &ContainerStateTerminated) -> bool {
         match self {
-            Self::No => false,
-            Self::Now => true,
-            Self::Until(started) => is_removed(end) || end.started_at.as_ref().is_none_or(|began| began.0 < started.0),
+            Self::None => false,
+            Self::Restarting => true,
+            Self::RunningSince(started) => {
+                is_removed(end) || end.started_at.as_ref().is_none_or(|began| began.0 < started.0)
+            }
         }
     }
 }
@@ -70,7 +72,7 @@ mod tests {
         format!("2026-11-23T12:00:{second:02}Z")
     }
 
-    fn agent(state: &serde_json::Value, last: &serde_json::Value) -> Commands {
+    fn agent(state: &serde_json::Value, last: &serde_json::Value) -> LastCommand {
         let status = json!({
             "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "state": state, "lastState": last,
         });
@@ -96,16 +98,20 @@ mod tests {
         let running = json!({"running": {"startedAt": at(10)}});
         for last in [json!({}), end(137, "OOMKilled", Some(9)), end(0, "Completed", Some(9)), end(3, "Error", Some(9))]
         {
-            assert_eq!(agent(&running, &last), Commands::No, "{last}");
+            assert_eq!(agent(&running, &last), LastCommand::None, "{last}");
         }
-        assert_eq!(agent(&end(3, "Error", Some(12)), &end(88, "Error", Some(9))), Commands::No, "it has crashed since");
-        assert_eq!(commands(&container("app=in-place"), None), Commands::No);
+        assert_eq!(
+            agent(&end(3, "Error", Some(12)), &end(88, "Error", Some(9))),
+            LastCommand::None,
+            "it has crashed since"
+        );
+        assert_eq!(commands(&container("app=in-place"), None), LastCommand::None);
         let status = json!({
             "name": "nudge-agent", "restartCount": 1, "image": "", "imageID": "", "ready": true, "lastState": end(137, REMOVED, None),
         });
         let status = serde_json::from_value(status).unwrap();
-        assert_eq!(commands(&container("app=SIGHUP"), Some(&status)), Commands::No, "a rule of the user's");
-        assert!(!Commands::No.explains(&terminated(&end(1, "Error", Some(1)))));
+        assert_eq!(commands(&container("app=SIGHUP"), Some(&status)), LastCommand::None, "a rule of the user's");
+        assert!(!LastCommand::None.explains(&terminated(&end(1, "Error", Some(1)))));
     }
 
     #[test]
@@ -129,8 +135,8 @@ mod tests {
     #[test]
     fn a_restart_is_under_way_until_the_agent_runs() {
         let waiting = json!({"waiting": {"reason": REMOVED}});
-        assert_eq!(agent(&end(88, "Error", Some(9)), &json!({})), Commands::Now);
-        assert_eq!(agent(&waiting, &end(137, REMOVED, None)), Commands::Now);
-        assert!(Commands::Now.explains(&terminated(&end(143, "Error", Some(9)))));
+        assert_eq!(agent(&end(88, "Error", Some(9)), &json!({})), LastCommand::Restarting);
+        assert_eq!(agent(&waiting, &end(137, REMOVED, None)), LastCommand::Restarting);
+        assert!(LastCommand::Restarting.explains(&terminated(&end(143, "Error", Some(9)))));
     }
 }

@@ -11,7 +11,7 @@ use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
 
-use super::commands::{Commands, commands, restarts_in_place};
+use super::commands::{LastCommand, commands, restarts_in_place};
 use super::hash::hash;
 use super::probe::{SlowestProbe, is_sidecar, notices_after, slowest_probe, start_seconds, subscribed};
 use super::references::references;
@@ -26,7 +26,7 @@ const MAX_WARNINGS_BYTES: usize = 1024;
 
 /// The facts about an injected pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is one fact that is seen; none follows from another
+#[allow(clippy::struct_excessive_bools)] // each is one fact that a decision asks for, even where two come from one condition
 pub struct PodState {
     /// The namespace of the pod.
     pub namespace: String,
@@ -151,7 +151,7 @@ impl PodState {
 
     /// Returns why an assigned version of this config failed in the pod.
     pub fn failure(&self, config: &str) -> Option<Explanation> {
-        match self.report.as_ref()?.of(config) {
+        match self.report.as_ref()?.state_of(config) {
             ReportState::Failed(why) => Some(why),
             _ => None,
         }
@@ -190,7 +190,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
     // While all containers are started again, it is Pending until its agent and its init containers have done their work, if ever.
     let main = status.and_then(|status| status.container_statuses.as_ref());
     let in_place = restarts_in_place(agent);
-    let again = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
+    let is_restarting_in_place = in_place && main.into_iter().flatten().any(|status| status.restart_count > 0);
     Some(PodState {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
@@ -213,7 +213,7 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         disrupted: condition("DisruptionTarget").is_some_and(|target| target.status == "True"),
         was_ready: was_ready(condition("Ready"), condition("Initialized")),
         agent_away: !agent_ready && users.iter().all(|status| status.ready),
-        running: phase == Some("Running") || (phase == Some("Pending") && again),
+        running: phase == Some("Running") || (phase == Some("Pending") && is_restarting_in_place),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         terminating: meta.deletion_timestamp.is_some(),
         slowest_probe: slowest_probe(spec),
@@ -230,8 +230,8 @@ pub fn pod_state(object: &Pod) -> Option<PodState> {
         resizing: condition("PodResizeInProgress").is_some_and(|resize| resize.status == "True"),
         agent_restarts: agent_status.map_or(0, |status| status.restart_count),
         in_place,
-        commanded: commands != Commands::No,
-        restarting: matches!(commands, Commands::Now),
+        commanded: commands != LastCommand::None,
+        restarting: matches!(commands, LastCommand::Restarting),
         warnings: meta.annotations.as_ref().and_then(|map| map.get(labels::WARNINGS)).cloned().map(bounded),
         report: condition(pod::CONDITION).and_then(Report::read),
         references: references(spec),
@@ -303,7 +303,7 @@ pub fn crashes(pod: &Pod, names: &BTreeSet<String>) -> i32 {
     let spec = pod.spec.iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
     let status_of = |name: &str| pod.status.iter().flat_map(statuses).find(|status| status.name == name);
     let history = |container: &Container| {
-        Some(RestartHistory::new(container, status_of(&container.name)?, &Commands::No).crashes)
+        Some(RestartHistory::new(container, status_of(&container.name)?, &LastCommand::None).crashes)
     };
     spec.filter(|container| names.contains(&container.name)).filter_map(history).sum()
 }

@@ -83,10 +83,11 @@ pub(super) fn is_sidecar(init: &Container) -> bool {
 pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
     let grace = spec.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
     let probes = subscribed(spec).into_iter().flat_map(|container| {
-        let readiness = container.readiness_probe.as_ref().map(|probe| of(Kind::Readiness, container, probe, 0));
+        let readiness =
+            container.readiness_probe.as_ref().map(|probe| probe_timing(Kind::Readiness, container, probe, 0));
         let liveness = container.liveness_probe.as_ref().map(|probe| {
             let own = probe.termination_grace_period_seconds.and_then(|seconds| u32::try_from(seconds).ok());
-            of(Kind::Liveness, container, probe, own.or(grace).unwrap_or(GRACE_SECONDS))
+            probe_timing(Kind::Liveness, container, probe, own.or(grace).unwrap_or(GRACE_SECONDS))
         });
         [readiness, liveness].into_iter().flatten()
     });
@@ -98,7 +99,7 @@ pub fn slowest_probe(spec: &PodSpec) -> Option<SlowestProbe> {
 pub fn notices_after(spec: &PodSpec) -> u32 {
     let probes =
         subscribed(spec).into_iter().filter_map(|container| Some((container, container.readiness_probe.as_ref()?)));
-    let least = probes.map(|(container, probe)| of(Kind::Readiness, container, probe, 0));
+    let least = probes.map(|(container, probe)| probe_timing(Kind::Readiness, container, probe, 0));
     least.map(|probe| (probe.failures - 1).saturating_mul(probe.interval)).min().unwrap_or(0)
 }
 
@@ -107,7 +108,7 @@ pub fn notices_after(spec: &PodSpec) -> u32 {
 pub fn start_seconds(spec: &PodSpec) -> u32 {
     let time = |container: &Container, probe: &Probe| {
         let delay = probe.initial_delay_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or_default();
-        of(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
+        probe_timing(Kind::Readiness, container, probe, 0).seconds().saturating_add(delay)
     };
     let one = |container: &Container| {
         let startup = container.startup_probe.as_ref().map_or(START_SECONDS, |probe| time(container, probe));
@@ -116,7 +117,7 @@ pub fn start_seconds(spec: &PodSpec) -> u32 {
     subscribed(spec).into_iter().map(one).max().unwrap_or(START_SECONDS)
 }
 
-fn of(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
+fn probe_timing(kind: Kind, container: &Container, probe: &Probe, grace: u32) -> SlowestProbe {
     // What the API server makes of a probe that says nothing.
     let number = |value: Option<i32>, default: u32| {
         value.and_then(|value| u32::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(default)

@@ -93,7 +93,7 @@ impl Report {
 
     /// Returns whether the pod runs what is assigned to it of one config. The message of a failure is that of the pod, which names all failures;
     /// other states that are not the pod's have no message.
-    pub fn of(&self, config: &str) -> ReportState {
+    pub fn state_of(&self, config: &str) -> ReportState {
         let own = self.reasons.iter().find(|(name, _)| name.as_str() == config);
         match own {
             None => self.state.clone(),
@@ -197,7 +197,7 @@ mod tests {
         let mut two = report(&[("shop", None), ("keys", Some("7"))], failed());
         two.reasons = vec![(ConfigName::new("keys").unwrap(), Reason::Applied)];
         assert_eq!(two.message(), "shop=,keys=7 (Applied); it is large");
-        assert_eq!((two.of("shop"), two.of("keys")), (failed(), ReportState::Acknowledged));
+        assert_eq!((two.state_of("shop"), two.state_of("keys")), (failed(), ReportState::Acknowledged));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::cmp::max;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus};
 
-use super::commands::{Commands, is_removed};
+use super::commands::{LastCommand, is_removed};
 use super::hash::hash;
 
 /// The restarts of one container that gets the configuration and is started again whatever it ends with.
@@ -35,7 +35,7 @@ pub struct RestartHistory {
 
 impl RestartHistory {
     /// Returns what one status of the container shows.
-    pub(super) fn new(container: &Container, status: &ContainerStatus, commands: &Commands) -> Self {
+    pub(super) fn new(container: &Container, status: &ContainerStatus, commands: &LastCommand) -> Self {
         let end = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let is_ordered = |end| commands.explains(end) || is_removed(end) || is_by_rule(container, end);
         let ordered_end = end.is_some_and(is_ordered);

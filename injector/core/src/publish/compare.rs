@@ -72,17 +72,17 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     if stored.is_none() && !kind.is_created() {
         return Publication::NotThere;
     }
-    let refused = |reason: Reason, message: String| Publication::Refused(reason.explained(message));
+    let refusal = |reason: Reason, message: String| Publication::Refused(reason.explained(message));
     if stored.is_some_and(|stored| label(&stored.metadata, labels::CONFIG).is_some()) {
         let message = format!("{kind} {name} is itself an object of a version; give the config another name");
-        return refused(Reason::IsVersion, message);
+        return refusal(Reason::IsVersion, message);
     }
     if let Some(message) = stored.and_then(|stored| of_others(&stored.metadata, goal)) {
-        return refused(Reason::NotOurs, message);
+        return refusal(Reason::NotOurs, message);
     }
     let Some(content) = content else {
         let message = format!("version {version} has no {kind} part, so {kind} {name} stays as it is");
-        return refused(kind.without_part(), message);
+        return refusal(kind.without_part(), message);
     };
     let secret_type = content.secret_type();
     if !is_configuration(secret_type) {
@@ -90,14 +90,14 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
             "version {version} has Secrets of type {secret_type}, which are not published; remove Secret from spec.objects, or make a \
              version with another type"
         );
-        return refused(Reason::TypeNotAllowed, message);
+        return refusal(Reason::TypeNotAllowed, message);
     }
     let size = content.size();
     if size > MAX_BYTES {
         let message = format!(
             "the {kind} parts of version {version} have {size} bytes, and a {kind} can hold at most {MAX_BYTES}; use an agent"
         );
-        return refused(Reason::TooLarge, message);
+        return refusal(Reason::TooLarge, message);
     }
     let Some(stored) = stored else { return Publication::Write };
     let stored_type = stored.content.secret_type();
@@ -106,7 +106,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
             "Secret {name} has type {stored_type} and version {version} has {secret_type}, and a type can't be changed; delete Secret \
              {name}: Nudge creates it with that type"
         );
-        return refused(Reason::OtherType, message);
+        return refusal(Reason::OtherType, message);
     }
     let is_same = stored.content.values() == content.values();
     if is_same && label(&stored.metadata, labels::PUBLISHED) == Some(version) {
@@ -122,7 +122,7 @@ pub fn publication(stored: Option<&PublishedObject>, goal: &PublishGoal<'_>) -> 
     if stored.immutable == Some(true) {
         let again = if kind.is_created() { "delete it" } else { "delete it and create it again" };
         let message = format!("{kind} {name} is immutable, so it can't hold version {version}; {again}");
-        return refused(Reason::Immutable, message);
+        return refusal(Reason::Immutable, message);
     }
     Publication::Write
 }

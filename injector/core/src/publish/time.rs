@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// The precision of times of the API server.
-const CUT: SignedDuration = SignedDuration::from_secs(1);
+const SERVER_TIME_PRECISION: SignedDuration = SignedDuration::from_secs(1);
 
 /// An object that holds the version.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub fn publish_time(holder: Option<Holder<'_>>, writer: &str, now: Timestamp) ->
         Some(Holder::Found(meta)) => write_time(meta, writer).map_or(now, |at| at.min(now)),
         None => now,
     };
-    at.saturating_add(CUT).unwrap_or(at)
+    at.saturating_add(SERVER_TIME_PRECISION).unwrap_or(at)
 }
 
 fn write_time(meta: &ObjectMeta, writer: &str) -> Option<Timestamp> {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::outbound::{Address, AddressError};
 
 /// The longest URL.
-const MOST: usize = 2048;
+const MAX_URL_BYTES: usize = 2048;
 
 /// A URL that can't be used. None of it is repeated: it may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum GitUrlError {
     )]
     Path,
     /// Too long.
-    #[error("it has more than {MOST} characters")]
+    #[error("it has more than {MAX_URL_BYTES} characters")]
     Long,
 }
 
@@ -58,7 +58,7 @@ pub struct GitUrl {
 impl GitUrl {
     /// Reads a URL.
     pub fn parse(url: &str) -> Result<Self, GitUrlError> {
-        if url.len() > MOST {
+        if url.len() > MAX_URL_BYTES {
             return Err(GitUrlError::Long);
         }
         if url.contains(['?', '#', '\\']) {

@@ -1,7 +1,7 @@
 //! The folder or file of a repository.
 
 /// The longest path.
-const MOST: usize = 4096;
+const MAX_PATH_BYTES: usize = 4096;
 
 /// A path that can't be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub struct PathError;
 /// Checks a path below the root of a repository. Empty stands for all of it.
 pub fn check_path(path: &str) -> Result<(), PathError> {
     let is_bad = |name: &str| matches!(name, "" | "." | "..") || name.contains(|it: char| it.is_control());
-    if path.len() > MOST || (!path.is_empty() && path.split('/').any(is_bad)) {
+    if path.len() > MAX_PATH_BYTES || (!path.is_empty() && path.split('/').any(is_bad)) {
         return Err(PathError);
     }
     Ok(())
@@ -26,7 +26,7 @@ mod tests {
         for good in ["", "config/prod", "a.b", "..a"] {
             assert_eq!(check_path(good), Ok(()), "{good}");
         }
-        for bad in ["/a", "a/", "a//b", ".", "a/..", "../a", "a\nb", &"a".repeat(MOST + 1)] {
+        for bad in ["/a", "a/", "a//b", ".", "a/..", "../a", "a\nb", &"a".repeat(MAX_PATH_BYTES + 1)] {
             assert_eq!(check_path(bad), Err(PathError), "{bad:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use semver::VersionReq;
 
 /// The longest name of a ref.
-const MOST: usize = 255;
+const MAX_REVISION_BYTES: usize = 255;
 
 /// A revision that can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Revision {
             Self::Head => Ok(()),
             Self::Branch(name) => good(name, "branch"),
             Self::Tag(name) => good(name, "tag"),
-            Self::Semver(range) if range.len() > MOST => Err(RevisionError::Range),
+            Self::Semver(range) if range.len() > MAX_REVISION_BYTES => Err(RevisionError::Range),
             Self::Semver(range) => VersionReq::parse(range).map(drop).map_err(|_| RevisionError::Range),
             Self::Commit(id) if is_id(id) => Ok(()),
             Self::Commit(_) => Err(RevisionError::Commit),
@@ -78,7 +78,7 @@ pub fn is_ref(name: &str) -> bool {
             && !part.strip_suffix(".lock").is_some_and(|_| true)
     };
     let good = |it: char| !it.is_control() && !it.is_whitespace() && !"~^:?*[\\".contains(it);
-    name.len() <= MOST
+    name.len() <= MAX_REVISION_BYTES
         && name != "@"
         && name.chars().all(good)
         && !name.contains("..")
@@ -124,7 +124,7 @@ mod tests {
         ] {
             assert!(Revision::Tag(bad.to_owned()).check().is_err(), "{bad:?}");
         }
-        let long = "a".repeat(MOST + 1);
+        let long = "a".repeat(MAX_REVISION_BYTES + 1);
         assert!(Revision::Branch(long).check().is_err());
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, RolloutStage, VersionedConfigStatus};
 
-use super::elapsed::over;
+use super::elapsed::has_elapsed;
 use super::report::Report;
 use super::workload::{Steps, Workload};
 use crate::pods::PodState;
@@ -104,7 +104,7 @@ pub fn judge(behind: &Behind<'_>, reports: &mut Vec<Report>) -> State {
         // A workload that was not well before may progress all the same. On the way back only restarted ones can.
         let may_progress = !back || behind.restarted.contains(id) || behind.groups.contains(id);
         let waits = is_known && may_progress && report.is_none_or(|report| NOT_WAITED_FOR.contains(&report.why.reason));
-        if waits && !over(behind.since, behind.deadline, behind.now) {
+        if waits && !has_elapsed(behind.since, behind.deadline, behind.now) {
             return State::Busy(format!("{count} pods of {id} do not run version {version} yet"));
         }
         let cause = match report {

@@ -21,7 +21,7 @@ pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a Versi
             sum.update(format!("{name}\n{}\0", digests.join("\n")).as_bytes());
         };
         if uses.configs.contains(name) {
-            add(name, whole(config));
+            add(name, complete_digests(config));
             continue;
         }
         if uses.published.contains(name) {
@@ -35,7 +35,7 @@ pub fn content_digest<'a>(uses: &Uses, config: impl Fn(&str) -> Option<&'a Versi
 }
 
 /// Returns the sealed digests of the version of this config that an agent serves.
-fn whole(config: &VersionedConfig) -> Option<Vec<&str>> {
+fn complete_digests(config: &VersionedConfig) -> Option<Vec<&str>> {
     let status = config.status.as_ref()?;
     let version = status.version(to_publish(status)?)?;
     Some(version.parts.iter().map(|part| part.digest.as_str()).collect())

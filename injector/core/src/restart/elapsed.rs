@@ -3,6 +3,6 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// Returns whether that many seconds since `since` are over.
-pub(super) fn over(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
+pub(super) fn has_elapsed(since: Timestamp, seconds: u32, now: Timestamp) -> bool {
     since.checked_add(SignedDuration::from_secs(i64::from(seconds))).is_ok_and(|end| end <= now)
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::RolloutStage;
 
-use super::elapsed::over;
+use super::elapsed::has_elapsed;
 use super::marks::Restarted;
 use super::report::Report;
 use super::workload::{PodRestarts, Progress, Steps, Workload};
@@ -58,7 +58,7 @@ pub(super) struct Watched {
     pub(super) complete: Option<Timestamp>,
     /// How often containers had been started again when it was first seen, and at the last look.
     restarts: Option<(PodRestarts, PodRestarts)>,
-    /// It has come up, once and for all.
+    /// The restart has succeeded; later failures do not undo that.
     pub(super) settled: bool,
 }
 
@@ -84,7 +84,7 @@ impl Memory {
 
     /// Forgets refusals that are old enough to try again. Called once for each look, so that nothing is tried twice in one.
     pub fn forget_refusals(&mut self, now: Timestamp) {
-        if self.refused.is_none_or(|since| over(since, RETRY_SECONDS, now)) {
+        if self.refused.is_none_or(|since| has_elapsed(since, RETRY_SECONDS, now)) {
             self.refused = Some(now);
             self.workloads.values_mut().for_each(|known| known.refused = None);
             self.groups.values_mut().for_each(|known| known.refused = None);
@@ -147,7 +147,7 @@ impl Memory {
             (None, _) => false,
         };
         // A probe, `minReadySeconds` or a wait of zero leaves it all to the workload's controller.
-        let settle = workload.settles(settle);
+        let settle = workload.settle_seconds(settle);
         let up = match workload.progress_since(mark) {
             Progress::Complete => settle == 0 || !again || mark.before.is_some(),
             Progress::Ended => settle == 0 || mark.before.is_some(),
@@ -155,7 +155,7 @@ impl Memory {
         };
         if up {
             let complete = *watched.complete.get_or_insert(now);
-            watched.settled |= over(complete, settle, now);
+            watched.settled |= has_elapsed(complete, settle, now);
         } else {
             watched.complete = None;
         }

@@ -26,6 +26,6 @@ pub use marks::{DIGEST, RESTARTED, Restarted};
 pub use memory::{Memory, Part, RETRY_SECONDS};
 pub use next::{Look, Next, UNDECIDED, next};
 pub use report::{Report, RestartReport, write_condition};
-pub use stale_pods::{Group, NextPod, Old, Stale, next_pod, stale_pods};
+pub use stale_pods::{Group, NextPod, ReplaceablePod, Stale, next_pod, stale_pods};
 pub use template::{Uses, is_restarted, restarted_for};
 pub use workload::{Kind, PodRestarts, Progress, Steps, Workload};

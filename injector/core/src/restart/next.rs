@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::elapsed::over;
+use super::elapsed::has_elapsed;
 use super::marks::Restarted;
 use super::memory::Memory;
 use super::report::Report;
@@ -16,7 +16,7 @@ use super::workload::{Progress, Steps, Workload};
 const RESTARTS: i32 = 1;
 
 /// The message about what further restarts wait for.
-pub const UNDECIDED: &str = "nothing more is restarted until it is clear whether the version harms pods";
+pub const UNDECIDED: &str = "no further workload is restarted until it is clear whether the version harms pods";
 
 /// The workloads of one config at one moment, and what the decision needs besides.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ fn being_restarted(id: &str) -> String {
     format!("{id} is being restarted")
 }
 
-fn late(id: &str) -> String {
+fn late_message(id: &str) -> String {
     format!("{id} did not come up after its restart")
 }
 
@@ -82,8 +82,8 @@ fn restart_progress(look: &Look<'_>, workload: &Workload, mark: &Restarted) -> R
         return RestartProgress::Complete;
     }
     let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
-    let settle = workload.settles(look.settle);
-    let in_time = !over(progressed, look.deadline.saturating_add(settle), look.now);
+    let settle = workload.settle_seconds(look.settle);
+    let in_time = !has_elapsed(progressed, look.deadline.saturating_add(settle), look.now);
     // Of pods that were not available before, those that crash now are not known.
     let alone = workload.steps.is_some_and(|steps| steps.all <= 1);
     let crashes = settle > 0 && mark.before.is_none() && watched.is_some_and(|it| it.restarts(alone) > RESTARTS);
@@ -129,7 +129,7 @@ fn earlier_restart(look: &Look<'_>, workload: &Workload) -> Option<RestartProgre
     let replaces = workload.steps.is_some_and(|steps| steps.old() > 0);
     let watched = look.memory.watched(workload, mark).filter(|_| replaces);
     let progressed = watched.map_or(mark.at, |watched| watched.progressed.max(mark.at));
-    let waits = !workload.is_well() && !over(progressed, look.deadline, look.now);
+    let waits = !workload.is_well() && !has_elapsed(progressed, look.deadline, look.now);
     waits.then_some(RestartProgress::Moving)
 }
 
@@ -170,7 +170,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             } else if !never {
                 match earlier_restart(look, workload) {
                     None => open.push((workload.hold.is_some() || !workload.is_well(), index)),
-                    Some(RestartProgress::Late) => _ = failed.get_or_insert(late(&id)),
+                    Some(RestartProgress::Late) => _ = failed.get_or_insert(late_message(&id)),
                     Some(_) => _ = waits.get_or_insert(being_restarted(&id)),
                 }
             }
@@ -197,7 +197,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
             }
             RestartProgress::Late if look.back => {
                 let hint = "see its pods, and delete one that keeps a StatefulSet from replacing it";
-                reports.push(Report::new(Reason::NotBack, &id, format!("{}: {hint}", late(&id))));
+                reports.push(Report::new(Reason::NotBack, &id, format!("{}: {hint}", late_message(&id))));
             }
             RestartProgress::Late if is_excused(workload, mark) => {
                 let message = format!(
@@ -206,7 +206,7 @@ pub fn next(look: &Look<'_>) -> (Next, Vec<Report>) {
                 );
                 reports.push(Report::new(Reason::Unwell, &id, message));
             }
-            RestartProgress::Late => _ = failed.get_or_insert(late(&id)),
+            RestartProgress::Late => _ = failed.get_or_insert(late_message(&id)),
         }
     }
     reports.sort_by(|one, other| one.sort_key().cmp(&other.sort_key()));

@@ -3,15 +3,15 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::Reason;
 
-use super::elapsed::over;
+use super::elapsed::has_elapsed;
 use super::report::Report;
 
 /// The maximum of names that a message lists.
-const NAMES: usize = 5;
+const MAX_NAMED_PODS: usize = 5;
 
 /// A pod that must be replaced to take another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Old {
+pub struct ReplaceablePod {
     /// The name of the pod.
     pub name: String,
     /// The time of the pod's creation.
@@ -34,7 +34,7 @@ pub struct Group {
     /// The number of pods that were Ready when this leader first looked in this part of the rollout.
     pub before: usize,
     /// The pods of the controller.
-    pub pods: Vec<Old>,
+    pub pods: Vec<ReplaceablePod>,
 }
 
 /// The pods that have the old content, by time.
@@ -47,7 +47,7 @@ pub struct Stale {
 }
 
 impl Stale {
-    fn is(self, pod: &Old) -> bool {
+    fn is(self, pod: &ReplaceablePod) -> bool {
         let by_time = pod.created.as_second() <= self.published.as_second()
             && self.since.is_none_or(|since| pod.created.as_second() >= since.as_second());
         pod.behind.unwrap_or(by_time)
@@ -113,7 +113,7 @@ pub fn next_pod(
 ) -> NextPod {
     for group in groups.iter().filter(|group| !refused(&group.id)) {
         let id = &group.id;
-        let old: Vec<&Old> = group.pods.iter().filter(|pod| stale.is(pod)).collect();
+        let old: Vec<&ReplaceablePod> = group.pods.iter().filter(|pod| stale.is(pod)).collect();
         let victim = old.iter().filter(|pod| !pod.terminating).min_by_key(|pod| (pod.ready, &pod.name));
         let fewer = group.has_fewer(stale);
         let terminating = match victim {
@@ -123,7 +123,7 @@ pub fn next_pod(
         };
         // On the way back the last one is not waited for.
         if (fewer || terminating) && (victim.is_some() || stale.since.is_none()) {
-            if !over(group.progressed(stale, since), deadline, now) {
+            if !has_elapsed(group.progressed(stale, since), deadline, now) {
                 return NextPod::Wait(format!("a pod of {id} is being replaced"));
             }
             if fewer && stale.since.is_none() {
@@ -138,12 +138,12 @@ pub fn next_pod(
 }
 
 /// Returns the report about pods that only a person can restart.
-pub fn stale_pods(pods: &[Old], stale: Stale) -> Option<Report> {
+pub fn stale_pods(pods: &[ReplaceablePod], stale: Stale) -> Option<Report> {
     let old: Vec<&str> =
         pods.iter().filter(|pod| stale.is(pod) && !pod.terminating).map(|pod| pod.name.as_str()).collect();
     (!old.is_empty()).then(|| {
-        let more = if old.len() > NAMES { ", …" } else { "" };
-        let names = old[..old.len().min(NAMES)].join(", ");
+        let more = if old.len() > MAX_NAMED_PODS { ", …" } else { "" };
+        let names = old[..old.len().min(MAX_NAMED_PODS)].join(", ");
         Report::new(
             Reason::Stale,
             "",
@@ -163,17 +163,17 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn pod(name: &str, created: i64) -> Old {
-        Old { name: name.to_owned(), created: at(created), ready: true, terminating: false, behind: None }
+    fn pod(name: &str, created: i64) -> ReplaceablePod {
+        ReplaceablePod { name: name.to_owned(), created: at(created), ready: true, terminating: false, behind: None }
     }
 
-    fn group(pods: Vec<Old>) -> [Group; 1] {
+    fn group(pods: Vec<ReplaceablePod>) -> [Group; 1] {
         [Group { id: "ReplicaSet/web".to_owned(), replicas: 2, before: 2, pods }]
     }
 
     const STALE: Stale = Stale { published: Timestamp::UNIX_EPOCH, since: None };
 
-    fn decide(pods: Vec<Old>, now: i64) -> NextPod {
+    fn decide(pods: Vec<ReplaceablePod>, now: i64) -> NextPod {
         next_pod(&group(pods), Stale { published: at(100), ..STALE }, at(100), 60, |_| false, at(now))
     }
 
@@ -183,16 +183,16 @@ mod tests {
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)], 101), evicts("a"));
         // The replacement is not there yet, then not Ready yet.
         assert!(matches!(decide(vec![pod("b", 1)], 101), NextPod::Wait(_)));
-        let terminating = Old { terminating: true, ..pod("a", 1) };
+        let terminating = ReplaceablePod { terminating: true, ..pod("a", 1) };
         assert!(matches!(decide(vec![terminating, pod("b", 1), pod("c", 101)], 102), NextPod::Wait(_)));
-        let new = Old { ready: false, ..pod("c", 101) };
+        let new = ReplaceablePod { ready: false, ..pod("c", 101) };
         assert!(matches!(decide(vec![pod("b", 1), new.clone()], 102), NextPod::Wait(_)));
         assert!(matches!(decide(vec![pod("b", 1), new.clone()], 161), NextPod::Failed(_)));
         assert_eq!(decide(vec![pod("b", 1), pod("c", 101)], 102), evicts("b"));
         assert!(matches!(decide(vec![pod("d", 102), new], 103), NextPod::Wait(_)));
         assert_eq!(decide(vec![pod("c", 101), pod("d", 102)], 103), NextPod::Done);
         // One that is not Ready goes first.
-        assert_eq!(decide(vec![pod("a", 1), Old { ready: false, ..pod("b", 1) }], 101), evicts("b"));
+        assert_eq!(decide(vec![pod("a", 1), ReplaceablePod { ready: false, ..pod("b", 1) }], 101), evicts("b"));
     }
 
     #[test]
@@ -205,7 +205,8 @@ mod tests {
 
     /// A group of which `before` pods were Ready, as it is with what happens at each eviction: the new pod is Ready or not, or there is none.
     fn replaced(before: usize, replicas: usize, old: &[bool], comes: Option<bool>) -> (NextPod, Vec<String>) {
-        let pods = old.iter().enumerate().map(|(n, &ready)| Old { ready, ..pod(&format!("old-{n}"), 1) }).collect();
+        let pods =
+            old.iter().enumerate().map(|(n, &ready)| ReplaceablePod { ready, ..pod(&format!("old-{n}"), 1) }).collect();
         let mut groups = [Group { id: "ReplicaSet/web".to_owned(), replicas, before, pods }];
         let (stale, mut now, mut evicted) = (Stale { published: at(100), ..STALE }, 101, Vec::new());
         loop {
@@ -213,7 +214,9 @@ mod tests {
                 NextPod::Evict { pod: name, .. } => {
                     groups[0].pods.retain(|pod| pod.name != name);
                     let ready = comes.unwrap_or_default();
-                    groups[0].pods.extend(comes.map(|_| Old { ready, ..pod(&format!("new-{}", evicted.len()), now) }));
+                    groups[0]
+                        .pods
+                        .extend(comes.map(|_| ReplaceablePod { ready, ..pod(&format!("new-{}", evicted.len()), now) }));
                     evicted.push(name);
                 }
                 NextPod::Wait(_) => now += 10,
@@ -255,7 +258,7 @@ mod tests {
         let stale = Stale { published: at(200), since: Some(at(100)) };
         let decide = |pods| next_pod(&group(pods), stale, at(200), 60, |_| false, at(900));
         assert_eq!(decide(vec![pod("a", 1), pod("b", 1)]), NextPod::Done);
-        let broken = Old { ready: false, ..pod("b", 150) };
+        let broken = ReplaceablePod { ready: false, ..pod("b", 150) };
         assert!(matches!(decide(vec![pod("a", 1), broken]), NextPod::Evict { pod, .. } if pod == "b"));
     }
 
@@ -266,13 +269,14 @@ mod tests {
             next_pod(&group(vec![pod("a", 1)]), stale, at(100), 60, |id| id == "ReplicaSet/web", at(101)),
             NextPod::Done
         );
-        let pods: Vec<Old> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
+        let pods: Vec<ReplaceablePod> = (0..7).map(|n| pod(&format!("p{n}"), 1)).collect();
         let report = stale_pods(&pods, stale).unwrap();
         let message = report.why.message;
         assert!(message.starts_with("7 pods") && message.contains("p4, …"), "{message}");
         assert_eq!(stale_pods(&[pod("new", 101)], stale), None);
         // An agent says what its pod runs.
-        let [old, new] = [(101, true), (1, false)].map(|(made, old)| Old { behind: Some(old), ..pod("job", made) });
+        let [old, new] =
+            [(101, true), (1, false)].map(|(made, old)| ReplaceablePod { behind: Some(old), ..pod("job", made) });
         assert!(stale_pods(&[old], stale).is_some() && stale_pods(&[new], stale).is_none());
     }
 }

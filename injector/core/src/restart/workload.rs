@@ -205,7 +205,7 @@ impl Workload {
     }
 
     /// Returns how long the workload must stay up where nothing but the start of its containers makes its pods available.
-    pub(super) fn settles(&self, seconds: u32) -> u32 {
+    pub(super) fn settle_seconds(&self, seconds: u32) -> u32 {
         if self.unprobed && self.min_ready < seconds { seconds } else { 0 }
     }
 
@@ -417,7 +417,7 @@ mod tests {
     fn an_unprobed_workload_has_a_reader_without_a_readiness_probe_and_a_short_min_ready_seconds() {
         let mut probed = template();
         probed["spec"]["containers"][0]["readinessProbe"] = json!({});
-        let settles = |spec: Value| deployment(&spec, json!({})).settles(10);
+        let settles = |spec: Value| deployment(&spec, json!({})).settle_seconds(10);
         assert_eq!([settles(json!({})), settles(json!({"minReadySeconds": 1}))], [10, 10]);
         assert_eq!([settles(json!({"minReadySeconds": 10})), settles(json!({"template": probed}))], [0, 0]);
         let mut proxied = template();

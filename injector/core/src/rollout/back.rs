@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use nudge_api::{Explanation, OnFailure, Reason, RolloutFailure, clipped};
 
 use super::clock::{Millis, after, seconds};
-use super::effects::Next;
+use super::effects::Transition;
 use super::evidence::Evidence;
 use super::state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 use super::{Effects, Now, Observation, Restarts, Subject};
@@ -26,7 +26,7 @@ pub(super) fn fail(
     seen: &Observation<'_>,
     now: Now<'_>,
     Explanation { reason, message }: Explanation,
-) -> Next {
+) -> Transition {
     let failure = RolloutFailure {
         version: moved.target.clone(),
         digest: seen.digest.to_owned(),
@@ -51,7 +51,7 @@ pub(super) fn roll_back(
     failure: RolloutFailure,
     evidence: &mut Evidence,
     now: Now<'_>,
-) -> Next {
+) -> Transition {
     let back = turn_back(moved, stage, evidence, now);
     let message = format!("{}; every pod returns to version {}", failure.message, back.base.current);
     let event = EventRecord::warning(Reason::RollingBack, message);
@@ -59,7 +59,7 @@ pub(super) fn roll_back(
 }
 
 /// Leaves a target that is not current yet, because another version is requested.
-pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Next {
+pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Transition {
     let failure = moved.failure.take();
     let back = turn_back(moved, stage, evidence, now);
     let (target, current) = (&back.target, &back.base.current);
@@ -70,7 +70,7 @@ pub(super) fn begin_leaving(mut moved: Move, stage: Stage, evidence: &mut Eviden
 
 /// Assigns the current version to every pod again.
 fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -> Return {
-    evidence.about_none();
+    evidence.stop_collecting();
     evidence.step(now.steady);
     Return {
         base: moved.base.reassigned(now.time),
@@ -85,8 +85,13 @@ fn turn_back(moved: Move, stage: Stage, evidence: &mut Evidence, now: Now<'_>) -
 /// current does not become the previous one: to return to it is a rollout like any other.
 ///
 /// This is a brake. It does not depend on healthy pods, and waits neither for a hold to end nor for another config.
-pub(super) fn return_to_previous(base: Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
-    evidence.about_none();
+pub(super) fn return_to_previous(
+    base: Base,
+    evidence: &mut Evidence,
+    seen: &Observation<'_>,
+    now: Now<'_>,
+) -> Transition {
+    evidence.stop_collecting();
     evidence.step(now.steady);
     let now = now.time;
     let Base { current: from, revision, .. } = base;
@@ -110,15 +115,15 @@ pub(super) fn advance(
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
-) -> Next {
-    evidence.blind();
+) -> Transition {
+    evidence.reset_after_gap();
     if let Some(effects) = remaining(&back, evidence.began_to_return(now.steady), seen, now) {
         return (Rollout::Back(back, cause), effects);
     }
     let base = back.base.clone().reassigned(now.time);
     match cause {
-        Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Effects::more()),
-        Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Effects::more()),
+        Cause::Leaving(failure) => (Rollout::Waiting(Idle { base, failure }), Effects::run_again()),
+        Cause::Returning => (Rollout::Waiting(Idle { base, failure: None }), Effects::run_again()),
         Cause::RollingBack(failure) => {
             let away = seen.pods.iter().filter(|pod| is_away(&back, pod)).count();
             let runs = match away {

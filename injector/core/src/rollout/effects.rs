@@ -7,7 +7,7 @@ use super::clock::Millis;
 use crate::event_record::EventRecord;
 
 /// The outcome of a transition.
-pub type Next = (Rollout, Effects);
+pub type Transition = (Rollout, Effects);
 
 /// The effects that a transition asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,17 +46,17 @@ impl Effects {
     }
 
     /// Returns the effects of a transition that another one follows at once.
-    pub(super) fn more() -> Self {
+    pub(super) fn run_again() -> Self {
         Self { more: true, ..Self::default() }
     }
 
     /// Returns the effects of a transition that another one follows at once, after this Event.
     pub(super) fn event(event: EventRecord) -> Self {
-        Self { event: Some(event), ..Self::more() }
+        Self { event: Some(event), ..Self::run_again() }
     }
 
     /// Returns these effects with a look at this time at the latest.
-    pub(super) fn by(self, time: Option<Millis>) -> Self {
+    pub(super) fn look_again_by(self, time: Option<Millis>) -> Self {
         Self { look_again: self.look_again.into_iter().chain(time).min(), ..self }
     }
 

@@ -5,9 +5,9 @@ use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Wat
 
 use super::back::{begin_leaving, fail, roll_back, stands_still};
 use super::clock::{Millis, after, seconds};
-use super::effects::Next;
+use super::effects::Transition;
 use super::evidence::Evidence;
-use super::idle::{holds, waits_for};
+use super::idle::{still_applies, waits_for};
 use super::measured::{measured, question, shown, waits};
 use super::state::{Base, Idle, Move, Rollout, Stage};
 use super::tally::{Tally, could_judge};
@@ -30,7 +30,7 @@ pub(super) fn advance(
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
-) -> Next {
+) -> Transition {
     if moved.target != seen.requested {
         return begin_leaving(moved, stage, evidence, now);
     }
@@ -41,16 +41,16 @@ pub(super) fn advance(
     }
     if let Some(effects) = seen.waiting_for.map(waits_for) {
         // Nobody looks meanwhile: afterwards the pods prove the target anew.
-        evidence.blind();
+        evidence.reset_after_gap();
         return (Rollout::Forward(moved, stage), effects);
     }
     if let Some(failure) = moved.failure.clone() {
         if seen.spec.on_failure == OnFailure::Rollback {
             return roll_back(moved, stage, failure, evidence, now);
         }
-        evidence.blind();
+        evidence.reset_after_gap();
         evidence.unpublished = None;
-        if holds(&failure, seen) {
+        if still_applies(&failure, seen) {
             let effects = Effects::held(Reason::Failed, stands_still(&failure.message));
             return (Rollout::Forward(moved, stage), effects);
         }
@@ -71,7 +71,7 @@ fn judged(
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
-) -> Next {
+) -> Transition {
     let window = moved.watch.as_ref().map_or(0, |watch| watch.seconds);
     let names = Names { target: &moved.target, current: &moved.base.current };
     let effects = match verdict(evidence, seen, names, window, now.steady) {
@@ -98,7 +98,10 @@ fn judged(
         // What is waited for can't be seen: the time does not count.
         evidence.quiet.get_or_insert(now.steady);
         let again = measured.map(|judgement| now.steady + judgement.again);
-        return (Rollout::Forward(moved, stage), effects.by(again).by(evidence.ripens(window, now.steady)));
+        return (
+            Rollout::Forward(moved, stage),
+            effects.look_again_by(again).look_again_by(evidence.ripens(window, now.steady)),
+        );
     }
     if let Some(mut effects) = waits {
         let deadline = deadline(tally, evidence, seen, now);
@@ -108,9 +111,9 @@ fn judged(
                 let message = format!("no progress within {} s: {why}", seen.spec.progress_deadline_seconds);
                 return fail(moved, stage, evidence, seen, now, Reason::ProgressDeadlineExceeded.explained(message));
             }
-            effects = effects.by(Some(deadline));
+            effects = effects.look_again_by(Some(deadline));
         }
-        return (Rollout::Forward(moved, stage), effects.by(evidence.ripens(window, now.steady)));
+        return (Rollout::Forward(moved, stage), effects.look_again_by(evidence.ripens(window, now.steady)));
     }
     evidence.quiet.get_or_insert(now.steady);
     let (rollout, effects) = match stage {
@@ -118,7 +121,7 @@ fn judged(
         Stage::Baking => bake(moved, (tally, measured), evidence, seen, now),
         Stage::Restarting => restart(moved, evidence, seen, now),
     };
-    (rollout, effects.by(evidence.ripens(window, now.steady)))
+    (rollout, effects.look_again_by(evidence.ripens(window, now.steady)))
 }
 
 /// Looks at the pods. Returns the move with what the status says of them, how many are where, and what was measured of them.
@@ -128,7 +131,7 @@ fn looked(
     seen: &Observation<'_>,
     now: Now<'_>,
 ) -> (Move, Tally, Option<Judgement>) {
-    evidence.about(&moved.target);
+    evidence.collect_about(&moved.target);
     evidence.note_hub(seen.hub_away.is_some(), now.steady);
     let assigned = |pod: &Subject| moved.thresholds.is_assigned(pod);
     let (first, shortest) = (moved.step <= 1 && !moved.thresholds.is_all(), seen.spec.min_ready_seconds);
@@ -140,7 +143,7 @@ fn looked(
         [] => watch(seen.pods.iter(), first, shortest),
         judges => watch(judges.iter().copied(), first, shortest),
     });
-    let tally = Tally::of(&moved, evidence, seen, now);
+    let tally = Tally::count(&moved, evidence, seen, now);
     let measured = measured(&moved, evidence, seen, now);
     let analysis = shown(&moved, measured.as_ref(), seen);
     moved.evidence = Some(EvidenceStatus { not_waited_for: tally.not_waited_for, analysis, ..numbers(evidence) });
@@ -195,13 +198,13 @@ fn next_step(
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
-) -> Next {
+) -> Transition {
     if moved.thresholds.is_all() {
         if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
             return (Rollout::Forward(moved, Stage::Moving), effects);
         }
         let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
-        return (Rollout::Forward(moved, Stage::Baking), Effects::more());
+        return (Rollout::Forward(moved, Stage::Baking), Effects::run_again());
     }
     let before = moved.thresholds.clone();
     let judges = could_judge(&before, now);
@@ -361,7 +364,7 @@ fn assign(
 ) -> (Move, Effects) {
     let newly = |pod: &&Subject| thresholds.is_assigned(pod) && !moved.thresholds.is_assigned(pod);
     if thresholds == moved.thresholds {
-        return (moved, Effects::more());
+        return (moved, Effects::run_again());
     }
     evidence.step(now.steady);
     evidence.assign(seen.pods.iter().filter(newly), now.steady, now.time.0.as_second());
@@ -380,7 +383,7 @@ fn assign(
         ..moved
     };
     // The next look has the numbers with these pods.
-    (moved, Effects { event, ..Effects::more() })
+    (moved, Effects { event, ..Effects::run_again() })
 }
 
 /// Watches a move whose target all pods run.
@@ -390,7 +393,7 @@ fn bake(
     evidence: &mut Evidence,
     seen: &Observation<'_>,
     now: Now<'_>,
-) -> Next {
+) -> Transition {
     if let Some(effects) = nobody_judges(&moved, tally, evidence, seen, now, None) {
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
@@ -414,11 +417,11 @@ fn bake(
         return (Rollout::Forward(moved, Stage::Baking), effects);
     }
     let moved = Move { progressed_at: MicroTime(now.time.0), ..moved };
-    (Rollout::Forward(moved, Stage::Restarting), Effects::more())
+    (Rollout::Forward(moved, Stage::Restarting), Effects::run_again())
 }
 
 /// Publishes the target where the spec asks for it, and waits for restarts of workloads that take the target by a restart.
-fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Transition {
     let why = seen.not_published(&moved.target);
     let since = why.map(|_| evidence.unpublished.unwrap_or(now.steady));
     evidence.unpublished = since;
@@ -447,7 +450,7 @@ fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: No
 }
 
 /// Makes the target, which is proven, the current version.
-fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Next {
+fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Transition {
     evidence.suspected_until = Some(now.steady + SUSPECT);
     let message = format!("version {target} is current, in place of {}", base.current);
     let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);

@@ -221,7 +221,7 @@ fn another_leader_keeps_a_hold_and_goes_on_after_it() {
         scene.rollout.withheld = Some(on_hold());
         scene.watch(60);
         scene.hand_over();
-        assert_eq!(matches!(state(&scene), Rollout::Held(..)), at == 0);
+        assert_eq!(matches!(state(&scene), Rollout::Held { .. }), at == 0);
         scene.watch(60);
         let effects = scene.second();
         assert_eq!((reason(&effects), effects.yields()), (Some(Reason::OnHold), true));

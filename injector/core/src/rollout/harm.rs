@@ -5,17 +5,17 @@ use nudge_api::{Explanation, HarmedPod, Reason};
 use super::clock::Millis;
 
 /// The maximum time between the notification of a pod and harm that needs no comparison with other pods.
-const AT_ONCE: Millis = 5_000;
+const IMMEDIATE_HARM: Millis = 5_000;
 /// The maximum delay with which a notification is observed.
-const SEEN_LATE: Millis = 5_000;
+const MAX_OBSERVATION_DELAY: Millis = 5_000;
 /// The time added to the period of a probe: until then, other pods that were harmed in the same moment are observed to be.
-const MARGIN: Millis = 3_000;
+const PROBE_MARGIN: Millis = 3_000;
 /// The longest time for which others are looked at.
-const LONGEST: Millis = 60_000;
+const MAX_COMPARISON_TIME: Millis = 60_000;
 
 /// How a pod was harmed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum HarmKind {
     /// The pod's containers became unready.
     Unready,
     /// A container of the pod restarted.
@@ -30,7 +30,7 @@ pub(super) struct Harm {
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) node: String,
-    pub(super) kind: Kind,
+    pub(super) kind: HarmKind,
     /// When the harm began.
     pub(super) at: Millis,
     /// How long after the pod said that it has the target, or before; absent where this leader did not see it.
@@ -47,7 +47,7 @@ pub(super) struct Harm {
     pub(super) notices_after: u32,
 }
 
-impl Kind {
+impl HarmKind {
     /// Returns the reason that the status has for the harm.
     pub(super) fn reason(&self) -> Reason {
         match self {
@@ -66,18 +66,18 @@ impl Kind {
 impl Harm {
     /// Returns whether the harm began so soon after the notification that nothing else can be the cause.
     pub(super) fn is_at_once(&self) -> bool {
-        self.after.is_some_and(|after| after <= AT_ONCE)
+        self.after.is_some_and(|after| after <= IMMEDIATE_HARM)
     }
 
     /// Returns whether the probes noticed the harm sooner than they could have noticed anything that began with the notification.
     pub(super) fn is_older(&self) -> bool {
-        self.kind == Kind::Unready
-            && self.after.is_some_and(|after| after + SEEN_LATE < Millis::from(self.notices_after) * 1000)
+        self.kind == HarmKind::Unready
+            && self.after.is_some_and(|after| after + MAX_OBSERVATION_DELAY < Millis::from(self.notices_after) * 1000)
     }
 
     /// Returns when other pods that were harmed in the same moment have been observed to be.
     pub(super) fn compared_at(&self) -> Millis {
-        self.at + (Millis::from(self.interval) * 1000 + MARGIN).min(LONGEST)
+        self.at + (Millis::from(self.interval) * 1000 + PROBE_MARGIN).min(MAX_COMPARISON_TIME)
     }
 
     /// As the status has it.

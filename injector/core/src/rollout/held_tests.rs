@@ -14,7 +14,7 @@ fn what_was_harmed_before_an_outage_holds_after_it() {
     scene.rollout.pods[..4].iter_mut().for_each(Subject::fall);
     scene.watch(40);
     assert_eq!(scene.rollout.assigned("2"), 8);
-    scene.rollout.evidence.blind();
+    scene.rollout.evidence.reset_after_gap();
     assert_eq!(scene.is_stopped(700), Reason::ProgressDeadlineExceeded);
 }
 

@@ -2,7 +2,7 @@
 
 use nudge_api::{Reason, RolloutFailure};
 
-use super::effects::Next;
+use super::effects::Transition;
 use super::evidence::Evidence;
 use super::state::{Base, Idle, Move, Rollout, Stage, next_revision};
 use super::verdict::{Names, Verdict, verdict};
@@ -12,7 +12,7 @@ use crate::event_record::EventRecord;
 
 /// Makes the first version of a config current at once, unless it must be approved. Where pods run a version already, the config existed before and
 /// was created again, and this version is not the first one.
-pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next {
+pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Transition {
     let runs = seen.pods.iter().any(|pod| pod.runs.is_some());
     if let Some(effects) = seen.withheld.filter(|one| runs || one.holds_first()).and_then(|_| seen.withheld()) {
         return (Rollout::Initial { revision }, effects);
@@ -25,7 +25,7 @@ pub(super) fn first(revision: u64, seen: &Observation<'_>, now: Now<'_>) -> Next
 }
 
 /// Rests: all pods run the requested version already.
-pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Transition {
     // The spec may still name the version that failed, to which pods can't be moved at the moment.
     let failure = idle.failure.filter(|failure| seen.named == Some(&failure.version));
     let idle = Idle { failure, ..idle };
@@ -37,33 +37,33 @@ pub(super) fn at_rest(idle: Idle, evidence: &mut Evidence, seen: &Observation<'_
 fn suspicion(base: &Base, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Effects {
     let on_trial = evidence.suspected_until.is_some_and(|until| now.steady < until);
     if on_trial {
-        evidence.about(&base.current);
+        evidence.collect_about(&base.current);
     } else {
-        evidence.about_none();
+        evidence.stop_collecting();
     }
     let window = watch(seen.pods.iter(), false, seen.spec.min_ready_seconds).seconds;
     evidence.look(seen, |_| on_trial, window, now.time.0.as_second(), now);
-    let effects = Effects::default().by(evidence.ripens(window, now.steady));
+    let effects = Effects::default().look_again_by(evidence.ripens(window, now.steady));
     if !on_trial {
         return effects;
     }
     let names = Names { target: &base.current, current: base.previous.as_deref().unwrap_or("another version") };
-    let effects = effects.by(evidence.suspected_until);
+    let effects = effects.look_again_by(evidence.suspected_until);
     match verdict(evidence, seen, names, window, now.steady) {
         Verdict::Bad(why) => {
             evidence.suspected_until = None;
             Effects { suspect: Some(format!("version {}: {}", base.current, why.message)), ..effects }
         }
-        Verdict::Inconclusive { look_again, .. } => effects.by(look_again),
+        Verdict::Inconclusive { look_again, .. } => effects.look_again_by(look_again),
         Verdict::Clear => effects,
     }
 }
 
 /// Begins the move to another version that is requested, unless something keeps it from beginning.
-pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Next {
+pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: Now<'_>) -> Transition {
     let (current, requested) = (&base.current, seen.requested);
     let failure = match failure {
-        Some(failure) if holds(&failure, seen) => {
+        Some(failure) if still_applies(&failure, seen) => {
             let message = format!(
                 "version {requested} failed and {current} runs again: {}; set spec.version to a new version with a fix, or to \
                  {current}; kubectl nudge retry tries {requested} again",
@@ -77,7 +77,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
         return (Rollout::Waiting(Idle { base, failure }), waits_for(other));
     }
     if let Some(effects) = seen.withheld() {
-        return (Rollout::Held(Idle { base, failure }, requested.to_owned()), effects);
+        return (Rollout::Held { idle: Idle { base, failure }, target: requested.to_owned() }, effects);
     }
     let count = seen.pods.len();
     let by = seen.asked_by();
@@ -88,7 +88,7 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
 
 /// Returns whether the request is for what failed: the same content of that version, without a later request to try it again. An assignment to all
 /// pods at once is a new request only with another reason, which takes the right to override. No other change of the spec is a new request.
-pub(super) fn holds(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
+pub(super) fn still_applies(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
     let retries = seen.requesters.retry.is_some() && failure.retry_time != seen.requesters.retry();
     let asked_anew = match seen.at_once {
         Some(reason) => failure.overridden.as_deref() != Some(reason),

@@ -89,7 +89,7 @@ impl Scene {
                 self.nobody_looks(seconds);
                 self.hand_over();
             }
-            Event::Blind => self.rollout.evidence.blind(),
+            Event::Blind => self.rollout.evidence.reset_after_gap(),
             Event::Hold => self.rollout.withheld = Some(on_hold()),
             Event::Unhold => self.rollout.withheld = None,
             Event::Hub(away) => self.rollout.hub_away = away.then_some(HubAway::NotRenewing),

@@ -11,7 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::json;
 
-use super::chance::{poisson_binomial_tail, poisson_tail};
+use super::probability::{poisson_binomial_tail, poisson_tail};
 use super::tests::{TestRollout, failure, reason};
 use super::{Effects, Millis};
 
@@ -175,7 +175,7 @@ impl Prometheus {
         let number = self.answers.last().map_or(1, |last| last.number + 1);
         let answer_time = Time(Timestamp::from_millisecond(now).unwrap());
         self.answers.push(Answer { number, answer_time, target: Some(target), control, error: None });
-        let surplus = self.answers.len().saturating_sub(QueryAnswers::MOST);
+        let surplus = self.answers.len().saturating_sub(QueryAnswers::MAX_ANSWERS);
         self.answers.drain(..surplus);
     }
 }

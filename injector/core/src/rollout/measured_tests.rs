@@ -52,7 +52,7 @@ impl Measured {
                 control,
                 error: target.err().map(str::to_owned),
             });
-            let surplus = self.answers.len().saturating_sub(QueryAnswers::MOST);
+            let surplus = self.answers.len().saturating_sub(QueryAnswers::MAX_ANSWERS);
             self.answers.drain(..surplus);
         }
         let queries = vec![QueryAnswers { name: "errors".to_owned(), answers: self.answers.clone() }];

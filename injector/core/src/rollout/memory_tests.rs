@@ -44,7 +44,7 @@ fn harm_is_decided_also_where_the_evidence_begins_anew_meanwhile() {
 
 #[test]
 fn what_is_unready_when_nobody_looked_is_waited_for() {
-    for blind in [Evidence::blind, |evidence: &mut Evidence| *evidence = Evidence::default()] {
+    for blind in [Evidence::reset_after_gap, |evidence: &mut Evidence| *evidence = Evidence::default()] {
         let mut rollout = baking(8, 300);
         rollout.watch("2", 30);
         rollout.pods[..6].iter_mut().for_each(Subject::fall);

@@ -7,7 +7,6 @@ mod assignment;
 mod back;
 #[cfg(test)]
 mod calls_tests;
-mod chance;
 mod clock;
 #[cfg(test)]
 mod edited_tests;
@@ -38,6 +37,7 @@ mod memory_tests;
 mod next;
 mod observation;
 mod plan;
+mod probability;
 #[cfg(test)]
 mod refusal_tests;
 mod release;
@@ -69,7 +69,7 @@ mod withheld_tests;
 
 pub use assignment::{assigned_version, newborn, to_publish, version_by_number};
 pub use clock::{Millis, Now};
-pub use effects::{Effects, Next};
+pub use effects::{Effects, Transition};
 pub use evidence::Evidence;
 pub use next::next;
 pub use observation::{Neighbours, Observation, PublishAttempt, Restarts};

@@ -3,13 +3,13 @@
 //! What the state is stored in is the status: a leader that takes over continues where the last one stopped. The evidence is this leader's own.
 //! Each call makes at most one transition. One that changes nothing waits for an observation or for a time.
 
-use super::effects::Next;
+use super::effects::Transition;
 use super::evidence::Evidence;
 use super::state::{Idle, Return, Rollout};
 use super::{Effects, Now, Observation, back, forward, idle};
 
 /// Makes the next transition.
-pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Next {
+pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, now: Now<'_>) -> Transition {
     let previous = rollout.base().filter(|base| base.previous.as_deref() == Some(seen.requested));
     if let Some(base) = previous.cloned() {
         return back::return_to_previous(base, evidence, seen, now);
@@ -26,10 +26,10 @@ pub fn next(rollout: Rollout, evidence: &mut Evidence, seen: &Observation<'_>, n
         }
         Rollout::Back(back, cause) => return back::advance(back, cause, evidence, seen, now),
         // The target was visible in the status, although no pod had it.
-        Rollout::Held(Idle { base, failure }, _) if base.current == seen.requested => {
+        Rollout::Held { idle: Idle { base, failure }, .. } if base.current == seen.requested => {
             Idle { base: base.reassigned(now.time), failure }
         }
-        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Held(idle, _) => idle,
+        Rollout::Current(idle) | Rollout::Waiting(idle) | Rollout::Held { idle, .. } => idle,
         Rollout::Failed(base, failure) => Idle { base, failure: Some(failure) },
     };
     if idle.base.current == seen.requested {

@@ -12,9 +12,9 @@ use crate::hub_health::HubAway;
 use crate::requester::Requesters;
 
 /// The maximum that a pod is given for the line of the hub.
-const MOST_LINE: Millis = 60_000;
+const MAX_LINE_WAIT: Millis = 60_000;
 /// The minimum of other pods on a node that must be harmed too until the node is the cause.
-const LEAST: usize = 2;
+const MIN_FALLEN_NEIGHBOURS: usize = 2;
 
 /// The state of the workloads that take the version by a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl PublishAttempt {
 pub struct Neighbours {
     /// The times of each pod of the config's namespace.
     pub own: Vec<Option<Millis>>,
-    /// Those of other namespaces, for each of these.
+    /// The times of the pods of each other namespace.
     pub others: Vec<Vec<Option<Millis>>>,
 }
 
@@ -62,13 +62,13 @@ impl Neighbours {
     pub(super) fn fell_too(&self, at: Millis, within: Millis, harmed: u32, all: u32) -> bool {
         let fell =
             |times: &[Option<Millis>]| times.iter().flatten().filter(|time| (*time - at).abs() <= within).count();
-        let as_many = |fell: usize, of: usize| {
-            let (fell, of) = (u64::try_from(fell).unwrap_or(0), u64::try_from(of).unwrap_or(u64::MAX));
-            fell > 0 && fell.saturating_mul(all.into()) >= of.saturating_mul(harmed.into())
+        let as_many = |fell: usize, total: usize| {
+            let (fell, total) = (u64::try_from(fell).unwrap_or(0), u64::try_from(total).unwrap_or(u64::MAX));
+            fell > 0 && fell.saturating_mul(all.into()) >= total.saturating_mul(harmed.into())
         };
         let others = self.others.iter().filter(|times| as_many(fell(times), times.len())).count();
         let sum = fell(&self.own) + others;
-        sum >= LEAST && as_many(sum, self.own.len() + self.others.len())
+        sum >= MIN_FALLEN_NEIGHBOURS && as_many(sum, self.own.len() + self.others.len())
     }
 }
 
@@ -162,7 +162,7 @@ impl Observation<'_> {
 
     /// Returns how long a pod has to acknowledge. The time in which its report may wait in the hub's own line is not silence of the pod.
     pub(super) fn ack_patience(&self) -> Millis {
-        seconds(self.spec.ack_timeout_seconds) + self.line.clamp(0, MOST_LINE)
+        seconds(self.spec.ack_timeout_seconds) + self.line.clamp(0, MAX_LINE_WAIT)
     }
 }
 

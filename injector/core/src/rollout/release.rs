@@ -20,27 +20,27 @@ pub fn recorded(
 ) -> Vec<Release> {
     let subject = subject(after);
     let mut retried = false;
-    if let Some(open) = open(&mut releases) {
+    if let Some(open) = open_release(&mut releases) {
         if let Rollout::Forward(moved, _) = before {
             note_judgement(open, moved, after, effects);
         }
         let same = subject
             .is_some_and(|(version, from)| open.version == version && open.from_version.as_deref() == Some(from));
-        retried = same && open.outcome == Some(ReleaseOutcome::Held) && tries(after);
+        retried = same && open.outcome == Some(ReleaseOutcome::Held) && is_trying(after);
         if !same || retried {
             end(open, (before, after), now);
         }
     }
     match (subject, before, after) {
         (None, Rollout::Initial { .. }, Rollout::Current(idle)) => {
-            let mut first = begun(&releases, (&idle.base.current, None), (now, now), seen);
+            let mut first = new_release(&releases, (&idle.base.current, None), (now, now), seen);
             first.approvals = seen.approvals.to_vec();
             (first.end_time, first.outcome) = (Some(now.clone()), Some(ReleaseOutcome::Current));
             releases.push(first);
         }
-        (Some((version, from)), ..) if open(&mut releases).is_none() => {
+        (Some((version, from)), ..) if open_release(&mut releases).is_none() => {
             let began = if retried { now } else { began_at(after).unwrap_or(now) };
-            releases.push(begun(&releases, (version, Some(from.to_owned())), (began, now), seen));
+            releases.push(new_release(&releases, (version, Some(from.to_owned())), (began, now), seen));
         }
         _ => {}
     }
@@ -49,7 +49,7 @@ pub fn recorded(
         releases.iter().filter_map(|one| one.overridden.as_ref()?.request_time.as_ref()),
         now,
     );
-    if let Some(open) = open(&mut releases) {
+    if let Some(open) = open_release(&mut releases) {
         match after {
             Rollout::Forward(moved, _) => {
                 note_move(open, moved, before, seen, now);
@@ -70,7 +70,7 @@ pub fn recorded(
             _ => {}
         }
     }
-    let surplus = releases.len().saturating_sub(Release::MOST);
+    let surplus = releases.len().saturating_sub(Release::MAX_RELEASES);
     releases.drain(..surplus);
     releases
 }
@@ -116,19 +116,19 @@ pub fn began<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<I
 
 /// Returns the releases that have ended by `after` and had not by `before`.
 pub fn ended<'a>(before: &'a [Release], after: &'a [Release]) -> impl Iterator<Item = &'a Release> {
-    let known = |release: &Release| before.iter().any(|old| old.end_time.is_some() && old.is_same(release));
-    after.iter().filter(move |release| release.end_time.is_some() && !known(release))
+    let was_over = |release: &Release| before.iter().any(|old| old.end_time.is_some() && old.is_same(release));
+    after.iter().filter(move |release| release.end_time.is_some() && !was_over(release))
 }
 
 /// Returns how a release ended, for people.
 pub fn summary(release: &Release) -> String {
     let Release { version, from_version, requested_by, start_time, end_time, outcome, message, .. } = release;
-    let of = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
+    let from = from_version.as_ref().map_or_else(String::new, |from| format!(" from {from}"));
     let by = requested_by.as_ref().map_or_else(String::new, |by| format!(", which {by} requested"));
     let outcome = outcome.map_or("open", ReleaseOutcome::as_str);
     let took = end_time.as_ref().map_or(0, |end| end.0.duration_since(start_time.0).as_secs().max(0));
     let why = message.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-    format!("release {version}{of}{by}, ended after {took} s: {outcome}{why}")
+    format!("release {version}{from}{by}, ended after {took} s: {outcome}{why}")
 }
 
 /// Returns the version that the rollout is about, and the one before.
@@ -150,16 +150,16 @@ fn began_at(rollout: &Rollout) -> Option<&Time> {
 }
 
 /// Returns whether pods are moved to the target, which has not failed.
-fn tries(rollout: &Rollout) -> bool {
+fn is_trying(rollout: &Rollout) -> bool {
     matches!(rollout, Rollout::Forward(moved, _) if moved.failure.is_none())
 }
 
-fn open(releases: &mut [Release]) -> Option<&mut Release> {
+fn open_release(releases: &mut [Release]) -> Option<&mut Release> {
     releases.last_mut().filter(|release| release.end_time.is_none())
 }
 
 /// Returns a release that begins, with the user who asked for it.
-fn begun(
+fn new_release(
     releases: &[Release],
     (version, from): (&str, Option<String>),
     (at, now): (&Time, &Time),
@@ -250,7 +250,7 @@ fn end(open: &mut Release, (before, after): (&Rollout, &Rollout), now: &Time) {
             note_failure(open, failure);
             ReleaseOutcome::RolledBack
         }
-        _ if tries(after) && open.outcome == Some(ReleaseOutcome::Held) => ReleaseOutcome::Held,
+        _ if is_trying(after) && open.outcome == Some(ReleaseOutcome::Held) => ReleaseOutcome::Held,
         _ => ReleaseOutcome::Left,
     });
     if open.outcome == Some(ReleaseOutcome::Left) {

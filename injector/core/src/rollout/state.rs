@@ -18,8 +18,13 @@ pub enum Rollout {
     Current(Idle),
     /// Nothing moves, since pods can't be moved to the requested version yet.
     Waiting(Idle),
-    /// The move to this version is withheld before its beginning.
-    Held(Idle, String),
+    /// The move to the target is withheld before its beginning.
+    Held {
+        /// The current version.
+        idle: Idle,
+        /// The version that pods would be moved to.
+        target: String,
+    },
     /// The requested version failed. It is tried again when something else was requested meanwhile, or when somebody asks for it again.
     Failed(Base, RolloutFailure),
     /// Pods are moved to the target.
@@ -136,7 +141,7 @@ impl Rollout {
     pub fn base(&self) -> Option<&Base> {
         match self {
             Self::Initial { .. } => None,
-            Self::Current(idle) | Self::Waiting(idle) | Self::Held(idle, _) => Some(&idle.base),
+            Self::Current(idle) | Self::Waiting(idle) | Self::Held { idle, .. } => Some(&idle.base),
             Self::Failed(base, _) => Some(base),
             Self::Forward(moved, _) => Some(&moved.base),
             Self::Back(back, _) => Some(&back.base),
@@ -147,7 +152,7 @@ impl Rollout {
     #[must_use]
     pub fn waiting(self) -> Self {
         match self {
-            Self::Current(idle) | Self::Held(idle, _) => Self::Waiting(idle),
+            Self::Current(idle) | Self::Held { idle, .. } => Self::Waiting(idle),
             Self::Failed(base, failure) => Self::Waiting(Idle { base, failure: Some(failure) }),
             other => other,
         }

@@ -39,7 +39,7 @@ impl Rollout {
             Self::Current(Idle { base, failure }) | Self::Waiting(Idle { base, failure }) => {
                 (Some(base), None, still(failure))
             }
-            Self::Held(Idle { base, failure }, target) => (Some(base), Some(target), still(failure)),
+            Self::Held { idle: Idle { base, failure }, target } => (Some(base), Some(target), still(failure)),
             Self::Failed(base, failure) => (Some(base), None, still(Some(failure))),
             Self::Forward(moved, stage) => {
                 let (base, target) = (moved.base.clone(), moved.target.clone());
@@ -67,7 +67,7 @@ fn idle(base: Base, target: Option<String>, status: &VersionedConfigStatus) -> R
     let base = without_thresholds(base, &status.internal);
     match (status.state(), target, failure) {
         (ConfigState::Failed, _, Some(failure)) => Rollout::Failed(base, failure),
-        (_, Some(target), failure) => Rollout::Held(Idle { base, failure }, target),
+        (_, Some(target), failure) => Rollout::Held { idle: Idle { base, failure }, target },
         (ConfigState::Current, None, failure) => Rollout::Current(Idle { base, failure }),
         (_, None, failure) => Rollout::Waiting(Idle { base, failure }),
     }

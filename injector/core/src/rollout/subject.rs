@@ -10,7 +10,7 @@ use crate::identity::Identity;
 use crate::pods::{PodState, ReportState};
 
 /// How long after a restart a pod may still be in a loop of restarts, in seconds: the kubelet waits for up to five minutes between two.
-const RESTLESS: i64 = 600;
+const CRASH_LOOP_SECONDS: i64 = 600;
 
 /// The workload that stands for all Jobs of a namespace: their pods may end before anything is observed of them.
 pub const JOBS: &str = "Job";
@@ -58,7 +58,7 @@ impl Subject {
         if pod.terminating || pod.finished {
             return None;
         }
-        let state = pod.report.as_ref().map(|report| report.of(config));
+        let state = pod.report.as_ref().map(|report| report.state_of(config));
         Some(Self {
             number: pod_number(identity, pod.uid.as_str()),
             node_ready,
@@ -82,7 +82,7 @@ impl Subject {
             && self.ready
             && self.failure.is_none()
             && self.workload != JOBS
-            && self.last_restart.is_none_or(|restart| now - restart >= RESTLESS)
+            && self.last_restart.is_none_or(|restart| now - restart >= CRASH_LOOP_SECONDS)
     }
 
     /// Returns whether the pod belongs to a Job.

@@ -11,7 +11,7 @@ use crate::pods::PodState;
 #[derive(Clone, Debug, Default)]
 pub struct Subjects {
     /// The config and the identity that the pods belong to.
-    of: Option<(Box<str>, Identity)>,
+    config: Option<(Box<str>, Identity)>,
     /// The pods that steps move.
     moved: Vec<Subject>,
     /// The pods that take a version only by a restart: steps can't move them, and they prove nothing.
@@ -28,8 +28,8 @@ impl Subjects {
 
     /// Takes these pods in place of the last ones. Pods that were there before must be in the same order.
     pub fn update(&mut self, pods: &[Arc<PodState>], config: &str, identity: Identity, nodes_away: &BTreeSet<String>) {
-        if self.of.as_ref().is_none_or(|(of, known)| &**of != config || *known != identity) {
-            *self = Self { of: Some((config.into(), identity)), ..Self::default() };
+        if self.config.as_ref().is_none_or(|(known_config, known)| &**known_config != config || *known != identity) {
+            *self = Self { config: Some((config.into(), identity)), ..Self::default() };
         }
         self.by_restart.clear();
         let mut at = 0;

@@ -24,7 +24,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts the pods of a move.
-    pub(super) fn of(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
+    pub(super) fn count(moved: &Move, evidence: &Evidence, seen: &Observation<'_>, now: Now<'_>) -> Self {
         let mut tally = Self::default();
         let patience = 2 * seconds(moved.watch.as_ref().map_or(0, |watch| watch.seconds));
         for pod in seen.pods.iter().filter(|pod| moved.thresholds.is_assigned(pod)) {
@@ -34,13 +34,13 @@ impl Tally {
                 continue;
             }
             tally.judges += 1;
-            let taken = pod.has_taken(&moved.target);
-            let late = || evidence.assigned_since(pod).is_none_or(|since| now.steady - since >= seen.ack_patience());
-            if taken && pod.ready {
+            let has_taken = pod.has_taken(&moved.target);
+            let is_late = || evidence.assigned_since(pod).is_none_or(|since| now.steady - since >= seen.ack_patience());
+            if has_taken && pod.ready {
                 tally.proven += 1;
-            } else if taken {
+            } else if has_taken {
                 tally.fallen += 1;
-            } else if pod.ready && late() {
+            } else if pod.ready && is_late() {
                 tally.silent += 1;
                 tally.first_silent.get_or_insert_with(|| pod.name.clone());
             }

@@ -13,7 +13,7 @@ use super::Subject;
 pub const ALL: u64 = 1 << 32;
 
 /// The minimum of pods for which a workload has its own threshold.
-const LARGE: usize = 20;
+const LARGE_WORKLOAD_PODS: usize = 20;
 /// A step moves at most one in so many pods that restart in place at the same time, as a Deployment does by default.
 const IN_PLACE: usize = 4;
 /// The maximum of large workloads.
@@ -127,7 +127,7 @@ impl Thresholds {
 
     fn raised_selector(&self, pods: &[Subject], count: &Pods, selector: &StepSelector) -> Self {
         let matched: Vec<&Subject> = pods.iter().filter(|pod| selects(selector, pod)).collect();
-        let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.of(matched.len())) };
+        let threshold = if is_whole(count) { ALL } else { self.reaching(&matched, count.count_of(matched.len())) };
         self.with_selector(selector, threshold)
     }
 
@@ -138,7 +138,7 @@ impl Thresholds {
         match next.selectors.iter().position(|other| other.selector == *selector) {
             Some(at) => next.selectors[at].threshold = next.selectors[at].threshold.max(threshold),
             // A spec has no more, but an edit may have left others behind. Pods of this one get the target with a later step.
-            None if next.selectors.len() >= StepSelector::MOST => {}
+            None if next.selectors.len() >= StepSelector::MAX_SELECTORS => {}
             None => next.selectors.push(SelectorThreshold { selector: selector.clone(), threshold }),
         }
         next
@@ -154,7 +154,7 @@ impl Thresholds {
     }
 
     fn raised_config(&self, pods: &[Subject], count: &Pods) -> Self {
-        let wanted = count.of(pods.len());
+        let wanted = count.count_of(pods.len());
         if is_whole(count) {
             return Self::all();
         }
@@ -246,8 +246,11 @@ impl Thresholds {
 /// The workloads that have their own threshold. Of those that have none yet, no more than there is room for beside the others with pods: these
 /// keep theirs, or their pods would go back.
 fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThreshold]) -> BTreeSet<&'a str> {
-    let mut large: Vec<(usize, &str)> =
-        groups.iter().filter(|(_, pods)| pods.len() >= LARGE).map(|(workload, pods)| (pods.len(), *workload)).collect();
+    let mut large: Vec<(usize, &str)> = groups
+        .iter()
+        .filter(|(_, pods)| pods.len() >= LARGE_WORKLOAD_PODS)
+        .map(|(workload, pods)| (pods.len(), *workload))
+        .collect();
     // With one group there is nothing to share.
     if large.len() == 1 && groups.len() == 1 {
         return BTreeSet::new();

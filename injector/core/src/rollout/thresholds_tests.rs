@@ -34,7 +34,7 @@ fn thresholds_of_workloads_that_are_gone_are_forgotten_first() {
         thresholds = thresholds.raised(&pods, &Pods::Share(share.to_owned()), None);
         assert!(thresholds.workloads.len() <= MOST_LISTED, "{}", thresholds.workloads.len());
         let half = assigned(&thresholds, &pods).len();
-        let wanted = Pods::Share(share.to_owned()).of(pods.len());
+        let wanted = Pods::Share(share.to_owned()).count_of(pods.len());
         assert_eq!(half, wanted, "each has its own threshold");
     }
     let names = thresholds.workloads.iter().filter(|own| own.workload.starts_with("Deployment/d"));
@@ -69,14 +69,14 @@ fn a_ninth_selector_gives_nobody_the_version_and_takes_it_from_nobody() {
     let half = Pods::Share("50%".to_owned());
     // A step that was edited leaves its selector behind, so a valid spec can come to a ninth.
     let mut thresholds = Thresholds::default();
-    for zone in 0..StepSelector::MOST {
+    for zone in 0..StepSelector::MAX_SELECTORS {
         let next = thresholds.raised(&pods, &half, Some(&selector(zone)));
         assert!(assigned(&next, &pods).len() > assigned(&thresholds, &pods).len(), "{zone}");
         thresholds = next;
     }
-    let full = thresholds.raised(&pods, &half, Some(&selector(StepSelector::MOST)));
+    let full = thresholds.raised(&pods, &half, Some(&selector(StepSelector::MAX_SELECTORS)));
     assert_eq!(full, thresholds);
-    assert_eq!(full.with_one(&pods, Some(&selector(StepSelector::MOST)), |_| true), thresholds);
+    assert_eq!(full.with_one(&pods, Some(&selector(StepSelector::MAX_SELECTORS)), |_| true), thresholds);
     let more = full.raised(&pods, &Pods::Share("100%".to_owned()), Some(&selector(0)));
     assert!(assigned(&more, &pods).len() > assigned(&full, &pods).len(), "one that is listed still rises");
     let all = full.raised(&pods, &Pods::Share("100%".to_owned()), None);

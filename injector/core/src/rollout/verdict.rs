@@ -11,17 +11,17 @@ use std::collections::{HashMap, HashSet};
 use nudge_api::{BackgroundStatus, EvidenceStatus, Explanation, Reason};
 
 use super::Observation;
-use super::chance::{poisson_binomial_tail, poisson_tail};
 use super::clock::{Millis, seconds};
 use super::evidence::Evidence;
-use super::harm::{Harm, Kind};
+use super::harm::{Harm, HarmKind};
+use super::probability::{poisson_binomial_tail, poisson_tail};
 
 /// The share of rollouts that may go back by chance.
 const ERROR: f64 = 0.001;
 /// Seconds of a week.
 const WEEK: u64 = 604_800;
 /// The minimum rate at which pods are harmed by chance: one a pod and week.
-const RATE: f64 = 1.0 / 604_800.0;
+const MIN_HARM_RATE: f64 = 1.0 / 604_800.0;
 /// Harm that is less probable by chance holds the rollout.
 const SURPRISE: f64 = 0.05;
 
@@ -53,8 +53,8 @@ pub(super) struct Names<'a> {
 fn rate(seen: &Observation<'_>) -> f64 {
     // Less than a pod and week is not enough for a rate: a bad first hour would excuse every version.
     #[allow(clippy::cast_precision_loss)] // numbers of harm and of pod-seconds in two weeks
-    let own = |known: &BackgroundStatus| known.harmed as f64 / known.pod_seconds.max(WEEK) as f64;
-    seen.background.map_or(0.0, own).max(RATE)
+    let own_rate = |known: &BackgroundStatus| known.harmed as f64 / known.pod_seconds.max(WEEK) as f64;
+    seen.background.map_or(0.0, own_rate).max(MIN_HARM_RATE)
 }
 
 /// Returns how much of the error may be spent in this part of the evidence: most of it in the first 15 minutes, and all parts together spend no more
@@ -75,7 +75,7 @@ pub(super) fn verdict(
     let numbers = numbers(evidence);
     if seen.spec.max_harmed.is_none()
         && let Some((harm, why)) = harmed.iter().find_map(|harm| match &harm.kind {
-            Kind::Reported(why) => Some((harm, why)),
+            HarmKind::Reported(why) => Some((harm, why)),
             _ => None,
         })
     {
@@ -91,7 +91,7 @@ pub(super) fn verdict(
         false => harm.at + patience,
     };
     // Without others to compare with, a pod that was unready and is well again is no evidence. One that restarted is.
-    let stays = |harm: &Harm| compares || harm.kind != Kind::Unready || !evidence.is_well(&harm.uid);
+    let stays = |harm: &Harm| compares || harm.kind != HarmKind::Unready || !evidence.is_well(&harm.uid);
     // Until when harm may have begun before the last step.
     let sudden = if compares { None } else { sudden(evidence, window) };
     let is_due = |harm: &&&Harm| {
@@ -100,7 +100,7 @@ pub(super) fn verdict(
     let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
     let said = said(&numbers, names.target, names.current);
     let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
-    if too_many(due.len()) && is_not_the_environment(evidence, &due, patience, too_many) {
+    if too_many(due.len()) && rule_out_environment(evidence, &due, patience, too_many) {
         return Verdict::Bad(first.kind.reason().explained(said));
     }
     let unwell = harmed.iter().filter(|harm| !evidence.is_well(&harm.uid)).count();
@@ -148,14 +148,14 @@ fn is_too_many(evidence: &Evidence, seen: &Observation<'_>, numbers: &EvidenceSt
         return false;
     }
     match &seen.spec.max_harmed {
-        Some(max) => u64::from(harmed) > max.of(u64::from(numbers.assigned)),
+        Some(max) => u64::from(harmed) > max.limit_of(u64::from(numbers.assigned)),
         None => too_many_by_chance(expected(evidence, seen), harmed, evidence.epoch()),
     }
 }
 
 /// Returns whether the harm has nothing to do with that of pods without the target: more of the harmed pods have the target than by chance, or enough
 /// of them were harmed long after.
-fn is_not_the_environment(
+fn rule_out_environment(
     evidence: &Evidence,
     due: &[&Harm],
     patience: Millis,

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{BackgroundStatus, ConfigState, MaxHarmed, Reason, RolloutStage};
 
-use super::chance::poisson_binomial_tail;
+use super::probability::poisson_binomial_tail;
 use super::tests::{TestRollout, failure, on_hold, pod, reason, steps};
 use super::verdict::{spend, too_many_by_chance};
 use super::{Evidence, Neighbours, Subject};
@@ -426,7 +426,7 @@ fn how_often_pods_are_harmed_anyway_is_counted_hourly_and_halved_weekly() {
     let start_time = hour.start_time.clone();
     rollout.background = Some(BackgroundStatus { pod_seconds: 1_000_000, harmed: 100, ..hour });
     rollout.later(7 * 86_400);
-    rollout.evidence.blind();
+    rollout.evidence.reset_after_gap();
     rollout.watch("1", 10);
     let week = rollout.background.clone().unwrap();
     assert!(week.harmed == 50 && week.pod_seconds / 1000 == 500 && week.start_time > start_time, "{week:?}");

@@ -8,7 +8,7 @@ use super::Subject;
 use crate::pods::SlowestProbe;
 
 /// The longest time for which a step is watched because of a probe, in seconds. The first one has no such limit.
-const LONGEST: u32 = 300;
+const MAX_WATCH_SECONDS: u32 = 300;
 
 /// Returns how long the step is watched that has these pods.
 pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, min_ready_seconds: u32) -> Watch {
@@ -29,7 +29,7 @@ pub(super) fn watch<'a>(pods: impl Iterator<Item = &'a Subject>, first: bool, mi
         }
     }
     let slowest = slowest.map(|probe| (probe.seconds(), probe.to_string()));
-    let longest = if first { u32::MAX } else { LONGEST.max(min_ready_seconds) };
+    let longest = if first { u32::MAX } else { MAX_WATCH_SECONDS.max(min_ready_seconds) };
     let weak = match &slowest {
         Some((seconds, probe)) if *seconds > longest => {
             Some(format!("{probe} to notice a change, which is {seconds} s"))

@@ -22,9 +22,9 @@ use crate::versions::{is_nearly_full, is_of_source};
 /// The maximum of failed versions that a source remembers.
 const MOST_FAILED: usize = 8;
 
-/// The outcome of a look at a source.
-enum Outcome {
-    /// Nothing is known yet, or the object changes, about which nothing is said: it may change often.
+/// What the source has come to.
+enum SourceOutcome {
+    /// Nothing is known yet, or the object is still changing, which is not reported because it may be frequent.
     Quiet { until: Option<Timestamp> },
     /// The content waits for something that ends by itself.
     Waits { version: String, why: Explanation, until: Option<Timestamp> },
@@ -32,7 +32,7 @@ enum Outcome {
     Acts(Act),
     /// Nothing is left to do.
     Done(Explanation),
-    /// A problem keeps the source from going on.
+    /// The source can't go on.
     Blocked(Explanation),
 }
 
@@ -48,26 +48,26 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     let waited = status.waiting.take();
     let (mut act, mut again) = (retained, due);
     match outcome {
-        Outcome::Quiet { until } => {
+        SourceOutcome::Quiet { until } => {
             (status.waiting, again) = (waited, until.or(due));
             return Decision { status: first_words(status, observed), act, again };
         }
-        Outcome::Acts(next) => {
+        SourceOutcome::Acts(next) => {
             // Its outcome is what there is to say.
             status.waiting = waited;
             act = act.or(Some(next));
         }
-        Outcome::Waits { version, why, until } => {
+        SourceOutcome::Waits { version, why, until } => {
             let start_time = waited.map_or(Time(now), |waited| waited.start_time);
             conclude(&mut status, observed, false, &why);
             status.waiting = Some(WaitingContent { version, start_time, reason: why.reason });
             again = until.or(due);
         }
-        Outcome::Done(why) => {
+        SourceOutcome::Done(why) => {
             status.synced = sync_asked(source).map(str::to_owned);
             conclude(&mut status, observed, true, &why);
         }
-        Outcome::Blocked(why) => {
+        SourceOutcome::Blocked(why) => {
             status.synced = sync_asked(source).map(str::to_owned);
             conclude(&mut status, observed, false, &why);
         }
@@ -78,31 +78,31 @@ pub fn decide(observed: &Observed<'_>) -> Decision {
     Decision { status, act, again }
 }
 
-fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
+fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcome {
     let Observed { source, upstream, config, now, .. } = *observed;
     let name = source.config();
     if source.spec.suspend {
         let message =
             format!("the source is suspended; resume it with kubectl nudge source resume {}", own_name(source));
-        return Outcome::Blocked(Reason::Suspended.explained(message));
+        return SourceOutcome::Blocked(Reason::Suspended.explained(message));
     }
     if let Some(fault) = source_faults(own_name(source), &source.spec).into_iter().next() {
-        return Outcome::Blocked(fault);
+        return SourceOutcome::Blocked(fault);
     }
     if let Some(rival) = observed.rival {
         let message =
             format!("source {rival} is older and makes the versions of config {name}; delete or suspend one of them");
-        return Outcome::Blocked(Reason::ConfigTaken.explained(message));
+        return SourceOutcome::Blocked(Reason::ConfigTaken.explained(message));
     }
     let newest = match upstream {
-        Upstream::Unknown => return Outcome::Quiet { until: None },
-        Upstream::Refused(why) => return Outcome::Blocked(with_last(why, status)),
+        Upstream::Unknown => return SourceOutcome::Quiet { until: None },
+        Upstream::Refused(why) => return SourceOutcome::Blocked(with_last(why, status)),
         Upstream::Content(newest) => newest,
     };
     if let Some(trouble) = observed.trouble {
-        return Outcome::Blocked(trouble.clone());
+        return SourceOutcome::Blocked(trouble.clone());
     }
-    let Some(config) = config else { return Outcome::Acts(Act::CreateConfig) };
+    let Some(config) = config else { return SourceOutcome::Acts(Act::CreateConfig) };
     let version = newest.version.as_str();
     let known = config.status.as_ref();
     let is_sealed = is_sealed(observed, version);
@@ -114,60 +114,60 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> Outcome {
     // Until the rollout begins again, the failure stays.
     if wanted && failure.is_some_and(|failure| noted_retry(config) == failure.retry_time) {
         if asked && is_sealed {
-            return Outcome::Acts(Act::Retry(version.to_owned()));
+            return SourceOutcome::Acts(Act::Retry(version.to_owned()));
         }
-        return Outcome::Blocked(failed(source, version));
+        return SourceOutcome::Blocked(failed(source, version));
     }
     if wanted && is_sealed {
-        return Outcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));
+        return SourceOutcome::Done(Reason::Activated.explained(format!("config {name} asks for version {version}")));
     }
     if is_sealed && !automatic {
         let message = format!("version {version} is made; make it current with kubectl nudge use {name} {version}");
-        return Outcome::Done(Reason::Made.explained(message));
+        return SourceOutcome::Done(Reason::Made.explained(message));
     }
-    let settles = newest.settles(debounce(source));
+    let settles = newest.settles_at(debounce(source));
     if settles > now && !asked {
-        return Outcome::Quiet { until: Some(settles) };
+        return SourceOutcome::Quiet { until: Some(settles) };
     }
     if let Some(why) = invalid(observed, version) {
-        return Outcome::Blocked(why);
+        return SourceOutcome::Blocked(why);
     }
     if status.failed_versions.iter().any(|failed| failed == version) && !asked {
-        return Outcome::Blocked(failed(source, version));
+        return SourceOutcome::Blocked(failed(source, version));
     }
     if let Some(other) = holder(&config.metadata).filter(|_| automatic && !wanted) {
-        return Outcome::Blocked(held_by(source, other));
+        return SourceOutcome::Blocked(held_by(source, other));
     }
     // It was made by this source a moment ago: it is to be sealed, and then asked for.
     let own = status.version.as_deref() == Some(version);
     if own && !is_sealed && made_just_now(status, now) {
         let until = status.make_time.as_ref().map(|made| after(made.0, SEALING));
         let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
-        return Outcome::Waits { version: version.to_owned(), why, until };
+        return SourceOutcome::Waits { version: version.to_owned(), why, until };
     }
     if let Some(message) = under_way(config) {
         let why = Reason::Progressing.explained(message);
-        return Outcome::Waits { version: version.to_owned(), why, until: None };
+        return SourceOutcome::Waits { version: version.to_owned(), why, until: None };
     }
     let earliest = status.make_time.as_ref().filter(|_| !own).map(|made| after(made.0, min_period(source)));
     if let Some(until) = earliest.filter(|&until| until > now && !asked) {
         let message =
             format!("version {version} waits for spec.minPeriodSeconds, which is {}", source.spec.min_period_seconds);
-        return Outcome::Waits {
+        return SourceOutcome::Waits {
             version: version.to_owned(),
             why: Reason::TooSoon.explained(message),
             until: Some(until),
         };
     }
     if is_sealed {
-        return Outcome::Acts(Act::Activate(version.to_owned()));
+        return SourceOutcome::Acts(Act::Activate(version.to_owned()));
     }
     if known.is_some_and(|known| known.version(version).is_none() && is_nearly_full(known)) {
         let message =
             format!("config {name} has almost as many versions as it can have; delete some with kubectl nudge delete");
-        return Outcome::Blocked(Reason::HistoryFull.explained(message));
+        return SourceOutcome::Blocked(Reason::HistoryFull.explained(message));
     }
-    Outcome::Acts(Act::Make)
+    SourceOutcome::Acts(Act::Make)
 }
 
 /// Returns whether the version is sealed and its objects are there. One whose objects are gone is made again.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// How many times the debounce content may wait that does not stay as it is.
-const MOST: u32 = 10;
+const MAX_DEBOUNCES: u32 = 10;
 
 /// The newest content. Older content is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,23 +25,23 @@ impl Newest {
     }
 
     /// Content was seen. The same as before is no change.
-    pub fn seen(&mut self, version: String, debounce: Duration, now: Timestamp) {
+    pub fn observe(&mut self, version: String, debounce: Duration, now: Timestamp) {
         if self.version == version {
             return;
         }
-        if self.settles(debounce) <= now {
+        if self.settles_at(debounce) <= now {
             self.since = now;
         }
         (self.version, self.changed) = (version, now);
     }
 
     /// When it may become a version.
-    pub fn settles(&self, debounce: Duration) -> Timestamp {
-        after(self.changed, debounce).min(after(self.since, debounce.saturating_mul(MOST)))
+    pub fn settles_at(&self, debounce: Duration) -> Timestamp {
+        after(self.changed, debounce).min(after(self.since, debounce.saturating_mul(MAX_DEBOUNCES)))
     }
 }
 
-/// Returns the time that is this much later.
+/// Returns `time` plus `period`, saturating.
 pub(super) fn after(time: Timestamp, period: Duration) -> Timestamp {
     SignedDuration::try_from(period).ok().and_then(|period| time.checked_add(period).ok()).unwrap_or(Timestamp::MAX)
 }
@@ -60,13 +60,13 @@ mod tests {
     fn content_that_stays_settles_after_the_debounce() {
         let debounce = Duration::from_secs(2);
         let mut newest = Newest::first("a".into(), at(0));
-        assert_eq!(newest.settles(debounce), at(2000));
-        newest.seen("b".into(), debounce, at(1500));
-        newest.seen("b".into(), debounce, at(3000));
-        assert_eq!(newest.settles(debounce), at(3500));
+        assert_eq!(newest.settles_at(debounce), at(2000));
+        newest.observe("b".into(), debounce, at(1500));
+        newest.observe("b".into(), debounce, at(3000));
+        assert_eq!(newest.settles_at(debounce), at(3500));
         // The next change begins anew.
-        newest.seen("c".into(), debounce, at(100_000));
-        assert_eq!((newest.since, newest.settles(debounce)), (at(100_000), at(102_000)));
+        newest.observe("c".into(), debounce, at(100_000));
+        assert_eq!((newest.since, newest.settles_at(debounce)), (at(100_000), at(102_000)));
     }
 
     proptest! {
@@ -78,13 +78,13 @@ mod tests {
             let mut newest = Newest::first("first".into(), at(0));
             let mut unsettled = 0;
             for (number, gap) in gaps.into_iter().enumerate() {
-                let settles = newest.settles(debounce);
+                let settles = newest.settles_at(debounce);
                 prop_assert!(settles <= at(unsettled + 10 * i64::try_from(millis).unwrap()));
                 now += gap;
                 if settles <= at(now) {
                     unsettled = now;
                 }
-                newest.seen(number.to_string(), debounce, at(now));
+                newest.observe(number.to_string(), debounce, at(now));
             }
         }
     }

@@ -8,7 +8,7 @@ use super::newest::Newest;
 /// What is known of the living object.
 #[derive(Clone, Copy, Debug)]
 pub enum Upstream<'a> {
-    /// The object was not read yet.
+    /// The object has not been read yet.
     Unknown,
     /// The object is missing, may not be read, or can't become a version.
     Refused(&'a Explanation),

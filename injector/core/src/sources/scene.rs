@@ -72,7 +72,7 @@ impl Scene {
     pub(super) fn changes(&mut self, content: &str) {
         let (version, now) = (format!("src-{content}"), at(self.now));
         match &mut self.newest {
-            Some(newest) => newest.seen(version, debounce(&self.source), now),
+            Some(newest) => newest.observe(version, debounce(&self.source), now),
             None => self.newest = Some(Newest::first(version, now)),
         }
         self.gone = false;

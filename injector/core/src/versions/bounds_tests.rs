@@ -140,8 +140,9 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
     let selector = |number: usize| StepSelector {
         match_labels: [("topology.example.com/zone".to_owned(), format!("zone-{number}"))].into(),
     };
-    status.internal.selectors =
-        (0..StepSelector::MOST).map(|at| SelectorThreshold { selector: selector(at), threshold: u64::MAX }).collect();
+    status.internal.selectors = (0..StepSelector::MAX_SELECTORS)
+        .map(|at| SelectorThreshold { selector: selector(at), threshold: u64::MAX })
+        .collect();
     let [total, on_target, ready, failed] = [u32::MAX; 4];
     status.pods = PodCounts { total, on_target, ready, failed, summary: format!("{total}/{total}") };
     let rollout = &mut status.rollout;
@@ -197,7 +198,7 @@ fn largest(names: &[String], versions: usize) -> VersionedConfigStatus {
             content: "0".repeat(24),
         })
         .collect();
-    status.releases = fitting((0..Release::MOST).map(release).collect(), MAX_RELEASES_BYTES);
+    status.releases = fitting((0..Release::MAX_RELEASES).map(release).collect(), MAX_RELEASES_BYTES);
     status
 }
 
@@ -226,7 +227,7 @@ fn usual_release(number: usize) -> Release {
 
 #[test]
 fn twenty_releases_as_most_are_fit() {
-    let releases: Vec<Release> = (1..=Release::MOST).map(usual_release).collect();
+    let releases: Vec<Release> = (1..=Release::MAX_RELEASES).map(usual_release).collect();
     assert_eq!(fitting(releases.clone(), MAX_RELEASES_BYTES), releases);
 }
 

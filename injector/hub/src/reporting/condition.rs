@@ -37,16 +37,16 @@ pub(super) fn pace(condition: &Report, old: Option<&Report>) -> Pace {
     if passing { Pace::Passing } else { Pace::Soon }
 }
 
-/// Returns whether each config that fails in `condition` fails in `old` for the same reason and beside the same version.
-fn repeats(condition: &Report, old: &Report) -> bool {
-    let failure = |report: &Report, name: &str| match report.of(name) {
+/// Returns whether each config that fails in `condition` fails in `shown` for the same reason and beside the same version.
+fn repeats(condition: &Report, shown: &Report) -> bool {
+    let failure = |report: &Report, name: &str| match report.state_of(name) {
         ReportState::Failed(why) => Some(why.reason),
         _ => None,
     };
     condition.versions.iter().all(|version| {
         let name = version.0.as_str();
         let reason = failure(condition, name);
-        reason.is_none() || (reason == failure(old, name) && old.versions.contains(version))
+        reason.is_none() || (reason == failure(shown, name) && shown.versions.contains(version))
     })
 }
 

@@ -10,7 +10,7 @@ use super::part::{Sealed, content};
 
 /// What is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Comparison {
     /// Nothing.
     Nothing,
     /// What the export has.
@@ -22,7 +22,7 @@ pub(crate) enum Found {
 }
 
 /// A version's object against the one in the cluster.
-pub(crate) fn part(exported: &Value, there: &Value) -> Found {
+pub(crate) fn part(exported: &Value, there: &Value) -> Comparison {
     let mark = |object: &Value, of: &str, name: &str| object["metadata"][of][name].clone();
     let marks = [
         ("labels", labels::CONFIG),
@@ -31,34 +31,38 @@ pub(crate) fn part(exported: &Value, there: &Value) -> Found {
         ("annotations", labels::PARTS),
     ];
     if let Some((_, name)) = marks.into_iter().find(|(of, name)| mark(exported, of, name) != mark(there, of, name)) {
-        return Found::Differs(format!("{name} differs"));
+        return Comparison::Differs(format!("{name} differs"));
     }
     // A missing field and an empty one are the same.
     match (content(exported), content(there)) {
-        (Some(one), Some(other)) if one == other && exported["immutable"] == there["immutable"] => Found::Same,
-        _ => Found::Differs("it has other content".to_owned()),
+        (Some(one), Some(other)) if one == other && exported["immutable"] == there["immutable"] => Comparison::Same,
+        _ => Comparison::Differs("it has other content".to_owned()),
     }
 }
 
 /// What the cluster has in the place of a version's object that is not in the export, against what was sealed. The object of another version is
 /// nothing of this one, and not in its way.
-pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Found {
+pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Comparison {
     match sealed.fault(there, seals) {
-        None => Found::Same,
-        Some(_) if sealed.is_of_another(there) => Found::Nothing,
-        Some(what) => Found::Differs(format!("it {what} of {}", sealed.of())),
+        None => Comparison::Same,
+        Some(_) if sealed.is_of_another(there) => Comparison::Nothing,
+        Some(what) => Comparison::Differs(format!("it {what} of {}", sealed.title())),
     }
 }
 
 /// A policy or a source against the one in the cluster.
-pub(crate) fn spec(exported: &Value, there: &Value) -> Found {
-    if exported["spec"] == there["spec"] { Found::Same } else { Found::Differs("its spec differs".to_owned()) }
+pub(crate) fn spec(exported: &Value, there: &Value) -> Comparison {
+    if exported["spec"] == there["spec"] {
+        Comparison::Same
+    } else {
+        Comparison::Differs("its spec differs".to_owned())
+    }
 }
 
 /// A config against the one in the cluster; both specs as JSON, so that unknown fields count too.
-pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedConfig, &Value)) -> Found {
+pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedConfig, &Value)) -> Comparison {
     if is_importing(there.0) {
-        return Found::Importing;
+        return Comparison::Importing;
     }
     let (kept, status) = (status(exported.0), status(there.0));
     let mut differences: Vec<String> = Vec::new();
@@ -97,7 +101,7 @@ pub(crate) fn config(exported: (&VersionedConfig, &Value), there: (&VersionedCon
     if !missing.is_empty() {
         differences.push(format!("versions that are missing or differ: {}", missing.join(", ")));
     }
-    if differences.is_empty() { Found::Same } else { Found::Differs(differences.join("; ")) }
+    if differences.is_empty() { Comparison::Same } else { Comparison::Differs(differences.join("; ")) }
 }
 
 fn status(config: &VersionedConfig) -> VersionedConfigStatus {
@@ -123,9 +127,12 @@ mod tests {
                 "metadata": {"labels": {"nudge.dev/version": version}, "annotations": {"nudge.dev/made-by": value}},
             })
         };
-        assert_eq!(part(&object("1", "1"), &object("1", "1")), Found::Same);
-        assert_eq!(part(&object("1", "1"), &object("2", "1")), Found::Differs("it has other content".to_owned()));
-        assert_eq!(part(&object("1", "1"), &object("1", "2")), Found::Differs("nudge.dev/version differs".to_owned()));
+        assert_eq!(part(&object("1", "1"), &object("1", "1")), Comparison::Same);
+        assert_eq!(part(&object("1", "1"), &object("2", "1")), Comparison::Differs("it has other content".to_owned()));
+        assert_eq!(
+            part(&object("1", "1"), &object("1", "2")),
+            Comparison::Differs("nudge.dev/version differs".to_owned())
+        );
     }
 
     #[test]
@@ -140,16 +147,16 @@ mod tests {
             let metadata = json!({"labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}});
             json!({"apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": {"a": value}, "metadata": metadata})
         };
-        assert_eq!(unexported(&sealed, &there("1", "1"), None), Found::Same);
+        assert_eq!(unexported(&sealed, &there("1", "1"), None), Comparison::Same);
         let why = "it does not have the content that was sealed as part of version 1 of config team/shop";
-        assert_eq!(unexported(&sealed, &there("2", "1"), None), Found::Differs(why.to_owned()));
-        assert_eq!(unexported(&sealed, &there("1", "2"), None), Found::Nothing, "it is another version's");
+        assert_eq!(unexported(&sealed, &there("2", "1"), None), Comparison::Differs(why.to_owned()));
+        assert_eq!(unexported(&sealed, &there("1", "2"), None), Comparison::Nothing, "it is another version's");
         let mut bare = there("1", "1");
         bare["metadata"] = json!({});
         let why = "it does not have the labels of version 1 of config team/shop";
         assert_eq!(
             unexported(&sealed, &bare, None),
-            Found::Differs(why.to_owned()),
+            Comparison::Differs(why.to_owned()),
             "it may be what somebody made again"
         );
     }
@@ -169,14 +176,14 @@ mod tests {
         };
         let (spec, other) = (json!({"spec": {}}), json!({"spec": {"version": "3"}}));
         let newer = of("2", &["1", "2"]);
-        assert_eq!(config((&newer, &spec), (&newer, &spec)), Found::Same);
-        let Found::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
+        assert_eq!(config((&newer, &spec), (&newer, &spec)), Comparison::Same);
+        let Comparison::Differs(why) = config((&newer, &spec), (&of("1", &["1"]), &other)) else { panic!() };
         assert_eq!(
             why,
             "spec; status.currentVersion: 2 in the export, 1 in the cluster; versions that are missing or differ: 2"
         );
         let mut importing = of("1", &[]);
         importing.metadata.annotations = Some([(labels::IMPORTING.to_owned(), String::new())].into());
-        assert_eq!(config((&newer, &spec), (&importing, &other)), Found::Importing);
+        assert_eq!(config((&newer, &spec), (&importing, &other)), Comparison::Importing);
     }
 }

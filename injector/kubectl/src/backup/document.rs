@@ -95,7 +95,7 @@ impl Kind {
         }
     }
 
-    /// Of a document.
+    /// The kind of a document; `None` if an export does not hold it.
     pub(crate) fn of(document: &Value) -> Option<Self> {
         let (version, kind) = (document["apiVersion"].as_str()?, document["kind"].as_str()?);
         Self::ALL.into_iter().find(|one| {

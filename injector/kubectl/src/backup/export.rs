@@ -80,9 +80,9 @@ impl Export {
         let text = |field: &str| document["metadata"][field].as_str().unwrap_or_default();
         let place = Place::new(kind, text("namespace"), text("name"));
         // They become a part of URLs.
-        let named = is_name(&place.name, 253)
+        let is_valid_name = is_name(&place.name, 253)
             && if kind == Kind::Policy { place.namespace.is_empty() } else { is_name(&place.namespace, 63) };
-        if !named {
+        if !is_valid_name {
             return Err(Failure::new(format!("{at}: the object has no name, or one that is not allowed")));
         }
         // What an owner or a finalizer does is nothing that an export asks for.
@@ -112,7 +112,7 @@ impl Export {
                 let object = sealed.place();
                 let Some(document) = self.objects.get(&object) else { continue };
                 if let Some(what) = sealed.fault(document, seals.as_ref()) {
-                    faults.entry(object).or_insert_with(|| format!("{what} of {}", sealed.of()));
+                    faults.entry(object).or_insert_with(|| format!("{what} of {}", sealed.title()));
                 } else {
                     held.insert(object);
                 }

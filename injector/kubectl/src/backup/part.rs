@@ -45,7 +45,7 @@ impl Sealed<'_> {
     }
 
     /// What the object is a part of, as texts name it.
-    pub(crate) fn of(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let Self { config, version, .. } = *self;
         format!("version {version} of config {}/{}", config.namespace, config.name)
     }

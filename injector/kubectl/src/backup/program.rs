@@ -11,13 +11,13 @@ use crate::failure::Failure;
 
 /// Runs a program with this input, and returns what it prints.
 pub(crate) fn run(command: &mut Command, input: &[u8], what: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    let failed = |error: &std::io::Error| Failure::new(format!("{what}: {error}"));
+    let failure = |error: &std::io::Error| Failure::new(format!("{what}: {error}"));
     let program = command.get_program().to_string_lossy().into_owned();
     // It may ask for the passphrase of a key, on the terminal.
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| match error.kind() {
         ErrorKind::NotFound => missing(what, &program),
-        _ => failed(&error),
+        _ => failure(&error),
     })?;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (mut output, mut complaint) = (Zeroizing::new(Vec::new()), Vec::new());
@@ -30,8 +30,8 @@ pub(crate) fn run(command: &mut Command, input: &[u8], what: &str) -> Result<Zer
         let most = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
         stdout.map_or(Ok(0), |stdout| stdout.take(most).read_to_end(&mut output))
     })
-    .map_err(|error| failed(&error))?;
-    let status = child.wait().map_err(|error| failed(&error))?;
+    .map_err(|error| failure(&error))?;
+    let status = child.wait().map_err(|error| failure(&error))?;
     if !status.success() {
         return Err(Failure::new(format!("{what}: {program}: {}", complained(&complaint, &program))));
     }

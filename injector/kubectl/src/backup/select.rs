@@ -99,7 +99,7 @@ pub(crate) fn select(cluster: Cluster) -> Selected {
     let configs = std::mem::take(&mut selected.configs);
     for (place, config) in &configs {
         for sealed in parts(place, config) {
-            let (object, of) = (sealed.place(), sealed.of());
+            let (object, of) = (sealed.place(), sealed.title());
             let there = maps.get(&object).or_else(|| secrets.get(&object));
             if there.is_some_and(|there| sealed.is_labelled(there)) {
                 named.insert(object.clone());
@@ -160,9 +160,9 @@ fn config(place: &Place, object: DynamicObject, holder: Option<&String>) -> Resu
     let status = object.data["status"].clone();
     let mut exported = document(Kind::Config, object);
     if !status.is_null() {
-        let read = |error: serde_json::Error| format!("its status can't be read: {error}");
-        let status = kept(serde_json::from_value::<VersionedConfigStatus>(status).map_err(read)?);
-        exported["status"] = serde_json::to_value(status).map_err(read)?;
+        let unreadable = |error: serde_json::Error| format!("its status can't be read: {error}");
+        let status = kept(serde_json::from_value::<VersionedConfigStatus>(status).map_err(unreadable)?);
+        exported["status"] = serde_json::to_value(status).map_err(unreadable)?;
     }
     if let Some(holder) = holder {
         exported[HELD_BY] = holder.as_str().into();

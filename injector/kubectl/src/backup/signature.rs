@@ -53,7 +53,7 @@ fn refused(complaint: &[u8], key: &Path, terminal: bool) -> String {
 
 /// Checks that the text was signed with one of these public keys.
 pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Failure> {
-    let failed = |error: &std::io::Error| Failure::new(format!("checking who signed the export: {error}"));
+    let failure = |error: &std::io::Error| Failure::new(format!("checking who signed the export: {error}"));
     let read =
         std::fs::read_to_string(keys).map_err(|error| Failure::new(format!("--verify {}: {error}", keys.display())))?;
     let allowed = allowed(&read).map_err(|why| Failure::new(format!("--verify {}: {why}", keys.display())))?;
@@ -63,8 +63,8 @@ pub(crate) fn verify(text: &str, signature: &Path, keys: &Path) -> Result<(), Fa
             signature.display()
         )));
     }
-    let mut file = tempfile::NamedTempFile::new().map_err(|error| failed(&error))?;
-    file.write_all(allowed.as_bytes()).map_err(|error| failed(&error))?;
+    let mut file = tempfile::NamedTempFile::new().map_err(|error| failure(&error))?;
+    file.write_all(allowed.as_bytes()).map_err(|error| failure(&error))?;
     let mut command = Command::new(PROGRAM);
     command.args(["-Y", "verify", "-n", NAMESPACE, "-I", SIGNER, "-f"]).arg(file.path()).arg("-s").arg(signature);
     run(&mut command, text.as_bytes(), "checking who signed the export").map(drop).map_err(|failure| {

@@ -38,7 +38,7 @@ pub(crate) fn config(file: Option<&Path>, context: Option<&str>) -> Result<Confi
         None => merged(&files(std::env::var_os("KUBECONFIG"), std::env::home_dir())),
     };
     let found = read.map_err(Fault::from).and_then(|Merged { kubeconfig, missing }| match missing {
-        None => named(kubeconfig, context),
+        None => config_of_context(kubeconfig, context),
         // As kubectl, only where there is nothing to choose from.
         Some(missing) if context.is_none() => in_pod()?.ok_or_else(|| missing.into()),
         Some(missing) => Err(missing.into()),
@@ -113,7 +113,7 @@ fn environment() -> Variables {
 }
 
 /// The cluster that the context names.
-fn named(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, Fault> {
+fn config_of_context(kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, Fault> {
     let Kubeconfig { contexts, clusters, auth_infos, current_context, .. } = kubeconfig;
     let name = context.map(str::to_owned).or(current_context).filter(|name| !name.is_empty());
     let name = name.ok_or(KubeconfigError::CurrentContextNotSet)?;
@@ -188,7 +188,7 @@ mod tests {
             if let Some(missing) = merged.missing {
                 return Err(unusable(&missing));
             }
-            let config = named(merged.kubeconfig, context).map_err(|fault| match fault {
+            let config = config_of_context(merged.kubeconfig, context).map_err(|fault| match fault {
                 Fault::Kubeconfig(error) => unusable(&error),
                 Fault::Way(why) => why,
             })?;

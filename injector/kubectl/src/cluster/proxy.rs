@@ -12,16 +12,16 @@ const SCHEMES: &str = "is not a URL that begins with http://, https:// or socks5
 /// The variables of the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Variables {
-    /// Of servers with TLS.
+    /// The proxy for servers with TLS.
     pub(super) https: Option<String>,
-    /// Of servers without.
+    /// The proxy for servers without TLS.
     pub(super) http: Option<String>,
     /// What is excepted.
     pub(super) no_proxy: Option<String>,
 }
 
 impl Variables {
-    /// Those that are read so. Upper case comes first.
+    /// Reads the proxies from variables; upper case takes precedence.
     pub(super) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let any = |names: [&str; 2]| names.into_iter().filter_map(&variable).find(|value| !value.is_empty());
         Self {

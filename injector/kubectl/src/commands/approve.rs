@@ -86,14 +86,14 @@ async fn decide(
     let (name, version, dry) = (command.config.as_str(), command.version.as_str(), command.dry.dry_run);
     let config = session.config(name).await?;
     let status = sealed(&config, version)?;
-    is_what_was_read(name, status, read)?;
+    check_digest(name, status, read)?;
     let reason = command.reason.clone().unwrap_or_else(|| "undo".to_owned());
     let object = object(name, status, decision, reason);
     // Admission says who the user is.
-    let tried = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
+    let preview = session.api::<VersionApproval>().create(&creating(DryRun::Server), &object).await;
     let (word, doing_it) = words(decision);
-    let tried = tried.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
-    let me = tried.spec.approver.as_str();
+    let preview = preview.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+    let me = preview.spec.approver.as_str();
     let listed = session.api::<VersionApproval>().list(&ListParams::default()).await;
     let mut own = listed.map_err(doing("listing VersionApprovals"))?.items;
     own.retain(|one| one.spec.config_name == name && one.spec.version == version && one.spec.approver == me);
@@ -113,7 +113,7 @@ async fn decide(
     let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
     let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
     // The right is that of the user with the groups of that time: those of today have it, and the others may have lost it.
-    let is_of_today = |one: &VersionApproval| same(one) && groups(one) == groups(&tried);
+    let is_of_today = |one: &VersionApproval| same(one) && groups(one) == groups(&preview);
     let now = Timestamp::now();
     if is_known && own.iter().any(|one| is_of_today(one) && lasts(one, now)) {
         return session.out.line(&format!("config {name}: version {version}{which} is already {word} by {me}"));
@@ -124,15 +124,15 @@ async fn decide(
         (false, _) => "",
     };
     if dry == DryRun::None {
-        let created = session.api::<VersionApproval>().create(&creating(dry), &object).await;
-        created.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
+        let result = session.api::<VersionApproval>().create(&creating(dry), &object).await;
+        result.map_err(doing(format!("{doing_it} version {version} of config {name}")))?;
     }
     withdraw(session, &own, dry).await?;
     session.out.line(&format!("config {name}: version {version}{which} {word} by {me}{anew}{}", dry.suffix()))
 }
 
 /// Fails where the version is not what the user has read.
-fn is_what_was_read(config: &str, version: &VersionStatus, read: Option<&Digest>) -> Result<(), Failure> {
+fn check_digest(config: &str, version: &VersionStatus, read: Option<&Digest>) -> Result<(), Failure> {
     let Some(other) = read.filter(|read| !read.is_of(version)) else { return Ok(()) };
     let (name, has) = (&version.version, other.beside(version));
     Err(Failure::new(format!(
@@ -274,10 +274,10 @@ mod tests {
             serde_json::from_value(version).unwrap()
         };
         let (is, was) = (version("sha256:a"), version("sha256:b"));
-        let check = |digest: &str| is_what_was_read("game", &is, Some(&digest::parse(digest).unwrap()));
+        let check = |digest: &str| check_digest("game", &is, Some(&digest::parse(digest).unwrap()));
         assert_eq!(check(&short_digest(&is)), Ok(()));
         assert_eq!(check(&sealed_digest(&is)), Ok(()));
-        assert_eq!(is_what_was_read("game", &is, None), Ok(()));
+        assert_eq!(check_digest("game", &is, None), Ok(()));
         let said = format!(
             "version 2 of config game has the digest {}, not {}: its content is not what you have read; read it again with kubectl nudge \
              diff game current 2",

@@ -46,16 +46,16 @@ pub(crate) async fn run(session: &Session, command: &Baseline) -> Result<(), Fai
     let maps = session.api::<ConfigMap>();
     if let Some(name) = &command.name {
         let map = maps.get_opt(name).await.map_err(doing(format!("reading ConfigMap {name}")))?;
-        let missing = || {
+        let not_found = || {
             Failure::new(format!(
                 "there is no ConfigMap {name} in namespace {}; see kubectl get configmaps",
                 session.namespace
             ))
         };
-        let map = map.ok_or_else(missing)?;
+        let map = map.ok_or_else(not_found)?;
         // A published ConfigMap is refused only if its config is gone.
-        let known = session.find_config(name).await?.is_some();
-        if let Some(reason) = refusal(&map).filter(|_| !known) {
+        let config_exists = session.find_config(name).await?.is_some();
+        if let Some(reason) = refusal(&map).filter(|_| !config_exists) {
             return Err(Failure::new(format!("ConfigMap {name} can't become a version: {reason}")));
         }
         if !make_baseline(session, name, map, dry).await? {

@@ -33,7 +33,7 @@ enum Candidates {
     /// Words with their help.
     Words(Vec<(String, String)>),
     Configs,
-    /// Of this config.
+    /// The versions of this config.
     Versions(String),
     Namespaces,
     ConfigMaps,

@@ -13,7 +13,7 @@ use nudge_protocol::{ConfigName, VersionName, labels};
 use ring::rand::{Random, SystemRandom, generate};
 use serde_json::{Value, json};
 
-use crate::attention::{Attended, attends};
+use crate::attention::{AttendedKind, attends};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::{Format, Output};
@@ -87,10 +87,10 @@ async fn made_of(command: &Create) -> Result<Made, Failure> {
     #[cfg(not(unix))]
     let mut origins = Vec::new();
     origins.extend(from_oci::add(&mut content, &command.oci).await?);
-    let fetched = content.open.len();
+    let fetched_count = content.open.len();
     sources::add(&mut content, &command.sources).map_err(Failure::usage)?;
     // What is mixed has no one origin.
-    let alone = origins.len() == 1 && content.open.len() + content.secret.len() == fetched;
+    let alone = origins.len() == 1 && content.open.len() + content.secret.len() == fetched_count;
     let origin = origins.pop().filter(|_| alone);
     sources::check(&content).map_err(Failure::usage)?;
     if !content.secret.is_empty() && matches!(command.output, Some(Format::Json | Format::Yaml)) {
@@ -100,7 +100,7 @@ async fn made_of(command: &Create) -> Result<Made, Failure> {
     }
     let secret = !content.secret.is_empty();
     if !secret && command.secret_type.is_some() {
-        return Err(Failure::usage("--secret-type is about Secrets, and there are none; use --secret-from-file"));
+        return Err(Failure::usage("--secret-type needs at least one Secret value; use --secret-from-file"));
     }
     let parts = divide(content).map_err(|error| Failure::usage(error.to_string()))?;
     let key = || generate(&SystemRandom::new()).map(|bytes: Random<[u8; KEY_BYTES]>| ContentKey::new(&bytes.expose()));
@@ -115,49 +115,49 @@ async fn made_of(command: &Create) -> Result<Made, Failure> {
     Ok(Made { version, parts, origin: origin.as_ref().and_then(Origin::annotation) })
 }
 
-/// The object of the part `number` (from 1) of `count`.
-fn made(command: &Create, of: &Made, part: &Part, part_of: (usize, usize), name: &str) -> Object {
+/// The object of a part; `part_of` is its number, from 1, and the number of parts.
+fn part_object(command: &Create, made: &Made, part: &Part, part_of: (usize, usize), name: &str) -> Object {
     let common = Common {
         config: &command.config,
-        version: &of.version,
+        version: &made.version,
         keep: Keep::Config,
         secret_type: command.secret_type.as_deref().unwrap_or(OPAQUE),
-        origin: of.origin.as_deref(),
+        origin: made.origin.as_deref(),
         set_by: None,
     };
     object(part, &common, part_of, name)
 }
 
-/// Refuses a content that would not be sealed.
-fn follow(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
+/// Refuses content that breaks the rules.
+fn check_rules(rules: &NamedRules, parts: &[Part]) -> Result<(), Failure> {
     check(rules, parts.iter().map(|part| (part.kind, &part.content)))
         .map_err(|report| Failure::new(format!("the content breaks the rules of {}: {report}", rules.name)))
 }
 
 /// Prints what the command would create.
 pub(crate) async fn print_offline(out: &Output, command: &Create, namespace: Option<&str>) -> Result<(), Failure> {
-    let of = made_of(command).await?;
+    let made = made_of(command).await?;
     if let Some(path) = &command.rules {
-        follow(&of_file(path)?, &of.parts)?;
+        check_rules(&of_file(path)?, &made.parts)?;
     }
-    let count = of.parts.len();
-    let objects = of.parts.iter().zip(1..).map(|(part, number)| {
-        let (readable, hashed) = names(&command.config, &of.version, number, count);
-        let mut made = made(command, &of, part, (number, count), &readable.unwrap_or(hashed));
-        let metadata = made.metadata_mut();
+    let count = made.parts.len();
+    let objects = made.parts.iter().zip(1..).map(|(part, number)| {
+        let (readable, hashed) = names(&command.config, &made.version, number, count);
+        let mut object = part_object(command, &made, part, (number, count), &readable.unwrap_or(hashed));
+        let metadata = object.metadata_mut();
         metadata.namespace = namespace.map(str::to_owned);
         // A version that is kept as a manifest must not be pruned: the next apply would create it again.
         if let Some(marks) = &mut metadata.labels {
             marks.remove(labels::PRUNE);
         }
-        made
+        object
     });
     print(out, command, &objects.collect::<Vec<_>>())
 }
 
 pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failure> {
-    let of = made_of(command).await?;
-    let (config, Made { version, parts, .. }) = (&command.config, &of);
+    let made = made_of(command).await?;
+    let (config, Made { version, parts, .. }) = (&command.config, &made);
     let (existing, _) = objects(session, config.as_str(), Some(version.as_str())).await?;
     if let Some((kind, meta)) = existing.first() {
         let name = object_name(*kind, meta.name.as_deref().unwrap_or_default());
@@ -165,13 +165,15 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         let why = if command.version.is_some() { again } else { "with this content" };
         return Err(Failure::new(format!("version {version} of config {config} already exists ({name}), {why}")));
     }
-    let known = session.find_config(config.as_str()).await?;
-    match (&command.rules, &known) {
-        (Some(path), _) => follow(&of_file(path)?, parts)?,
-        (None, Some(known)) if !known.spec.validation.is_empty() => follow(&of_config(session, known).await?, parts)?,
+    let known_config = session.find_config(config.as_str()).await?;
+    match (&command.rules, &known_config) {
+        (Some(path), _) => check_rules(&of_file(path)?, parts)?,
+        (None, Some(config)) if !config.spec.validation.is_empty() => {
+            check_rules(&of_config(session, config).await?, parts)?
+        }
         _ => {}
     }
-    if known.is_none() {
+    if known_config.is_none() {
         check_existing_map(session, config.as_str()).await?;
     }
     warn_unless_enabled(session).await;
@@ -180,12 +182,12 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     let mut created: Vec<Object> = Vec::new();
     let count = parts.len();
     for (part, number) in parts.iter().zip(1..) {
-        match create_one(session, command, &of, part, (number, count), &configs).await {
+        match create_one(session, command, &made, part, (number, count), &configs).await {
             Ok(object) => created.push(object),
             Err(failure) => return Err(undo(session, command, version, &created, failure).await),
         }
     }
-    if known.is_none() {
+    if known_config.is_none() {
         let new = VersionedConfig::new(config.as_str(), VersionedConfigSpec::default());
         match session.api::<VersionedConfig>().create(&creating(command.dry.dry_run), &new).await {
             Ok(_) => {}
@@ -197,13 +199,13 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
         }
     }
     print(&session.out, command, &created)?;
-    if known.is_none() && command.output.is_none() {
+    if known_config.is_none() && command.output.is_none() {
         let suffix = command.dry.dry_run.suffix();
         let with_secret = parts.iter().any(|part| part.kind == PartKind::Secret);
-        let becomes = if with_secret && attends(session, Attended::Secrets).await == Some(false) {
+        let becomes = if with_secret && attends(session, AttendedKind::Secrets).await == Some(false) {
             format!(
                 "{version} becomes current when Nudge may read the Secrets of the namespace: {}",
-                Attended::Secrets.way_out(&session.namespace)
+                AttendedKind::Secrets.way_out(&session.namespace)
             )
         } else {
             format!("{version} becomes current, because it is the first version")
@@ -242,18 +244,18 @@ async fn warn_unless_enabled(session: &Session) {
 async fn create_one(
     session: &Session,
     command: &Create,
-    of: &Made,
+    made: &Made,
     part: &Part,
     part_of: (usize, usize),
     configs: &[VersionedConfig],
 ) -> Result<Object, Failure> {
-    let (config, version) = (&command.config, &of.version);
+    let (config, version) = (&command.config, &made.version);
     let (readable, hashed) = names(config, version, part_of.0, part_of.1);
     let readable = readable.filter(|name| !was_used(name, config, version, configs));
     let mut last = None;
     for name in readable.into_iter().chain([hashed]) {
         let what = format!("creating {}", object_name(part.kind, &name));
-        let created = match made(command, of, part, part_of, &name) {
+        let created = match part_object(command, made, part, part_of, &name) {
             Object::Map(map) => session
                 .api::<ConfigMap>()
                 .create(&creating(command.dry.dry_run), &map)
@@ -340,12 +342,12 @@ fn print(out: &Output, command: &Create, objects: &[Object]) -> Result<(), Failu
     match command.output {
         Some(Format::Name) => out.lines(objects.iter().map(name)),
         Some(format) => {
-            let failed = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
+            let failure = |error: serde_json::Error| Failure::new(format!("can't write the objects: {error}"));
             let mut all: Vec<Value> = Vec::new();
             for object in objects {
                 // A command with Secrets was refused before.
                 if let Object::Map(map) = object {
-                    all.push(serde_json::to_value(map).map_err(failed)?);
+                    all.push(serde_json::to_value(map).map_err(failure)?);
                 }
             }
             match &all[..] {

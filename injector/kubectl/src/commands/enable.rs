@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::Api;
 use kube::api::{ObjectMeta, Patch, PatchParams};
-use nudge_cluster::first_contact::{About, Contact, Reply, ask};
+use nudge_cluster::first_contact::{Contact, QuestionScope, Reply, ask};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -140,7 +140,7 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
 async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
     let (began, mut contact) = (Instant::now(), Contact::default());
     loop {
-        let reply = ask(session.client.clone(), &command.name, About::Namespace).await;
+        let reply = ask(session.client.clone(), &command.name, QuestionScope::Namespace).await;
         if let Reply::NotAllowed(cause) = &reply {
             session.out.warn(&format!("you may not test whether the webhooks of Nudge answer: {cause}"));
             return Ok(());
@@ -202,8 +202,8 @@ async fn apply(
     if dry != DryRun::Client {
         let api: Api<RoleBinding> = Api::namespaced(session.client.clone(), namespace);
         let how = PatchParams { force: true, ..patching(dry) };
-        let applied = api.patch(name, &how, &Patch::Apply(binding)).await;
-        applied.map_err(doing(format!("applying rolebinding {name} in namespace {namespace}")))?;
+        let result = api.patch(name, &how, &Patch::Apply(binding)).await;
+        result.map_err(doing(format!("applying rolebinding {name} in namespace {namespace}")))?;
     }
     session.out.line(&format!("rolebinding.{RBAC}/{name} applied{}", dry.suffix()))
 }

@@ -33,7 +33,7 @@ pub(super) const CONTENT_KEY_SECRET: &str = "nudge-content-key";
 /// Objects in one answer of the API server.
 const PAGE: u32 = 250;
 /// The maximum of objects of a kind.
-const MOST: usize = 100_000;
+const MAX_OBJECTS: usize = 100_000;
 /// The maximum of names of what is missing.
 const MOST_NAMED: usize = 1000;
 
@@ -173,7 +173,7 @@ async fn secrets(
     for (place, config) in &selected.configs {
         let seals = seals(place, config, content_key).map_err(Failure::new)?;
         for sealed in parts(place, config).filter(|sealed| sealed.part.kind == PartKind::Secret) {
-            let (object, of) = (sealed.place(), sealed.of());
+            let (object, of) = (sealed.place(), sealed.title());
             let found = get(session, Kind::Secret, &object.namespace, &object.name).await?;
             let Some(found) = found.map(|found| document(Kind::Secret, found)) else {
                 selected.missing.add(&object, format_args!("it is a part of {of}, and does not exist"));
@@ -242,8 +242,8 @@ async fn labelled_secrets(
     let mut params = ListParams::default().limit(PAGE).labels(labels::CONFIG);
     let mut all = BTreeMap::new();
     loop {
-        let failed = |error: &dyn std::error::Error| Failure::new(format!("listing secrets: {error}"));
-        let asked = request.list_metadata(&params).map_err(|error| failed(&error))?;
+        let failure = |error: &dyn std::error::Error| Failure::new(format!("listing secrets: {error}"));
+        let asked = request.list_metadata(&params).map_err(|error| failure(&error))?;
         let page = session.client.request::<ObjectList<Lenient<PartialObjectMeta<Secret>>>>(asked).await;
         let page = match page {
             Ok(page) => page,
@@ -255,7 +255,7 @@ async fn labelled_secrets(
             let labels = json!({"metadata": {"labels": metadata.labels}});
             all.insert(Place::new(Kind::Secret, &namespace, &name), labels);
         }
-        if all.len() > MOST {
+        if all.len() > MAX_OBJECTS {
             return Err(too_many("secrets"));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -266,7 +266,7 @@ async fn labelled_secrets(
 }
 
 fn too_many(plural: &str) -> Failure {
-    Failure::new(format!("there are more than {MOST} {plural}; export namespaces one by one with -n"))
+    Failure::new(format!("there are more than {MAX_OBJECTS} {plural}; export namespaces one by one with -n"))
 }
 
 /// Who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or none.
@@ -280,14 +280,14 @@ async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMa
     let mut holders = BTreeMap::new();
     for place in sourced {
         let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
-        let held = match configs.get_opt(&place.name).await {
+        let held_by = match configs.get_opt(&place.name).await {
             Ok(Some(config)) => holder(&config.metadata).map(str::to_owned),
             Ok(None) => continue,
             // Users may write anything into managedFields.
             Err(kube::Error::SerdeError(_)) => Some("somebody".to_owned()),
             Err(error) => return Err(Failure::of(&format!("reading {place}"), &error)),
         };
-        holders.extend(held.map(|held| (place, held)));
+        holders.extend(held_by.map(|held_by| (place, held_by)));
     }
     Ok(holders)
 }
@@ -318,7 +318,7 @@ async fn list(
             Err(error) => return Err(Failure::of(&format!("listing {plural}"), &error)),
         };
         all.extend(page.items.into_iter().map(|Lenient(object)| object));
-        if all.len() > MOST {
+        if all.len() > MAX_OBJECTS {
             return Err(too_many(&plural));
         }
         params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -349,7 +349,7 @@ async fn read_content_key(session: &Session, namespace: &str) -> Result<Zeroizin
     key.ok_or_else(|| Failure::new(format!("{what} has no key yet; name Nudge's namespace with --system-namespace")))
 }
 
-/// So many things.
+/// A count with its noun, such as `3 configs`.
 pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -362,23 +362,23 @@ async fn cluster(session: &Session) -> Option<String> {
 
 /// Replaces the file as a whole, readable by its owner alone, and the signature beside it.
 fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("writing {}: {error}", path.display()));
+    let failure = |error: std::io::Error| Failure::new(format!("writing {}: {error}", path.display()));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     // In a folder of its own, where the signature is the only other file.
-    let home = tempfile::Builder::new().prefix(".nudge-export-").tempdir_in(folder).map_err(failed)?;
+    let home = tempfile::Builder::new().prefix(".nudge-export-").tempdir_in(folder).map_err(failure)?;
     let content = home.path().join("export");
-    let mut file = tempfile::Builder::new().prefix("export").tempfile_in(home.path()).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(&content).map_err(|error| failed(error.error))?;
+    let mut file = tempfile::Builder::new().prefix("export").tempfile_in(home.path()).map_err(failure)?;
+    file.write_all(text.as_bytes()).map_err(failure)?;
+    file.as_file().sync_all().map_err(failure)?;
+    file.persist(&content).map_err(|error| failure(error.error))?;
     if let Some(key) = key {
         signature::sign(&content, key)?;
-        std::fs::rename(signature::beside(&content), signature::beside(path)).map_err(failed)?;
+        std::fs::rename(signature::beside(&content), signature::beside(path)).map_err(failure)?;
     } else if let Err(error) = std::fs::remove_file(signature::beside(path))
         && error.kind() != std::io::ErrorKind::NotFound
     {
         // That of an export before it would say that this one was changed.
-        return Err(failed(error));
+        return Err(failure(error));
     }
-    std::fs::rename(content, path).map_err(failed)
+    std::fs::rename(content, path).map_err(failure)
 }

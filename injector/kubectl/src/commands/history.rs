@@ -100,8 +100,8 @@ async fn diff(session: &Session, status: Option<&VersionedConfigStatus>, release
     let Some(from) = &release.from_version else { return Ok(String::new()) };
     let mut sides = Vec::new();
     for name in [from, &release.version] {
-        let gone = || format!("version {} does not exist any more\n", visible::line(name));
-        let Some(version) = status.and_then(|status| status.version(name)) else { return Ok(gone()) };
+        let gone_message = || format!("version {} does not exist any more\n", visible::line(name));
+        let Some(version) = status.and_then(|status| status.version(name)) else { return Ok(gone_message()) };
         if version.state == VersionState::Broken {
             return Ok(format!("an object of version {} is gone or was replaced\n", visible::line(name)));
         }

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 use self::plan::{Plan, compared};
 use super::export::{CONTENT_KEY_SECRET, api, counted, get};
-use crate::backup::compare::Found;
+use crate::backup::compare::Comparison;
 use crate::backup::document::{HELD_BY, Kind, Place};
 use crate::backup::export::Export;
 use crate::backup::status::{Uids, carried};
@@ -39,7 +39,7 @@ use crate::failure::{Failure, doing};
 use crate::session::{FIELD_MANAGER, Session, creating, patching};
 
 /// How often a status is written again that somebody else has written in the same moment.
-const TRIES: usize = 10;
+const MAX_TRIES: usize = 10;
 
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -96,7 +96,7 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
         return content_key(session, &export, command).await;
     }
     namespaces(session, &export).await?;
-    let plan = Plan::of(session, &export).await?;
+    let plan = Plan::find(session, &export).await?;
     plan.show(session, &export, command.dry_run)?;
     if command.dry_run {
         return Ok(());
@@ -164,13 +164,17 @@ fn signed(session: &Session, command: &Import, text: &str) -> Result<Option<&'st
 
 fn read(command: &Import) -> Result<Zeroizing<String>, Failure> {
     let name = command.filename.display();
-    let failed = |error: std::io::Error| Failure::new(format!("reading {name}: {error}"));
+    let failure = |error: std::io::Error| Failure::new(format!("reading {name}: {error}"));
     let mut text = Zeroizing::new(String::new());
     let most = u64::try_from(MAX_BYTES + 1).unwrap_or(u64::MAX);
     if command.filename.as_os_str() == "-" {
-        std::io::stdin().take(most).read_to_string(&mut text).map_err(failed)?;
+        std::io::stdin().take(most).read_to_string(&mut text).map_err(failure)?;
     } else {
-        std::fs::File::open(&command.filename).map_err(failed)?.take(most).read_to_string(&mut text).map_err(failed)?;
+        std::fs::File::open(&command.filename)
+            .map_err(failure)?
+            .take(most)
+            .read_to_string(&mut text)
+            .map_err(failure)?;
     }
     if text.len() > MAX_BYTES {
         return Err(Failure::new(format!("{name} has more than {MAX_BYTES} bytes")));
@@ -205,7 +209,7 @@ async fn namespaces(session: &Session, export: &Export) -> Result<(), Failure> {
 
 /// Creates an object of the export, if it is not there. Returns its uid.
 async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) -> Result<Option<String>, Failure> {
-    if let Some((Found::Same, uid)) = plan.found.get(place) {
+    if let Some((Comparison::Same, uid)) = plan.found.get(place) {
         return Ok(uid.clone());
     }
     let Some(exported) = export.objects.get(place) else { return Ok(None) };
@@ -217,22 +221,22 @@ async fn create(session: &Session, export: &Export, plan: &Plan, place: &Place) 
         let metadata = object["metadata"].as_object_mut();
         metadata.map(|metadata| metadata.remove("generation"));
     }
-    let failed = |error: serde_json::Error| Failure::new(format!("{place} can't be created: {error}"));
-    let object: DynamicObject = serde_json::from_value(object).map_err(failed)?;
+    let failure = |error: serde_json::Error| Failure::new(format!("{place} can't be created: {error}"));
+    let object: DynamicObject = serde_json::from_value(object).map_err(failure)?;
     let namespace = Some(place.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-    let created = api(session, place.kind, namespace).create(&creating(DryRun::None), &Lenient(object)).await;
-    match created {
+    let result = api(session, place.kind, namespace).create(&creating(DryRun::None), &Lenient(object)).await;
+    match result {
         Ok(Lenient(created)) => Ok(created.metadata.uid),
         // Somebody was faster; it must be what the export has.
         Err(error) if is_conflict(&error) => {
-            let there = get(session, place.kind, &place.namespace, &place.name).await?;
-            let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
-            match compared(export, place, exported, there)? {
-                Found::Same | Found::Importing => Ok(uid),
-                Found::Nothing => {
+            let existing = get(session, place.kind, &place.namespace, &place.name).await?;
+            let uid = existing.as_ref().and_then(|existing| existing.metadata.uid.clone());
+            match compared(export, place, exported, existing)? {
+                Comparison::Same | Comparison::Importing => Ok(uid),
+                Comparison::Nothing => {
                     Err(Failure::new(format!("somebody creates and deletes {place}; run the command again")))
                 }
-                Found::Differs(why) => {
+                Comparison::Differs(why) => {
                     Err(Failure::new(format!("{place} exists and differs: {why}; run the command again")))
                 }
             }
@@ -252,7 +256,7 @@ async fn import(
 ) -> Result<bool, Failure> {
     let published = Place::new(Kind::ConfigMap, &place.namespace, &place.name);
     match plan.found.get(place).map(|(found, _)| found) {
-        Some(Found::Same) => {
+        Some(Comparison::Same) => {
             for sealed in plan.parts(place, config) {
                 create(session, export, plan, &sealed.place()).await?;
             }
@@ -260,7 +264,7 @@ async fn import(
             session.out.note(&format!("{progress}: is there already"));
             return Ok(true);
         }
-        Some(Found::Importing) => overwrite(session, export, place).await?,
+        Some(Comparison::Importing) => overwrite(session, export, place).await?,
         _ => drop(create(session, export, plan, place).await?),
     }
     let mut uids = Uids::new();
@@ -289,12 +293,12 @@ async fn release(session: &Session, export: &Export, place: &Place) -> Result<()
     };
     let mut sources =
         export.objects.iter().filter(|(source, _)| source.kind == Kind::Source && source.namespace == place.namespace);
-    let held = export.objects.get(place).is_some_and(|config| config.get(HELD_BY).is_some());
-    let gives = !held && sources.any(|(_, document)| of_config(document));
+    let is_held = export.objects.get(place).is_some_and(|config| config.get(HELD_BY).is_some());
+    let gives = !is_held && sources.any(|(_, document)| of_config(document));
     let ending = || format!("ending the import of {place}");
     let configs: Api<VersionedConfig> = Api::namespaced(session.client.clone(), &place.namespace);
     let mut patch = json!({"metadata": {"annotations": {labels::IMPORTING: null}}});
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         if gives {
             let config = configs.get(&place.name).await.map_err(doing(ending()))?;
             patch["metadata"]["resourceVersion"] = json!(config.metadata.resource_version);
@@ -312,15 +316,16 @@ async fn release(session: &Session, export: &Export, place: &Place) -> Result<()
 /// Gives a config that is being imported the spec of the export.
 async fn overwrite(session: &Session, export: &Export, place: &Place) -> Result<(), Failure> {
     let Some(exported) = export.objects.get(place) else { return Ok(()) };
-    for _ in 0..TRIES {
-        let there = get(session, Kind::Config, &place.namespace, &place.name).await?;
-        let Some(mut there) = there else { return Err(gone(place)) };
-        if there.data["spec"] == exported["spec"] {
+    for _ in 0..MAX_TRIES {
+        let existing = get(session, Kind::Config, &place.namespace, &place.name).await?;
+        let Some(mut existing) = existing else { return Err(gone_failure(place)) };
+        if existing.data["spec"] == exported["spec"] {
             return Ok(());
         }
-        there.data["spec"] = exported["spec"].clone();
+        existing.data["spec"] = exported["spec"].clone();
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        match api(session, Kind::Config, Some(&place.namespace)).replace(&place.name, &params, &Lenient(there)).await {
+        match api(session, Kind::Config, Some(&place.namespace)).replace(&place.name, &params, &Lenient(existing)).await
+        {
             Ok(_) => return Ok(()),
             Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(Failure::of(&format!("writing the spec of {place}"), &error)),
@@ -329,7 +334,7 @@ async fn overwrite(session: &Session, export: &Export, place: &Place) -> Result<
     Err(Failure::new(format!("somebody else keeps writing the spec of {place}; run the command again")))
 }
 
-fn gone(place: &Place) -> Failure {
+fn gone_failure(place: &Place) -> Failure {
     Failure::new(format!("{place} was deleted meanwhile; run the command again"))
 }
 
@@ -340,10 +345,10 @@ async fn write_status(
     uids: &Uids,
 ) -> Result<(), Failure> {
     let api: Api<Lenient<VersionedConfig>> = Api::namespaced(session.client.clone(), &place.namespace);
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         let reading = doing(format!("reading {place}"));
         let Some(Lenient(mut there)) = api.get_opt(&place.name).await.map_err(reading)? else {
-            return Err(gone(place));
+            return Err(gone_failure(place));
         };
         if !is_importing(&there) {
             return Err(Failure::new(format!(

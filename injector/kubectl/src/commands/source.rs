@@ -8,7 +8,7 @@ use nudge_core::sources::{holder, release};
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
-use crate::attention::{Attended, attends};
+use crate::attention::{AttendedKind, attends};
 use crate::dry_run::{Dry, DryRun};
 use crate::failure::{Failure, doing};
 use crate::output::table::{or_none, table};
@@ -79,7 +79,8 @@ const FIRST_LOOK: SignedDuration = SignedDuration::from_secs(30);
 
 /// Fails for sources that nobody looks at.
 async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), Failure> {
-    let (attended, now, namespace) = (attends(session, Attended::Sources).await, Timestamp::now(), &session.namespace);
+    let (attended, now, namespace) =
+        (attends(session, AttendedKind::Sources).await, Timestamp::now(), &session.namespace);
     let names: Vec<&str> = sources
         .iter()
         .filter(|source| is_unattended(source, attended, now))
@@ -88,7 +89,7 @@ async fn unattended(session: &Session, sources: &[ConfigSource]) -> Result<(), F
     if names.is_empty() {
         return Ok(());
     }
-    let way_out = Attended::Sources.way_out(namespace);
+    let way_out = AttendedKind::Sources.way_out(namespace);
     let why = if attended == Some(true) {
         "nothing has looked at it since it was created; check that the Deployment nudge-sources in namespace nudge-system runs"
             .to_owned()

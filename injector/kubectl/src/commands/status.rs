@@ -9,7 +9,7 @@ use nudge_core::pods::pod_state;
 use nudge_protocol::{ConfigName, labels};
 use serde_json::json;
 
-use crate::attention::{Attended, attends};
+use crate::attention::{AttendedKind, attends};
 use crate::failure::{Failure, doing};
 use crate::output::Format;
 use crate::output::status::{ApprovalReport, Report, SourceReport, list, needs_approval, report};
@@ -62,11 +62,11 @@ pub(crate) async fn run(session: &Session, command: &Status) -> Result<(), Failu
             one.approvals = ApprovalReport::all(config, &approvals(session).await?);
         }
     }
-    if !command.all_namespaces && !reports.is_empty() && attends(session, Attended::Configs).await == Some(false) {
+    if !command.all_namespaces && !reports.is_empty() && attends(session, AttendedKind::Configs).await == Some(false) {
         let namespace = &session.namespace;
         session.out.warn(&format!(
             "Nudge does not look at the configs of namespace {namespace}, because it may not read them; {}",
-            Attended::Configs.way_out(namespace)
+            AttendedKind::Configs.way_out(namespace)
         ));
     }
     match (command.output, &reports[..]) {

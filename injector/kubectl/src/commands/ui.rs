@@ -56,11 +56,11 @@ pub(crate) async fn run(
 
 /// The context that the page names.
 fn context(connection: &Connection) -> String {
-    let read = || match &connection.kubeconfig {
+    let read_kubeconfig = || match &connection.kubeconfig {
         Some(file) => Kubeconfig::read_from(file),
         None => Kubeconfig::read(),
     };
-    let known = connection.context.clone().or_else(|| read().ok()?.current_context);
+    let known = connection.context.clone().or_else(|| read_kubeconfig().ok()?.current_context);
     known.unwrap_or_else(|| "the pod's own account".to_owned())
 }
 

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::output::table::table;
 use crate::session::Session;
-use crate::version::stored::{Found, PartOrigin, label, objects, origin};
+use crate::version::stored::{FoundPart, PartOrigin, label, objects, origin};
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -52,8 +52,8 @@ struct Row {
 }
 
 /// Where the content of the version is from, as the first of its objects has it that says so.
-fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<PartOrigin> {
-    let is_part = |(kind, meta): &&Found| {
+fn origin_of(version: &VersionStatus, found: &[FoundPart]) -> Option<PartOrigin> {
+    let is_part = |(kind, meta): &&FoundPart| {
         version.parts.iter().any(|part| {
             part.kind == *kind && meta.name.as_ref() == Some(&part.name) && meta.uid.as_ref() == Some(&part.uid)
         })
@@ -62,7 +62,7 @@ fn origin_of(version: &VersionStatus, found: &[Found]) -> Option<PartOrigin> {
 }
 
 /// The sealed versions in the order in which they were sealed, then the others.
-fn rows(config: &VersionedConfig, found: &[Found]) -> Vec<Row> {
+fn rows(config: &VersionedConfig, found: &[FoundPart]) -> Vec<Row> {
     let sealed = config.status.iter().flat_map(|status| &status.versions);
     let mut rows: Vec<Row> = sealed
         .map(|version| Row {

@@ -29,7 +29,7 @@ fn flat(parts: Vec<(PartKind, Contents)>) -> BTreeMap<String, Value> {
 pub(crate) struct Change {
     /// The key.
     pub(crate) key: String,
-    /// Such as `changed`.
+    /// What happened to the key: `added`, `removed`, `changed` or moved.
     pub(crate) what: &'static str,
     /// Why there is no text, if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]

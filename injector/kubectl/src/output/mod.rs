@@ -29,7 +29,7 @@ pub(crate) enum Format {
 }
 
 /// How many lines are kept of a command that the page runs.
-const MOST_KEPT: usize = 100;
+const MAX_KEPT_LINES: usize = 100;
 
 /// Writes the output of a command.
 #[derive(Clone, Debug, Default)]
@@ -54,7 +54,7 @@ impl Output {
     fn keep(&self, text: &str) -> bool {
         let Some(kept) = &self.kept else { return false };
         let mut kept = kept.lock();
-        let left = MOST_KEPT.saturating_sub(kept.len());
+        let left = MAX_KEPT_LINES.saturating_sub(kept.len());
         kept.extend(text.lines().take(left).map(str::to_owned));
         true
     }
@@ -121,14 +121,14 @@ impl Output {
 
 /// The value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML too, with escapes.
 pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
+    let failure = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
     if format != Format::Json {
-        let text = serde_saphyr::to_string(value).map_err(|error| failed(&error))?;
+        let text = serde_saphyr::to_string(value).map_err(|error| failure(&error))?;
         if visible::is_visible(&text) {
             return Ok(text);
         }
     }
-    let text = serde_json::to_string_pretty(value).map_err(|error| failed(&error))?;
+    let text = serde_json::to_string_pretty(value).map_err(|error| failure(&error))?;
     Ok(visible::json(&text).into_owned() + "\n")
 }
 
@@ -141,11 +141,11 @@ mod tests {
         let output = Output::keeping();
         output.line("one").unwrap();
         output.warn("two\u{1b}");
-        for _ in 0..2 * MOST_KEPT {
+        for _ in 0..2 * MAX_KEPT_LINES {
             output.note("more");
         }
         let kept = output.kept();
-        assert_eq!((&*kept[0], &*kept[1], kept.len()), ("one", "warning: two\\u{1b}", MOST_KEPT));
+        assert_eq!((&*kept[0], &*kept[1], kept.len()), ("one", "warning: two\\u{1b}", MAX_KEPT_LINES));
         assert!(!output.is_terminal() && !output.is_interactive() && Output::default().kept().is_empty());
     }
 

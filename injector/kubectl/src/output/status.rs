@@ -97,7 +97,7 @@ impl ApprovalReport {
     /// How many are said of a version: those who deny it first.
     const MOST: usize = 32;
 
-    /// Of these, those about the version that is asked for, as it is: of each user the first, those who deny it before those who approve it.
+    /// Returns the approvals about the version that is asked for, as it is: of each user the first, those who deny it before those who approve it.
     pub(crate) fn all<'a>(
         config: &VersionedConfig,
         approvals: impl IntoIterator<Item = &'a VersionApproval>,
@@ -197,7 +197,7 @@ struct PodReport {
 
 /// Why a pod does not run the version of a config that is assigned to it; nothing where it does.
 pub(crate) fn why_not(pod: &PodState, config: &str, assigned: Option<&str>, version: Option<&str>) -> Option<String> {
-    let state = pod.report.as_ref().map(|report| report.of(config));
+    let state = pod.report.as_ref().map(|report| report.state_of(config));
     let why = state.as_ref().map(ReportState::explanation);
     let is_current = version == assigned && assigned.is_some() && why.is_none_or(|why| why.is_none());
     (!is_current).then(|| {
@@ -259,7 +259,7 @@ pub(crate) fn report(config: &VersionedConfig, pods: &[PodState]) -> Report {
     Report { agents, pods: reports, ..without_pods(config, (assigned, counted.len())) }
 }
 
-/// The same without the pods: how many of them have the target, and how many there are.
+/// The report without a list of pods; `counted` is how many have the target, and how many there are.
 pub(crate) fn without_pods(config: &VersionedConfig, counted: (usize, usize)) -> Report {
     let status = config.status.clone().unwrap_or_default();
     let condition = |it: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| Condition {

@@ -39,16 +39,16 @@ impl fmt::Debug for Token {
 
 /// Why a token is not exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It is not the token.
+pub(crate) enum TokenRefusal {
+    /// The text is not the token.
     Wrong,
-    /// It was exchanged before.
+    /// The token was exchanged before.
     Used,
-    /// It is too late.
+    /// The token has expired.
     Late,
 }
 
-impl Refused {
+impl TokenRefusal {
     /// What the page says.
     pub(crate) fn message(self) -> &'static str {
         match self {
@@ -89,15 +89,15 @@ impl Access {
     }
 
     /// Exchanges the token of the address for the token of the session.
-    pub(crate) fn exchange(&mut self, offered: &str, now: Instant) -> Result<&str, Refused> {
+    pub(crate) fn exchange(&mut self, offered: &str, now: Instant) -> Result<&str, TokenRefusal> {
         if !self.first.is(offered) {
-            return Err(Refused::Wrong);
+            return Err(TokenRefusal::Wrong);
         }
         if self.used {
-            return Err(Refused::Used);
+            return Err(TokenRefusal::Used);
         }
         if now >= self.until {
-            return Err(Refused::Late);
+            return Err(TokenRefusal::Late);
         }
         self.used = true;
         Ok(&self.session.0)
@@ -125,14 +125,14 @@ mod tests {
         let (mut access, first, now) = access();
         let session = access.exchange(&first, now).unwrap().to_owned();
         assert!(access.admits(&session) && access.is_used());
-        assert_eq!(access.exchange(&first, now), Err(Refused::Used));
+        assert_eq!(access.exchange(&first, now), Err(TokenRefusal::Used));
         assert!(!access.admits(&first) && !access.admits("") && !access.admits(&session[1..]));
     }
 
     #[test]
     fn a_token_is_valid_for_a_minute() {
         let (mut access, first, now) = access();
-        assert_eq!(access.exchange(&first, now + EXCHANGE_LIMIT), Err(Refused::Late));
+        assert_eq!(access.exchange(&first, now + EXCHANGE_LIMIT), Err(TokenRefusal::Late));
         assert!(access.exchange(&first, now + EXCHANGE_LIMIT.saturating_sub(Duration::from_nanos(1))).is_ok());
     }
 
@@ -141,12 +141,12 @@ mod tests {
         let (mut access, first, now) = access();
         let session = access.session.0.to_string();
         for wrong in ["", "x", &first[1..], &format!("{first}x"), &session] {
-            assert_eq!(access.exchange(wrong, now), Err(Refused::Wrong), "{wrong:?}");
+            assert_eq!(access.exchange(wrong, now), Err(TokenRefusal::Wrong), "{wrong:?}");
         }
-        assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(Refused::Wrong));
+        assert_eq!(access.exchange("x", now + EXCHANGE_LIMIT), Err(TokenRefusal::Wrong));
         assert!(!access.admits(&session), "nobody has it yet");
         assert!(access.exchange(&first, now).is_ok());
-        assert_eq!(access.exchange("x", now), Err(Refused::Wrong));
+        assert_eq!(access.exchange("x", now), Err(TokenRefusal::Wrong));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Act {
 pub(crate) struct Asked {
     pub(crate) config: ConfigName,
     pub(crate) version: Option<VersionName>,
-    /// Of the version, as the page has shown it.
+    /// Digest of the version, as the page has shown it.
     pub(crate) digest: Option<Digest>,
     pub(crate) reason: Option<String>,
 }

@@ -19,15 +19,15 @@ const MOST_CELLS: usize = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CellState {
-    /// It runs what is assigned to it, which is not the target of a rollout.
+    /// The pod runs what is assigned to it, which is not the target of a rollout.
     Waiting,
-    /// It runs the target, or the current version where nothing moves.
+    /// The pod runs the target, or the current version if nothing moves.
     Running,
     /// A version is assigned to it that it does not run yet.
     Assigned,
-    /// It is not Ready.
+    /// The pod is not Ready.
     Unhealthy,
-    /// It reported that the version failed, or it is the first that the rollout saw harmed.
+    /// The pod reported that the version failed, or is the first that the rollout saw harmed.
     Harmed,
 }
 
@@ -65,28 +65,28 @@ pub(crate) struct Cells {
 /// The plan of steps, which is made anew only where pods or steps have changed.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    of: Option<(RolloutSpec, String)>,
+    made_for: Option<(RolloutSpec, String)>,
     steps: HashMap<PodUid, usize>,
 }
 
 impl Plan {
     fn update(&mut self, config: &VersionedConfig, name: &str, identity: Identity, pods: &[&PodState]) {
         let target = config.status.as_ref().and_then(|status| status.target_version.clone());
-        let of = target.map(|target| (config.spec.rollout.clone(), target));
+        let made_for = target.map(|target| (config.spec.rollout.clone(), target));
         let moved: Vec<&&PodState> = pods.iter().filter(|pod| !pod.by_restart).collect();
         let same = moved.len() == self.steps.len() && moved.iter().all(|pod| self.steps.contains_key(&pod.uid));
-        if self.of == of && (same || of.is_none()) {
+        if self.made_for == made_for && (same || made_for.is_none()) {
             return;
         }
         self.steps.clear();
-        if of.is_some() {
+        if made_for.is_some() {
             let subject = |pod: &&&PodState| Subject::of(Arc::new(PodState::clone(pod)), name, identity, true);
             let subjects: Vec<Subject> = moved.iter().filter_map(subject).collect();
             let steps = planned_steps(&config.spec.rollout, &subjects);
             // Each of them has a subject: those that have none are left out before.
             self.steps = moved.iter().map(|pod| pod.uid.clone()).zip(steps).collect();
         }
-        self.of = of;
+        self.made_for = made_for;
     }
 }
 

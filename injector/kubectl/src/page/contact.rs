@@ -7,7 +7,7 @@ use nudge_api::VersionedConfig;
 use tokio::time::{sleep, timeout};
 
 use super::feed::{Feed, api};
-use super::scope::{Scope, first};
+use super::scope::{Scope, probe_list};
 use crate::failure::Failure;
 use crate::session::Session;
 
@@ -25,7 +25,7 @@ pub(super) async fn ask(feed: &Feed, session: &Session, scope: &Scope) {
             continue;
         }
         let what = "asking for configs";
-        let fault = match timeout(LIMIT, first(&api)).await {
+        let fault = match timeout(LIMIT, probe_list(&api)).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(Failure::of(what, &error).message),
             Err(_) => Some(format!("{what}: the API server does not answer within {} s", LIMIT.as_secs())),

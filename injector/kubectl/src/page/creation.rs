@@ -12,7 +12,7 @@ use crate::session::{FIELD_MANAGER, Session};
 use crate::version::stored::{label, objects, origin};
 
 /// The most versions of which that is said.
-const MOST: usize = 1000;
+const MAX_VERSIONS: usize = 1000;
 
 /// How a version was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,15 +39,18 @@ pub(crate) async fn creations(
     let versions = config.status.iter().flat_map(|status| &status.versions);
     let sealed = versions.flat_map(|version| &version.parts).map(|part| part.uid.as_str()).collect();
     let (found, _) = objects(session, config.metadata.name.as_deref().unwrap_or_default(), None).await?;
-    Ok(of(found.iter().map(|(_, meta)| meta), &sealed))
+    Ok(creations_by_version(found.iter().map(|(_, meta)| meta), &sealed))
 }
 
 /// `sealed`: the uids of parts of sealed versions. What other objects with their labels say of an origin is not believed.
-fn of<'a>(found: impl Iterator<Item = &'a ObjectMeta>, sealed: &BTreeSet<&str>) -> BTreeMap<String, Creation> {
+fn creations_by_version<'a>(
+    found: impl Iterator<Item = &'a ObjectMeta>,
+    sealed: &BTreeSet<&str>,
+) -> BTreeMap<String, Creation> {
     let mut creations: BTreeMap<String, Creation> = BTreeMap::new();
     for meta in found.filter(|meta| meta.deletion_timestamp.is_none()) {
         let version = label(meta, labels::VERSION);
-        if version.is_empty() || creations.len() >= MOST && !creations.contains_key(version) {
+        if version.is_empty() || creations.len() >= MAX_VERSIONS && !creations.contains_key(version) {
             continue;
         }
         let at = meta.creation_timestamp.as_ref().map(|at| at.0.as_second());
@@ -93,7 +96,7 @@ mod tests {
             meta("2", "2026-01-01T00:00:00Z", &json!(null)),
             meta("", "2026-01-01T00:00:00Z", &json!(null)),
         ];
-        let creations = of(found.iter(), &BTreeSet::new());
+        let creations = creations_by_version(found.iter(), &BTreeSet::new());
         let one = Creation { by: Some("kubectl nudge".to_owned()), at: Some(1_767_225_600), from: None, objects: 2 };
         assert_eq!((creations.len(), &creations["1"]), (2, &one));
         assert_eq!(creations["2"].by, None);
@@ -108,7 +111,7 @@ mod tests {
                 ObjectMeta { annotations, uid, ..meta("1", "2026-01-01T00:00:00Z", &json!(null)) }
             };
             let found: Vec<ObjectMeta> = origins.iter().enumerate().map(said).collect();
-            of(found.iter(), &BTreeSet::from(["1", "2"]))["1"].from.clone()
+            creations_by_version(found.iter(), &BTreeSet::from(["1", "2"]))["1"].from.clone()
         };
         let git = json!({"kind": "Git", "url": "https://git.example.com/shop"}).to_string();
         let planted = json!({"kind": "Git", "url": "https://evil.example/shop"}).to_string();
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn no_more_versions_are_named_than_can_be_shown() {
         let found: Vec<ObjectMeta> =
-            (0..=MOST).map(|at| meta(&at.to_string(), "2026-01-01T00:00:00Z", &json!(null))).collect();
-        assert_eq!(of(found.iter(), &BTreeSet::new()).len(), MOST);
+            (0..=MAX_VERSIONS).map(|at| meta(&at.to_string(), "2026-01-01T00:00:00Z", &json!(null))).collect();
+        assert_eq!(creations_by_version(found.iter(), &BTreeSet::new()).len(), MAX_VERSIONS);
     }
 }

@@ -24,22 +24,22 @@ pub(crate) type Key = (String, String);
 
 /// What the watches have seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct WatchedState {
     /// The configs; absent until the first list is complete.
     pub(crate) configs: Option<BTreeMap<Key, VersionedConfig>>,
     /// The configs of the list that the watch is receiving.
     listed: BTreeMap<Key, VersionedConfig>,
     /// What users have decided about versions.
     approvals: Option<BTreeMap<Key, VersionApproval>>,
-    /// Those of the list that the watch is receiving.
+    /// The approvals of the list that the watch is receiving.
     listed_approvals: BTreeMap<Key, VersionApproval>,
     /// The pods with an agent.
     pub(crate) pods: Pods,
     /// Why the configs may be out of date, as the watch says.
     configs_fault: Option<String>,
-    /// Why they may be, as the API server says, or because it says nothing.
+    /// Why the configs may be out of date, as the API server says or by its silence.
     contact_fault: Option<String>,
-    /// Why what users have decided may be.
+    /// Why the approvals may be out of date.
     approvals_fault: Option<String>,
     /// Why the pods are not known, or may be out of date.
     pub(crate) pods_fault: Option<String>,
@@ -60,7 +60,7 @@ fn apply<K: Resource>(known: &mut Option<BTreeMap<Key, K>>, listed: &mut BTreeMa
     }
 }
 
-impl Seen {
+impl WatchedState {
     /// Why all that is shown may be out of date.
     pub(crate) fn fault(&self) -> Option<&str> {
         let faults = [&self.configs_fault, &self.contact_fault, &self.approvals_fault];
@@ -81,7 +81,7 @@ impl Seen {
 /// What the watches have seen, and when it changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<WatchedState>>,
     changed: watch::Sender<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Feed {
     }
 
     /// What was seen. Nothing waits while this is held.
-    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, WatchedState> {
         self.seen.lock()
     }
 
@@ -100,7 +100,7 @@ impl Feed {
         self.changed.subscribe()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Seen)) {
+    fn change(&self, change: impl FnOnce(&mut WatchedState)) {
         change(&mut self.seen());
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }

@@ -7,16 +7,16 @@ use hyper::{Method, Request};
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Foreign {
-    /// It is for another host.
+pub(crate) enum ForeignRequest {
+    /// The `Host` header names another host.
     Host,
-    /// It comes from another site, or does not say from where.
+    /// The request comes from another site, or does not say from where.
     Origin,
     /// Its body is not JSON.
     Type,
 }
 
-impl Foreign {
+impl ForeignRequest {
     /// What the answer says.
     pub(crate) fn message(self) -> &'static str {
         match self {
@@ -34,23 +34,23 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
 }
 
 /// Whether the request is for this server, and a request for data from its own page.
-pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), Foreign> {
+pub(crate) fn check<B>(request: &Request<B>, port: u16) -> Result<(), ForeignRequest> {
     let headers = request.headers();
     let host = format!("127.0.0.1:{port}");
     let elsewhere = request.uri().authority().is_some();
     if elsewhere || only(headers, HOST) != Some(host.as_bytes()) {
-        return Err(Foreign::Host);
+        return Err(ForeignRequest::Host);
     }
     let origin = format!("http://{host}");
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     // Browsers send no origin with a GET for the same site. What is read by GET is the same for everybody.
     let is_own = only(headers, ORIGIN) == Some(origin.as_bytes()) || reads && !headers.contains_key(ORIGIN);
     if !is_own {
-        return Err(Foreign::Origin);
+        return Err(ForeignRequest::Origin);
     }
     // A form of a foreign site can't send this type without asking first.
     if !reads && only(headers, CONTENT_TYPE) != Some(b"application/json") {
-        return Err(Foreign::Type);
+        return Err(ForeignRequest::Type);
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ mod tests {
     const OWN: (&str, &str) = ("host", "127.0.0.1:4711");
     const JSON: (&str, &str) = ("content-type", "application/json");
 
-    fn checked(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), Foreign> {
+    fn checked(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), ForeignRequest> {
         let builder = Request::builder().method(method).uri(uri);
         let builder = headers.iter().fold(builder, |builder, &(name, value)| builder.header(name, value));
         check(&builder.body(()).unwrap(), PORT)
@@ -90,11 +90,11 @@ mod tests {
             "127.1:4711",
             "",
         ] {
-            assert_eq!(checked("GET", "/", &[("host", host)]), Err(Foreign::Host), "{host}");
+            assert_eq!(checked("GET", "/", &[("host", host)]), Err(ForeignRequest::Host), "{host}");
         }
-        assert_eq!(checked("GET", "/", &[]), Err(Foreign::Host));
-        assert_eq!(checked("GET", "/", &[OWN, OWN]), Err(Foreign::Host), "two of them");
-        assert_eq!(checked("GET", "http://127.0.0.1:4711/", &[OWN]), Err(Foreign::Host), "a proxy's request");
+        assert_eq!(checked("GET", "/", &[]), Err(ForeignRequest::Host));
+        assert_eq!(checked("GET", "/", &[OWN, OWN]), Err(ForeignRequest::Host), "two of them");
+        assert_eq!(checked("GET", "http://127.0.0.1:4711/", &[OWN]), Err(ForeignRequest::Host), "a proxy's request");
     }
 
     #[test]
@@ -114,22 +114,22 @@ mod tests {
             "http://127.0.0.1:4711/",
             "http://127.0.0.1:4711.evil.example",
         ] {
-            assert_eq!(post(&[origin]), Err(Foreign::Origin), "{origin}");
-            assert_eq!(checked("GET", "/", &[OWN, ("origin", origin)]), Err(Foreign::Origin), "{origin}");
+            assert_eq!(post(&[origin]), Err(ForeignRequest::Origin), "{origin}");
+            assert_eq!(checked("GET", "/", &[OWN, ("origin", origin)]), Err(ForeignRequest::Origin), "{origin}");
         }
-        assert_eq!(post(&[]), Err(Foreign::Origin));
-        assert_eq!(post(&["http://127.0.0.1:4711", "http://evil.example"]), Err(Foreign::Origin));
-        assert_eq!(checked("PUT", "/", &[OWN, JSON]), Err(Foreign::Origin));
-        assert_eq!(checked("OPTIONS", "/", &[OWN]), Err(Foreign::Origin), "nobody else is given permission");
+        assert_eq!(post(&[]), Err(ForeignRequest::Origin));
+        assert_eq!(post(&["http://127.0.0.1:4711", "http://evil.example"]), Err(ForeignRequest::Origin));
+        assert_eq!(checked("PUT", "/", &[OWN, JSON]), Err(ForeignRequest::Origin));
+        assert_eq!(checked("OPTIONS", "/", &[OWN]), Err(ForeignRequest::Origin), "nobody else is given permission");
     }
 
     #[test]
     fn a_form_of_a_foreign_site_has_another_type() {
         let own = ("origin", "http://127.0.0.1:4711");
         for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json, text/plain"] {
-            assert_eq!(checked("POST", "/", &[OWN, own, ("content-type", kind)]), Err(Foreign::Type), "{kind}");
+            assert_eq!(checked("POST", "/", &[OWN, own, ("content-type", kind)]), Err(ForeignRequest::Type), "{kind}");
         }
-        assert_eq!(checked("POST", "/", &[OWN, own]), Err(Foreign::Type));
+        assert_eq!(checked("POST", "/", &[OWN, own]), Err(ForeignRequest::Type));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::output::status::{ApprovalReport, asked_for, needs_approval};
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApprovalDetail {
     version: String,
-    /// Of the content that is shown.
+    /// Digest of the content that is shown.
     digest: String,
     /// How many must approve it, by the spec; policies of the cluster can ask for more.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,10 +24,10 @@ pub(crate) struct ApprovalDetail {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AnalysisDetail {
     name: String,
-    /// Of the pods with the target.
+    /// Result for the pods with the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
-    /// Of the pods without it.
+    /// Result for the pods without the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     control: Option<String>,
     /// How high it may be.

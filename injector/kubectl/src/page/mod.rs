@@ -1,7 +1,7 @@
 //! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
 //!
 //! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
-//! - `routes`, `of_config`: the endpoints, each of which does one thing
+//! - `routes`, `config_routes`: the endpoints, each of which does one thing
 //! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
 //! - `row`, `detail`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view` follows one
 //! - `act`, `rights`: what can be done, and whether the user may
@@ -12,13 +12,13 @@ pub(crate) mod act;
 mod assets;
 mod browser;
 mod cell;
+mod config_routes;
 mod contact;
 mod creation;
 mod detail;
 mod feed;
 mod guard;
 mod guarded;
-mod of_config;
 mod reply;
 pub(crate) mod rights;
 mod routes;

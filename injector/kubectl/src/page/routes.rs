@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::access::Refused;
+use super::access::TokenRefusal;
 use super::assets::asset;
 use super::reply::{Answer, Body, Refusal, file, json, lines};
 use super::scope::Scope;
 use super::stream::Overview;
 use super::view::ConfigView;
-use super::{Page, guard, of_config, stream};
+use super::{Page, config_routes, guard, stream};
 
 /// The longest body of a request, in bytes.
 const MOST_BODY: usize = 16 * 1024;
@@ -55,11 +55,11 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
     let answered = match path.as_str() {
         "/api/overview" => overview(page, request).await,
         "/api/config" => config(page, request).await,
-        "/api/creations" => in_time(of_config::creations(page, read(request).await)).await,
-        "/api/diff" => in_time(of_config::diff(page, read(request).await)).await,
-        "/api/acts" => in_time(of_config::acts(page, read(request).await)).await,
-        "/api/preview" => of_config::preview(page, read(request).await),
-        "/api/act" => of_config::act(page, read(request).await).await,
+        "/api/creations" => in_time(config_routes::creations(page, read(request).await)).await,
+        "/api/diff" => in_time(config_routes::diff(page, read(request).await)).await,
+        "/api/acts" => in_time(config_routes::acts(page, read(request).await)).await,
+        "/api/preview" => config_routes::preview(page, read(request).await),
+        "/api/act" => config_routes::act(page, read(request).await).await,
         _ => Err(nothing_here()),
     };
     answered.unwrap_or_else(Into::into)
@@ -67,8 +67,8 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
 
 /// The answer, if the API server gives it in time.
 async fn in_time(answer: impl Future<Output = Answer>) -> Answer {
-    let late = || Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
-    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(late()))
+    let timed_out = || Refusal::new(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer; try again later");
+    timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 fn nothing_here() -> Refusal {
@@ -112,7 +112,7 @@ async fn exchange(page: &Page, request: Request<Incoming>) -> Answer {
             Ok(answer)
         }
         Err(refused) => {
-            if refused == Refused::Used {
+            if refused == TokenRefusal::Used {
                 page.session.out.warn(
                     "somebody opened the address again, but it works once. If that was not you, somebody else knows the address",
                 );

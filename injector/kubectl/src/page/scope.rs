@@ -24,9 +24,9 @@ pub(crate) enum Extent {
 pub(crate) enum Scope {
     /// The objects of all namespaces.
     All,
-    /// Those of the session's namespace.
+    /// The objects of the session's namespace.
     One,
-    /// None, because of this.
+    /// No objects, for this reason.
     Nothing(String),
 }
 
@@ -37,20 +37,20 @@ where
     K::DynamicType: Default,
 {
     if extent != Extent::One {
-        match first(&Api::<K>::all(session.client.clone())).await {
+        match probe_list(&Api::<K>::all(session.client.clone())).await {
             Ok(()) => return Ok(Scope::All),
             Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AsMuchAsMayBe => {}
             Err(error) => return refused(what, &error),
         }
     }
-    match first(&session.api::<K>()).await {
+    match probe_list(&session.api::<K>()).await {
         Ok(()) => Ok(Scope::One),
         Err(error) => refused(what, &error),
     }
 }
 
 /// Asks for one object: the answer says whether more may be listed.
-pub(super) async fn first<K>(api: &Api<K>) -> Result<(), kube::Error>
+pub(super) async fn probe_list<K>(api: &Api<K>) -> Result<(), kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {

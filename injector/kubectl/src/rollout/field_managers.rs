@@ -11,7 +11,7 @@ use crate::session::FIELD_MANAGER;
 const TOOLS: [&str; 5] = ["argocd", "fleetagent", "flux", "helm", "kustomize-controller"];
 
 /// The managers of `spec.version` that will write it again.
-fn others(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
+fn other_managers(entries: &[ManagedFieldsEntry]) -> Vec<&str> {
     let mut names: Vec<&str> = entries
         .iter()
         .filter(|entry| owns_version(entry))
@@ -37,7 +37,7 @@ fn writes_again(name: &str, applies: bool) -> bool {
 
 /// The warning before the field is changed.
 pub(crate) fn warning(config: &str, entries: &[ManagedFieldsEntry]) -> Option<String> {
-    let others = others(entries);
+    let others = other_managers(entries);
     let names = others.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" and ");
     (!others.is_empty()).then(|| {
         format!("spec.version of config {config} is managed by {names}, which may set it back; change it in the source of that tool")
@@ -69,7 +69,7 @@ mod tests {
             ("Terraform", "Apply"),
             ("my-pipeline", "Apply"),
         ] {
-            assert_eq!(others(&[entry(manager, operation, &version())]), [manager], "{operation}");
+            assert_eq!(other_managers(&[entry(manager, operation, &version())]), [manager], "{operation}");
         }
     }
 

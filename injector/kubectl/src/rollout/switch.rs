@@ -37,9 +37,9 @@ pub(crate) async fn switch(
         session.out.warn(&warning);
     }
     let is_current = status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current;
-    let named = config.spec.version.as_deref() == Some(version);
+    let is_named = config.spec.version.as_deref() == Some(version);
     // A plain switch also removes what an earlier one left.
-    if is_current && named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
+    if is_current && is_named && (now.is_some() || config.spec.rollout.overridden.is_none()) {
         return session.out.line(&format!("config {name}: version {version} is already current"));
     }
     let failure = status.rollout.failure.as_ref().filter(|failure| failure.version == version);
@@ -52,7 +52,7 @@ pub(crate) async fn switch(
     let mut generation = config.metadata.generation.unwrap_or_default();
     if dry != DryRun::Client {
         let consent = status.version(version).and_then(|sealed| sealed.consent);
-        let anew = named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
+        let anew = is_named && consent == Some(Consent::NeededAnew) && dry == DryRun::None;
         if anew {
             set(session, name, patch(status.current_version.as_deref(), None), dry).await?;
             wait_until_unnamed(session, name, version).await?;

@@ -21,7 +21,7 @@ use crate::rollout::pods::Pods;
 use crate::session::Session;
 
 /// A state that usually ends at once is shown after this long without a change.
-const LONG: Duration = Duration::from_secs(5);
+const STALL_NOTICE_AFTER: Duration = Duration::from_secs(5);
 
 /// The flags `--wait` and `--timeout`.
 #[derive(Clone, Copy, Debug, Args)]
@@ -73,7 +73,7 @@ pub(crate) async fn wait_for(
 }
 
 /// An event of one of the two watches.
-enum Seen {
+enum WatchEvent {
     Config(Box<Result<Event<VersionedConfig>, watcher::Error>>),
     Pod(Box<Result<Event<Pod>, watcher::Error>>),
 }
@@ -98,8 +98,9 @@ async fn watch(
     // A short timeout detects a connection that died silently.
     let short = watcher::Config::default().timeout(60);
     let this = short.clone().fields(&format!("metadata.name={name}"));
-    let configs =
-        watcher(session.api::<VersionedConfig>(), this).default_backoff().map(|event| Seen::Config(Box::new(event)));
+    let configs = watcher(session.api::<VersionedConfig>(), this)
+        .default_backoff()
+        .map(|event| WatchEvent::Config(Box::new(event)));
     let pods = watcher(session.api::<Pod>(), short.labels(labels::AGENT)).default_backoff();
     // Without the right to list pods, the progress comes from the status of the config alone.
     let may_list = Cell::new(true);
@@ -107,11 +108,11 @@ async fn watch(
         may_list.set(refused(event).is_none());
         future::ready(may_list.get())
     });
-    let mut events = pin!(stream::select(configs, pods.map(|event| Seen::Pod(Box::new(event)))));
+    let mut events = pin!(stream::select(configs, pods.map(|event| WatchEvent::Pod(Box::new(event)))));
     let (mut last, mut pods) = (None, Pods::default());
     loop {
-        match timeout(LONG, events.next()).await {
-            Ok(Some(Seen::Config(event))) => match *event {
+        match timeout(STALL_NOTICE_AFTER, events.next()).await {
+            Ok(Some(WatchEvent::Config(event))) => match *event {
                 Ok(Event::Apply(config) | Event::InitApply(config)) => last = Some(config),
                 Ok(Event::Delete(_)) => {
                     return Err(Failure::with(Exit::RolloutFailed, format!("config {name} was deleted meanwhile")));
@@ -124,7 +125,7 @@ async fn watch(
                     continue;
                 }
             },
-            Ok(Some(Seen::Pod(event))) => match *event {
+            Ok(Some(WatchEvent::Pod(event))) => match *event {
                 Ok(event) => pods.apply(event),
                 Err(_) => continue,
             },

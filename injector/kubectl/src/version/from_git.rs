@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use crate::failure::{Exit, Failure};
 
 /// The most bytes on disk, until the command ends.
-const MOST: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
@@ -47,7 +47,7 @@ pub(crate) struct GitFlags {
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     url: GitUrl,
-    /// Those that are tried, in this order.
+    /// The revisions to try, in this order.
     revisions: Vec<Revision>,
     path: String,
 }
@@ -84,7 +84,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
     let ca = flags.git_ca_file.as_ref().map(|path| read("git-ca-file", path)).transpose().map_err(Failure::usage)?;
     let no_folder = |error: std::io::Error| Failure::new(format!("no temporary folder: {}", plain(&error.to_string())));
     let folder = tempfile::tempdir().map_err(no_folder)?;
-    let mirrors = Mirrors::new(folder.path().join("mirrors"), MOST);
+    let mirrors = Mirrors::new(folder.path().join("mirrors"), MAX_DISK_BYTES);
     let mut origins = Vec::new();
     for place in places {
         let failure = |error: String| Failure::new(format!("--from-git {}: {error}", place.url));
@@ -92,7 +92,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
         // What the fetch has started, and the folder with the key, end with it.
         let fetched = tokio::select! {
             fetched = fetch(&mirrors, &place, &credential, ca) => fetched,
-            () = ended() => return Err(Failure::with(Exit::Interrupted, "interrupted")),
+            () = wait_for_signal() => return Err(Failure::with(Exit::Interrupted, "interrupted")),
         };
         let Commit { id, time, signer, files } = fetched.map_err(|error| failure(message(&error)))?;
         content.add_files(false, files).map_err(|error| failure(error.to_string()))?;
@@ -103,7 +103,7 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
 }
 
 /// Ends when this process is asked to.
-async fn ended() {
+async fn wait_for_signal() {
     let asked = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let asked = asked.into_iter().flatten().map(|mut it| async move { it.recv().await }.boxed());
     select_all(asked.chain([pending().boxed()])).await;

@@ -20,7 +20,7 @@ const FIELDS: [&str; 7] = ["format", "key", "message", "name", "required", "rule
 #[derive(Debug)]
 pub(crate) struct NamedRules {
     pub(crate) rules: Rules,
-    /// Such as `shop.yaml` or `config shop`.
+    /// Where the rules are from, such as `shop.yaml` or `config shop`.
     pub(crate) name: String,
     /// How many there are.
     pub(crate) count: usize,
@@ -36,33 +36,34 @@ pub(crate) fn is_path(text: &str) -> bool {
 
 /// The rules of a file.
 pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
-    let failed = |why: String| Failure::usage(format!("--rules {path}: {why}"));
-    let text = std::fs::read_to_string(path).map_err(|error| failed(plain(&error.to_string())))?;
-    let File { config, rules, maps } = parsed(&text).map_err(failed)?;
+    let failure = |why: String| Failure::usage(format!("--rules {path}: {why}"));
+    let text = std::fs::read_to_string(path).map_err(|error| failure(plain(&error.to_string())))?;
+    let File { config, rules, maps } = parsed(&text).map_err(failure)?;
     let mut texts = SchemaTexts::new();
     for reference in references(&rules) {
         let text = schema_of(maps.get(&reference.name).cloned(), reference);
-        let in_file = |why: String| failed(format!("{why}; without a cluster, the ConfigMap must be in the same file"));
+        let in_file =
+            |why: String| failure(format!("{why}; without a cluster, the ConfigMap must be in the same file"));
         texts.insert(reference.clone(), text.map_err(in_file)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(&rules, &texts));
-    let rules = compiled.map_err(|error| failed(error.detailed()))?;
+    let rules = compiled.map_err(|error| failure(error.detailed()))?;
     Ok(NamedRules { rules, name: path.to_owned(), count, config })
 }
 
 /// The rules of a config in the cluster.
 pub(crate) async fn of_config(session: &Session, config: &VersionedConfig) -> Result<NamedRules, Failure> {
     let name = config.metadata.name.clone().unwrap_or_default();
-    let failed = |why: String| Failure::new(format!("spec.validation of config {name}: {why}"));
+    let failure = |why: String| Failure::new(format!("spec.validation of config {name}: {why}"));
     let rules = &config.spec.validation;
     let mut texts = SchemaTexts::new();
     for reference in references(rules) {
         let ConfigMapKeyRef { name: map, .. } = reference;
         let found = session.api::<ConfigMap>().get_opt(map).await.map_err(doing(format!("reading ConfigMap {map}")))?;
-        texts.insert(reference.clone(), schema_of(found, reference).map_err(failed)?);
+        texts.insert(reference.clone(), schema_of(found, reference).map_err(failure)?);
     }
     let (count, compiled) = (rules.len(), Rules::compile(rules, &texts));
-    let rules = compiled.map_err(|error| failed(error.detailed()))?;
+    let rules = compiled.map_err(|error| failure(error.detailed()))?;
     Ok(NamedRules { rules, name: format!("config {name}"), count, config: Some(name) })
 }
 

@@ -18,14 +18,14 @@ use crate::session::Session;
 const SOURCES: &str = "system:serviceaccount:nudge-system:nudge-sources";
 
 /// Kind and metadata of one object of a version.
-pub(crate) type Found = (PartKind, ObjectMeta);
+pub(crate) type FoundPart = (PartKind, ObjectMeta);
 
 /// The objects of the config, or of one of its versions, and whether Secrets could be listed.
 pub(crate) async fn objects(
     session: &Session,
     config: &str,
     version: Option<&str>,
-) -> Result<(Vec<Found>, bool), Failure> {
+) -> Result<(Vec<FoundPart>, bool), Failure> {
     if VersionName::new(config).is_err() {
         let message = format!(
             "config {config}: its name is too long for a label, which holds 63 characters; choose a shorter name"

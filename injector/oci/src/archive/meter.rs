@@ -7,7 +7,7 @@ use crate::archive::Limits;
 
 /// Which bound was crossed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Crossed {
+pub(super) enum CrossedBound {
     Total,
     Header,
 }
@@ -17,7 +17,7 @@ pub(super) struct Meter {
     total: Cell<u64>,
     /// While headers are read.
     header: Cell<Option<u64>>,
-    crossed: Cell<Option<Crossed>>,
+    crossed: Cell<Option<CrossedBound>>,
     /// What an archive may lack behind its last file, as those of `umoci insert` do: the rest of a block, and the two empty ones.
     missing: Cell<usize>,
 }
@@ -32,7 +32,7 @@ impl Meter {
     }
 
     /// From now on headers are read, of so many bytes at most; or else content.
-    pub(super) fn headers(&self, most: Option<u64>) {
+    pub(super) fn limit_headers(&self, most: Option<u64>) {
         self.header.set(most);
     }
 
@@ -41,7 +41,7 @@ impl Meter {
         self.total.get()
     }
 
-    pub(super) fn crossed(&self) -> Option<Crossed> {
+    pub(super) fn crossed(&self) -> Option<CrossedBound> {
         self.crossed.get()
     }
 
@@ -53,10 +53,10 @@ impl Meter {
         zeros
     }
 
-    fn count(&self, bytes: u64) -> Result<(), Crossed> {
-        self.total.set(self.total.get().checked_sub(bytes).ok_or(Crossed::Total)?);
+    fn count(&self, bytes: u64) -> Result<(), CrossedBound> {
+        self.total.set(self.total.get().checked_sub(bytes).ok_or(CrossedBound::Total)?);
         if let Some(left) = self.header.get() {
-            self.header.set(Some(left.checked_sub(bytes).ok_or(Crossed::Header)?));
+            self.header.set(Some(left.checked_sub(bytes).ok_or(CrossedBound::Header)?));
         }
         Ok(())
     }

@@ -42,13 +42,13 @@ pub enum ArchiveError {
         "a layer of the artifact goes on after the end of its archive, and what is there would be missing; push it as one archive"
     )]
     Trailing,
-    /// It takes too much memory to read.
+    /// Decompression needs too much memory.
     #[error(
         "a layer of the artifact is compressed by zstd with a window of more than {0} bytes, which is the limit; compress it without --ultra, \
          or with at most --long=25"
     )]
     Window(u64),
-    /// It would be written elsewhere.
+    /// A path leaves the root of the artifact.
     #[error("the artifact has the path {0:?}, which leaves its root; nothing of it is used")]
     Outside(String),
     /// A link is wanted.

@@ -5,10 +5,10 @@ use nudge_protocol::bounded_text::one_line;
 use crate::archive::ArchiveError;
 
 /// The most bytes of a path, and the most names in it.
-const LONGEST: usize = 4096;
+const MAX_PATH_LENGTH: usize = 4096;
 const DEEPEST: usize = 64;
 /// The most bytes of a path that a message has.
-const SHOWN: usize = 200;
+const MAX_SHOWN_BYTES: usize = 200;
 
 /// The folders that a path is in, the root among them.
 pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
@@ -36,7 +36,7 @@ pub(crate) fn place(bytes: &[u8]) -> Result<Option<String>, ArchiveError> {
     if text.starts_with('/') || names.contains(&"..") {
         return Err(ArchiveError::Outside(shown(bytes)));
     }
-    if text.len() > LONGEST || names.len() > DEEPEST {
+    if text.len() > MAX_PATH_LENGTH || names.len() > DEEPEST {
         return Err(ArchiveError::Deep(shown(bytes)));
     }
     Ok((!names.is_empty()).then(|| names.join("/")))
@@ -44,5 +44,5 @@ pub(crate) fn place(bytes: &[u8]) -> Result<Option<String>, ArchiveError> {
 
 /// On one line, for a message.
 pub(super) fn shown(path: &[u8]) -> String {
-    one_line(&String::from_utf8_lossy(&path[..path.len().min(SHOWN)]), SHOWN)
+    one_line(&String::from_utf8_lossy(&path[..path.len().min(MAX_SHOWN_BYTES)]), MAX_SHOWN_BYTES)
 }

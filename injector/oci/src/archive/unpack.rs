@@ -6,7 +6,7 @@ use tar::{Entry, EntryType};
 use zeroize::Zeroizing;
 
 use crate::archive::layer::{Layer, Node};
-use crate::archive::meter::{Crossed, Meter, Metered};
+use crate::archive::meter::{CrossedBound, Meter, Metered};
 use crate::archive::path::{below, is_below, place, shown};
 use crate::archive::{ArchiveError, Limits};
 
@@ -50,8 +50,8 @@ pub fn unpack(
     let meter = Meter::new(limits);
     let mut archive = tar::Archive::new(Metered { inner: archive, meter: &meter });
     let fault = |error: io::Error| match meter.crossed() {
-        Some(Crossed::Total) => ArchiveError::TooLong(limits.unpacked),
-        Some(Crossed::Header) => ArchiveError::Header(limits.header),
+        Some(CrossedBound::Total) => ArchiveError::TooLong(limits.unpacked),
+        Some(CrossedBound::Header) => ArchiveError::Header(limits.header),
         // Those that decompress may know more.
         None => error.get_ref().and_then(|it| it.downcast_ref()).cloned().unwrap_or(ArchiveError::Malformed),
     };
@@ -59,10 +59,10 @@ pub fn unpack(
     let mut search = Search { image, root, is_wanted: wanted, room: limits.content, limit: limits.content };
     let mut layer = Layer::default();
     loop {
-        meter.headers(Some(limits.header));
+        meter.limit_headers(Some(limits.header));
         let Some(entry) = entries.next() else { break };
         let mut entry = entry.map_err(fault)?;
-        meter.headers(None);
+        meter.limit_headers(None);
         layer.entries = layer.entries.saturating_add(1);
         if layer.entries > limits.entries {
             return Err(ArchiveError::TooMany(limits.entries));
@@ -90,7 +90,7 @@ pub fn unpack(
         }
     }
     // Programs differ in whether they read on behind the end. Nothing but zeros is the same for all of them.
-    meter.headers(None);
+    meter.limit_headers(None);
     if !has_only_zeros(archive.into_inner()).map_err(fault)? {
         return Err(ArchiveError::Trailing);
     }

@@ -20,9 +20,9 @@ use crate::session::remembered::{Key, Remembered};
 use crate::url::located;
 
 /// How long one request may take.
-const TIME: Duration = Duration::from_mins(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 /// The most bytes of an answer that no more is expected of.
-pub(crate) const SMALL: usize = 64 * 1024;
+pub(crate) const MAX_SMALL_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Registries, and how to reach them.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl<'a> Session<'a> {
         act: Act,
     ) -> Self {
         let key = Key::new(reference, act, credential);
-        let authorization = registry.remembered.of(&key);
+        let authorization = registry.remembered.get(&key);
         Self { registry, reference, credential, may_ask, act, key, authorization }
     }
 
@@ -140,17 +140,17 @@ impl<'a> Session<'a> {
         if !answer.status().is_redirection() {
             return Ok(answer);
         }
-        let refused = |why| OciError::Redirect { host: self.host(), what: "a blob", why };
+        let refusal = |why| OciError::Redirect { host: self.host(), what: "a blob", why };
         let location = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
         let (address, path) = located(location.unwrap_or_default(), self.reference.address())
-            .ok_or_else(|| refused("its target is not an address"))?;
+            .ok_or_else(|| refusal("its target is not an address"))?;
         if !address.tls && &address != self.reference.address() {
-            return Err(refused("its target has no TLS"));
+            return Err(refusal("its target has no TLS"));
         }
         let there = Ask { method: ask.method.clone(), path, accept: None, content: None, bytes: ask.bytes };
         let answer = self.send(&address, &there, None).await?;
         if answer.status().is_redirection() {
-            return Err(refused("its target redirects again"));
+            return Err(refusal("its target redirects again"));
         }
         if !answer.status().is_success() {
             let status = answer.status().as_u16();
@@ -182,13 +182,13 @@ impl<'a> Session<'a> {
             why: "it can't be used",
         };
         let built = built.body(Full::new(body)).map_err(malformed)?;
-        let bounds = Bounds { time: TIME, bytes: ask.bytes };
+        let bounds = Bounds { time: REQUEST_TIMEOUT, bytes: ask.bytes };
         request(address, &self.registry.reach, &self.registry.roots, built, bounds)
             .await
             .map_err(|source| OciError::Http { host: address.authority(), source })
     }
 
-    /// The same of a push, to which a repository need not be there.
+    /// The error behind a failed push; the repository need not exist before.
     pub(crate) fn fault_of_push(&self, answer: &Response<Bytes>, what: &'static str) -> OciError {
         match answer.status() {
             StatusCode::NOT_FOUND => OciError::NoRepository(self.reference.to_string()),

@@ -13,7 +13,7 @@ use crate::credential::Credential;
 use crate::session::Act;
 
 /// The most that is remembered. One more, and all is forgotten: it is asked for again.
-const MOST: usize = 256;
+const MAX_TOKENS: usize = 256;
 
 /// Whose it is: nobody gets what another credential got.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -38,13 +38,13 @@ impl Key {
 pub(super) struct Remembered(Arc<Mutex<HashMap<Key, HeaderValue>>>);
 
 impl Remembered {
-    pub(super) fn of(&self, key: &Key) -> Option<HeaderValue> {
+    pub(super) fn get(&self, key: &Key) -> Option<HeaderValue> {
         self.0.lock().get(key).cloned()
     }
 
     pub(super) fn set(&self, key: Key, value: HeaderValue) {
         let mut all = self.0.lock();
-        if all.len() >= MOST && !all.contains_key(&key) {
+        if all.len() >= MAX_TOKENS && !all.contains_key(&key) {
             all.clear();
         }
         all.insert(key, value);
@@ -72,19 +72,19 @@ mod tests {
         };
         let all = Remembered::default();
         all.set(Key::new(&one, Act::Pull, &basic("right")), HeaderValue::from_static("hidden"));
-        assert!(all.of(&Key::new(&one, Act::Pull, &basic("right"))).is_some());
+        assert!(all.get(&Key::new(&one, Act::Pull, &basic("right"))).is_some());
         for (reference, act, credential) in [
             (&one, Act::Pull, basic("wrong")),
             (&one, Act::Pull, Credential::Anonymous),
             (&one, Act::Push, basic("right")),
             (&two, Act::Pull, basic("right")),
         ] {
-            assert!(all.of(&Key::new(reference, act, &credential)).is_none());
+            assert!(all.get(&Key::new(reference, act, &credential)).is_none());
         }
         assert!(!format!("{all:?}").contains("hidden"));
-        for n in 0..=MOST {
+        for n in 0..=MAX_TOKENS {
             all.set(Key::new(&one, Act::Pull, &basic(&n.to_string())), HeaderValue::from_static("x"));
-            assert!(all.0.lock().len() <= MOST);
+            assert!(all.0.lock().len() <= MAX_TOKENS);
         }
     }
 }

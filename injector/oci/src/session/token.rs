@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 use crate::challenge::{self, Challenge};
 use crate::credential::{Credential, Hidden};
 use crate::error::OciError;
-use crate::session::{Ask, SMALL, Session};
+use crate::session::{Ask, MAX_SMALL_ANSWER_BYTES, Session};
 use crate::url::absolute;
 
 /// What a realm answers.
@@ -65,7 +65,7 @@ impl Session<'_> {
                 path = format!("{path}{sign}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC));
             }
         }
-        let ask = Ask { method: Method::GET, path, accept: None, content: None, bytes: SMALL };
+        let ask = Ask { method: Method::GET, path, accept: None, content: None, bytes: MAX_SMALL_ANSWER_BYTES };
         let basic = basic.and_then(|it| authorization("Basic", it));
         let host = address.authority();
         let answer = self.send(&address, &ask, basic).await?;

@@ -24,7 +24,7 @@ pub(super) const RANGE: &str = "@range";
 pub(super) const MATCHES: &str = "@matches";
 
 /// Bytes that are copied or compared in one step.
-const BYTES: u64 = 32;
+const BYTES_PER_STEP: u64 = 32;
 /// Steps of one value.
 const VALUE: u64 = 2;
 /// Steps to compile a regular expression.
@@ -92,10 +92,10 @@ fn spend(steps: impl FnOnce() -> u64) -> Result<(), ExecutionError> {
 /// Steps to copy a value or to compare it.
 fn deep(value: &dyn Val) -> u64 {
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
-        return VALUE + text.inner().len() as u64 / BYTES;
+        return VALUE + text.inner().len() as u64 / BYTES_PER_STEP;
     }
     if let Some(bytes) = value.downcast_ref::<CelBytes<'_>>() {
-        return VALUE + bytes.inner().len() as u64 / BYTES;
+        return VALUE + bytes.inner().len() as u64 / BYTES_PER_STEP;
     }
     if let Some(list) = value.downcast_ref::<CelList<'_>>() {
         return VALUE + list.inner().iter().map(|item| deep(&**item)).sum::<u64>();

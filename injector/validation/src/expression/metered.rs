@@ -96,8 +96,8 @@ impl Rewriter {
     fn allow(&mut self, name: &str) -> Result<(), String> {
         self.uses_parsed |= name == "parsed";
         // A name with @ can't be written: macros make it.
-        let known = name.starts_with('@') || self.bound.iter().any(|bound| bound == name);
-        if known || VARIABLES.contains(&name) || TYPES.contains(&name) {
+        let is_bound = name.starts_with('@') || self.bound.iter().any(|bound| bound == name);
+        if is_bound || VARIABLES.contains(&name) || TYPES.contains(&name) {
             return Ok(());
         }
         Err(format!("there is no variable {}; use data or parsed", super::clip(name, 64)))
@@ -158,7 +158,7 @@ impl Rewriter {
     }
 }
 
-/// The same, after its size was counted. What a loop collects stays as it is: the library knows the loop by that.
+/// Returns the node, with a call that counts its size. What a loop collects stays as it is: the library knows the loop by that.
 fn counted(function: &str, node: IdedExpr) -> IdedExpr {
     match &node.expr {
         Expr::Literal(_) | Expr::List(_) => node,

@@ -21,15 +21,15 @@ pub(super) fn read(text: &str) -> Result<Parsed, Refusal> {
             let Some((next, _)) = lines.next() else { break };
             logical.push_str(next.trim_start_matches(is_space));
         }
-        let refused = |rule| (Some(Place::Line { line: number, column: 1 }), rule);
+        let fault = |rule| (Some(Place::Line { line: number, column: 1 }), rule);
         let (key, value) = divided(&logical);
-        let escape = || refused("must be properties, where \\u is followed by four hexadecimal digits");
+        let escape = || fault("must be properties, where \\u is followed by four hexadecimal digits");
         let (key, value) = (unescaped(key).ok_or_else(escape)?, unescaped(value).ok_or_else(escape)?);
         if key.is_empty() {
-            return Err(refused("must be properties, where each line begins with a key"));
+            return Err(fault("must be properties, where each line begins with a key"));
         }
         if all.insert(key, Value::String(value)).is_some() {
-            return Err(refused("must be properties in which no key occurs twice"));
+            return Err(fault("must be properties in which no key occurs twice"));
         }
     }
     Ok(Parsed(Value::Object(all)))

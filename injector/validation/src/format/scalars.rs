@@ -101,10 +101,10 @@ fn is_url(text: &str) -> bool {
         },
     };
     let is_port = port.is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok());
-    let allowed = |byte: u8| {
+    let is_allowed = |byte: u8| {
         byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}')
     };
-    is_scheme && name && is_port && text.bytes().all(allowed) && is_percent_encoded(rest)
+    is_scheme && name && is_port && text.bytes().all(is_allowed) && is_percent_encoded(rest)
 }
 
 /// Returns whether each percent sign is followed by two hexadecimal digits.

@@ -65,7 +65,7 @@ impl<'a> Walk<'a> {
         }
         charge(2 + keywords.len() as u64)?;
         self.known.insert(pair, (1, 1));
-        let mut sum = Sum { steps: self.own(keywords, instance), below: 0 };
+        let mut sum = Sum { steps: self.own_steps(keywords, instance), below: 0 };
         // Which properties are evaluated is found out once more.
         let again = keywords.contains_key("unevaluatedProperties") || keywords.contains_key("unevaluatedItems");
         let factor = if again { 3 } else { 1 };
@@ -144,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 
     /// What the keywords that hold no schemas cost.
-    fn own(&mut self, keywords: &'a Map<String, Value>, instance: &'a Value) -> u64 {
+    fn own_steps(&mut self, keywords: &'a Map<String, Value>, instance: &'a Value) -> u64 {
         let has = |keyword: &str| keywords.contains_key(keyword);
         let count = |keyword: &str| {
             keywords.get(keyword).map_or(0, |value| match value {

@@ -58,9 +58,10 @@ impl Schema {
             return Ok(Vec::new());
         }
         let errors = self.validator.iter_errors(instance).take(MAX_ERRORS);
-        let known = |name: &str| !secret || self.names.contains(name);
-        let findings =
-            errors.map(|error| (message::pointer(error.instance_path().as_str(), known), message::rule(&error, known)));
+        let may_be_shown = |name: &str| !secret || self.names.contains(name);
+        let findings = errors.map(|error| {
+            (message::pointer(error.instance_path().as_str(), may_be_shown), message::rule(&error, may_be_shown))
+        });
         Ok(findings.collect())
     }
 }

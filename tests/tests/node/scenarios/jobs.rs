@@ -86,7 +86,7 @@ async fn refused(home: &Home<'_>) -> Result<()> {
         failed?.message
     })
     .await?;
-    let message = "this pod belongs to a Job, which could not end beside the agent: this cluster has no native sidecars (Kubernetes 1.29)";
+    let message = "this pod belongs to a Job, which would never complete while the agent runs: this cluster has no native sidecars (Kubernetes 1.29)";
     ensure!(said.contains(message) && said.contains("nudge.dev/inject"), "the Job has no such Event: {said}");
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
     ensure!(pods.is_empty(), "the Job has a pod");

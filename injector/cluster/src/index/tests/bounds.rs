@@ -35,9 +35,9 @@ fn configs_beyond_the_bound_are_counted_and_have_their_turn_when_there_is_room()
     changed.metadata.resource_version = Some("2".to_owned());
     index.put_config(changed);
     assert_eq!(index.config(&config_key("c0")).unwrap().metadata.resource_version.as_deref(), Some("2"));
-    assert!(!health.lists_again());
+    assert!(!health.needs_relist());
     index.remove_config(&config_key("c0"));
-    assert!(health.lists_again(), "a list finds one that was left out");
+    assert!(health.needs_relist(), "a list finds one that was left out");
     let all: Vec<String> = (1..most + 3).map(|number| format!("c{number}")).collect();
     for name in &all {
         index.replace_config(named("ns", name));
@@ -68,9 +68,9 @@ fn large_configs_are_bounded_together_and_one_that_grows_stays_as_it_was() {
     index.add_health_of("ns", index.enabled_since("ns"), Kind::Configs, health.clone());
     // The answer to an own write is the truth.
     index.put_written_config(large("c1", "2", 2 * mib));
-    assert!(version("c1").as_deref() == Some("2") && !health.lists_again());
+    assert!(version("c1").as_deref() == Some("2") && !health.needs_relist());
     index.put_config(large("c0", "3", 10));
-    assert!(health.lists_again(), "there is room for one that was left out");
+    assert!(health.needs_relist(), "there is room for one that was left out");
     index.put_config(large("c1", "3", 10));
     index.put_config(large("c69", "1", mib));
     assert_eq!((version("c0").as_deref(), index.configs().len()), (Some("3"), 64));

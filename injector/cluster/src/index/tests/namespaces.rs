@@ -72,7 +72,7 @@ fn a_namespace_whose_lists_fail_again_and_again_holds_only_its_own() {
     let (index, healths) = watched(&["a", "b"]);
     let fail = |namespace: usize, times| {
         healths[namespace][0].doubt();
-        healths[namespace][0].fails(times);
+        healths[namespace][0].record_failures(times);
     };
     fail(0, 100);
     fail(1, 100);

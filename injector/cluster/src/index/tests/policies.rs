@@ -9,7 +9,7 @@ use nudge_core::governance::{MOST_POLICIES, Policies, PolicyReach};
 use serde_json::json;
 
 use super::{config, enabled};
-use crate::index::{Index, IndexEvent, Unread};
+use crate::index::{Index, IndexEvent, ReadFault};
 use crate::watch_health::WatchHealth;
 
 fn policy(name: &str, team: &str) -> Arc<RolloutPolicy> {
@@ -84,9 +84,9 @@ fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
     health.doubt();
     assert!(index.doubts_policies() && known(&index).is_err());
     // It lasts: this is worth saying, and no config waits for it in silence.
-    index.policies_failed(Unread::Other, 2);
+    index.policies_failed(ReadFault::Other, 2);
     assert!(index.doubts_policies());
-    index.policies_failed(Unread::Other, 3);
+    index.policies_failed(ReadFault::Other, 3);
     assert!(!index.doubts_policies());
     assert!(known(&index).unwrap_err().contains("can't read RolloutPolicies at the moment"));
     // The watch goes on where it was.
@@ -94,7 +94,7 @@ fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
     assert_eq!(known(&index).as_deref(), Ok("one"));
     health.doubt();
     assert!(index.doubts_policies(), "it is a new doubt");
-    index.policies_failed(Unread::Forbidden, 3);
+    index.policies_failed(ReadFault::Forbidden, 3);
     assert!(known(&index).unwrap_err().contains("has no right to read RolloutPolicies"));
     list(&index, &health, &[("two", "a")]);
     assert_eq!(known(&index).as_deref(), Ok("two"));
@@ -103,13 +103,13 @@ fn before_they_are_listed_and_while_that_is_in_doubt_they_are_not_known() {
 #[test]
 fn a_cluster_without_the_kind_has_no_policies_until_it_has() {
     let (index, health) = expecting();
-    index.policies_failed(Unread::Missing, 2);
+    index.policies_failed(ReadFault::Missing, 2);
     assert!(known(&index).is_err(), "a server that starts does not know it yet");
-    index.policies_failed(Unread::Missing, 3);
+    index.policies_failed(ReadFault::Missing, 3);
     assert_eq!((known(&index).as_deref(), index.doubts_policies()), (Ok(""), false));
-    index.policies_failed(Unread::Forbidden, 3);
+    index.policies_failed(ReadFault::Forbidden, 3);
     assert!(known(&index).is_err(), "now it is there, and can't be read");
-    index.policies_failed(Unread::Missing, 3);
+    index.policies_failed(ReadFault::Missing, 3);
     index.list_policies();
     assert!(known(&index).is_ok(), "a list that has begun says nothing yet");
     list(&index, &health, &[("one", "a")]);
@@ -126,7 +126,7 @@ fn one_too_many_and_one_that_is_not_understood_hold_everything() {
     index.put_policy("more".to_owned(), Ok(policy("more", "b")));
     assert_eq!(known(&index), Err("there are more than 64 RolloutPolicies; delete some".to_owned()));
     index.remove_policy("p00");
-    assert!(health.lists_again(), "there may be room for it");
+    assert!(health.needs_relist(), "there may be room for it");
     list(&index, &health, &all);
     assert!(known(&index).is_err());
     list(&index, &health, &all[1..]);
@@ -162,9 +162,9 @@ fn a_change_wakes_the_configs() {
     wakes(1, "other labels");
     label(&index, "b");
     wakes(0, "the same labels");
-    index.policies_failed(Unread::Forbidden, 3);
+    index.policies_failed(ReadFault::Forbidden, 3);
     wakes(1, "they can't be read");
-    index.policies_failed(Unread::Forbidden, 4);
+    index.policies_failed(ReadFault::Forbidden, 4);
     wakes(0, "that is known");
     index.remove_policy("one");
     wakes(1, "it is gone");

@@ -147,7 +147,7 @@ async fn a_list_is_taken_page_by_page_and_anew_after_a_failure_or_when_asked_to(
     let (following, mut changes) = followed(source, &health);
     assert_eq!(next(&mut changes, 11).await, "[ a1 b1 [ a1 b1 a2 b2 a3 b3 ]");
     let listed = Instant::now();
-    health.list_again();
+    health.request_relist();
     assert_eq!(next(&mut changes, 8).await, "[ a1 b1 a2 b2 a3 b3 ]");
     tokio::task::yield_now().await;
     assert!(health.is_confirmed(listed) && !health.is_doubted(), "all is known again");

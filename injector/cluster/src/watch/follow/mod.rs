@@ -26,19 +26,19 @@ pub(super) use source::{HasMeta, Metadata, Source, Whole};
 use source::{PAGE_BYTES, Page};
 
 /// How much longer than it was asked to a watch may last.
-const GRACE: Duration = Duration::from_secs(5);
+const WATCH_OVERRUN: Duration = Duration::from_secs(5);
 /// Longest time for a page of a list.
-const PAGE: Duration = Duration::from_mins(1);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a watch lasts that is to confirm what is known, in seconds: it brings what was missed, and its end says that this was all.
-const CONFIRMING: u32 = 1;
-/// How much of its time a watch lasts at least that ends in good order: what ends before was cut.
-const WHOLE: f64 = 0.9;
+const CONFIRMING_WATCH_SECONDS: u32 = 1;
+/// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
+const MIN_WATCH_SHARE: f64 = 0.9;
 /// Waits after failures: short at first, since a restarting server is back in seconds.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(30) };
 /// Waits after refusals: the credentials, or the kind, may be there soon.
-const REFUSED: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
+const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(2), ..BACKOFF };
 /// Waits where a right is missing, which only an administrator can give: Secrets are not for Nudge in most namespaces.
-const FORBIDDEN: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED };
+const FORBIDDEN_BACKOFF: Backoff = Backoff { longest: Duration::from_mins(10), ..REFUSED_BACKOFF };
 
 /// What has happened to the followed objects.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub struct Unparsed {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// It is gone.
+    /// The object was deleted.
     pub gone: bool,
     /// Why it can't be parsed.
     pub reason: String,
@@ -114,11 +114,11 @@ pub async fn follow<S>(
             // Something that cuts streams from time to time must not make the waits longer and longer.
             (failures, alike.1) = (0, 0);
         }
-        goes_on = matches!(ended, Ok(Ended::InGoodOrder));
+        goes_on = matches!(ended, Ok(WatchEnd::InGoodOrder));
         match ended {
-            Ok(Ended::InGoodOrder) => (failures, alike.1) = (0, 0),
-            Ok(Ended::Asked) => {
-                if health.lists_again() {
+            Ok(WatchEnd::InGoodOrder) => (failures, alike.1) = (0, 0),
+            Ok(WatchEnd::Asked) => {
+                if health.needs_relist() {
                     version = None;
                 } else {
                     health.doubt();
@@ -134,18 +134,18 @@ pub async fn follow<S>(
                     version = None;
                 }
                 failures += 1;
-                health.fails(failures);
+                health.record_failures(failures);
                 metrics.failures.inc();
                 let backoff = match () {
-                    () if error.is_forbidden() => FORBIDDEN,
-                    () if error.is_refusal() => REFUSED,
+                    () if error.is_forbidden() => FORBIDDEN_BACKOFF,
+                    () if error.is_refusal() => REFUSED_BACKOFF,
                     () => BACKOFF,
                 };
                 alike = (backoff, if backoff == alike.0 { alike.1 + 1 } else { 1 });
                 failed(&error, alike.1);
                 tokio::select! {
                     () = tokio::time::sleep(backoff.jittered(alike.1, rand::random())) => {}
-                    () = health.asked() => {}
+                    () = health.wait_for_ask() => {}
                 }
             }
         }
@@ -153,7 +153,7 @@ pub async fn follow<S>(
 }
 
 /// How a watch has ended.
-enum Ended {
+enum WatchEnd {
     /// The server has kept it as long as it was asked to.
     InGoodOrder,
     /// Somebody has asked for what the server knows now.
@@ -166,18 +166,18 @@ async fn round<S>(
     version: &mut Option<String>,
     sink: &mut (impl FnMut(Change<S::Item>) + Send),
     confirmed: &mut bool,
-) -> Result<Ended, FollowError>
+) -> Result<WatchEnd, FollowError>
 where
     S: Source,
     S::Item: 'static,
 {
     let Following { health, metrics, .. } = following;
     let since = match &*version {
-        Some(since) if !health.lists_again() => since.clone(),
+        Some(since) if !health.needs_relist() => since.clone(),
         _ => {
             // Until it has succeeded.
             *version = None;
-            health.lists();
+            health.list_started();
             // Nothing that changes meanwhile is seen before the list and the watch after it show it.
             health.doubt();
             metrics.lists.inc();
@@ -195,8 +195,8 @@ where
     let _open = metrics.opened();
     // Also while a list was made somebody may have asked.
     tokio::select! {
-        ended = watch(following, version, &since, sink, confirmed) => ended.map(|()| Ended::InGoodOrder),
-        () = health.asked() => Ok(Ended::Asked),
+        ended = watch(following, version, &since, sink, confirmed) => ended.map(|()| WatchEnd::InGoodOrder),
+        () = health.wait_for_ask() => Ok(WatchEnd::Asked),
     }
 }
 
@@ -216,12 +216,12 @@ where
     let what = health.what;
     // Watches that have begun together must not all end together.
     let seconds = seconds - rand::random_range(0..=seconds / 5);
-    let lasts = if health.is_doubted() { CONFIRMING } else { seconds };
+    let lasts = if health.is_doubted() { CONFIRMING_WATCH_SECONDS } else { seconds };
     let mut params = WatchParams::default().timeout(lasts);
     if !labels.is_empty() {
         params = params.labels(labels);
     }
-    let longest = Duration::from_secs(u64::from(seconds)) + GRACE;
+    let longest = Duration::from_secs(u64::from(seconds)) + WATCH_OVERRUN;
     let began = tokio::time::Instant::now();
     let begin = tokio::time::timeout(longest, source.changes(&params, since));
     let mut changes = match begin.await {
@@ -230,7 +230,7 @@ where
         Ok(changes) => changes.map_err(|source| FollowError::Watch { what, source })?,
     };
     let lasts = Duration::from_secs(u64::from(lasts));
-    let longest = lasts + GRACE;
+    let longest = lasts + WATCH_OVERRUN;
     loop {
         let next = tokio::time::timeout(longest, changes.try_next()).await;
         let event = match next {
@@ -238,7 +238,7 @@ where
             Ok(Err(source)) => return Err(FollowError::Watch { what, source }),
             Ok(Ok(event)) => event,
         };
-        if event.is_none() && began.elapsed() < lasts.mul_f64(WHOLE) {
+        if event.is_none() && began.elapsed() < lasts.mul_f64(MIN_WATCH_SHARE) {
             return Err(FollowError::Cut { what, after: began.elapsed(), lasts });
         }
         health.beat();
@@ -284,7 +284,7 @@ where
     loop {
         // Until what has come is parsed.
         let _turn = pace.page().await;
-        let page = tokio::time::timeout(PAGE, source.page(&params)).await;
+        let page = tokio::time::timeout(PAGE_TIMEOUT, source.page(&params)).await;
         let page = page.map_err(|_| FollowError::Silent { what })?;
         let Some(bytes) = page.map_err(|source| FollowError::List { what, source })? else {
             if most == 1 {

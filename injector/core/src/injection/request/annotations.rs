@@ -55,15 +55,15 @@ pub(super) const WITH_AGENT: [&str; 15] = [
     AGENT_START_TIMEOUT,
 ];
 
-/// The annotations that can end with a dot and a container's name.
+/// Annotations that may end with a dot and a container's name.
 pub(super) const OF_CONTAINERS: [&str; 4] = [NOTIFY, WEBHOOK, CHECK, VARIABLES];
 
-/// The annotations that must end so.
+/// Annotations that must end with a dot and a container's name.
 pub(super) const ONLY_OF_CONTAINERS: [&str; 3] = [WEBHOOK, CHECK, VARIABLES];
 
 /// Annotations that Nudge itself writes on pods, their templates and their workloads. `restarted-at` is from a command of earlier versions:
 /// templates that it has changed keep it.
-pub(super) const OURS: [&str; 5] = [
+pub(super) const WRITTEN_BY_NUDGE: [&str; 5] = [
     "nudge.dev/config-digest",
     "nudge.dev/restarted",
     "nudge.dev/restarted-at",

@@ -266,8 +266,8 @@ impl Reader<'_> {
     /// A container that is posted to must keep running, and the URL must be in the pod or allowed.
     fn check_url(&self, annotation: &str, name: &str, text: &str, allowed: &[SocketAddr]) -> Result<(), Refusal> {
         self.check_notified(annotation, name)?;
-        let refused = |rule| Refusal::value(annotation, &webhook_url::without_secrets(text), rule);
-        webhook_url::check(text, allowed).map_err(refused)
+        let refusal = |rule| Refusal::value(annotation, &webhook_url::without_secrets(text), rule);
+        webhook_url::check(text, allowed).map_err(refusal)
     }
 
     /// A container that is notified must exist and keep running.

@@ -5,7 +5,9 @@
 
 use nudge_protocol::labels::PREFIX;
 
-use super::annotations::{LABELS, OF_CONTAINERS, ONLY_OF_CONTAINERS, OURS, RESTART, WITH_AGENT, of_container};
+use super::annotations::{
+    LABELS, OF_CONTAINERS, ONLY_OF_CONTAINERS, RESTART, WITH_AGENT, WRITTEN_BY_NUDGE, of_container,
+};
 use super::suggestion::suggestion;
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::settings::UnknownKeys;
@@ -14,7 +16,7 @@ use crate::injection::user_pod::UserPod;
 /// The version that does not know them.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The maximum of annotations that a refusal names.
-const NAMED: usize = 5;
+const MAX_NAMED_ANNOTATIONS: usize = 5;
 
 /// A message about each that is not known.
 pub(super) fn unknown_keys(user: &UserPod) -> Vec<String> {
@@ -28,7 +30,7 @@ pub(super) fn unknown_keys(user: &UserPod) -> Vec<String> {
 fn is_annotation(key: &str) -> bool {
     let alone = WITH_AGENT.contains(&key) && !ONLY_OF_CONTAINERS.contains(&key);
     let of_a_container = OF_CONTAINERS.iter().any(|base| of_container(key, base).is_some());
-    alone || of_a_container || key == RESTART || OURS.contains(&key)
+    alone || of_a_container || key == RESTART || WRITTEN_BY_NUDGE.contains(&key)
 }
 
 fn of_annotation(key: &str) -> String {
@@ -55,9 +57,9 @@ pub(in crate::injection) fn judged(unknown: &[String], way: UnknownKeys) -> Resu
     if way == UnknownKeys::Warn || unknown.is_empty() {
         return Ok(unknown.to_vec());
     }
-    let mut named: Vec<String> = unknown.iter().take(NAMED).cloned().collect();
-    if unknown.len() > NAMED {
-        named.push(format!("and {} more", unknown.len() - NAMED));
+    let mut named: Vec<String> = unknown.iter().take(MAX_NAMED_ANNOTATIONS).cloned().collect();
+    if unknown.len() > MAX_NAMED_ANNOTATIONS {
+        named.push(format!("and {} more", unknown.len() - MAX_NAMED_ANNOTATIONS));
     }
     Err(Refusal::Pod(named.join("; ")))
 }
@@ -77,7 +79,7 @@ mod tests {
     #[test]
     fn what_users_and_nudge_write_is_known() {
         let whole = WITH_AGENT.into_iter().filter(|name| !ONLY_OF_CONTAINERS.contains(name));
-        for name in whole.chain([RESTART]).chain(OURS) {
+        for name in whole.chain([RESTART]).chain(WRITTEN_BY_NUDGE) {
             assert_eq!(unknown(&json!({}), &json!({name: "x"})), Vec::<String>::new(), "{name}");
         }
         for base in OF_CONTAINERS {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use crate::injection::quantity::Quantity;
 
 /// The resources that count for the class.
-const COUNTED: [&str; 2] = ["cpu", "memory"];
+const QOS_RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 /// The class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn request(of: Option<&ResourceRequirements>, resource: &str) -> Opti
 /// Returns whether the pod has resources of its own, beside those of its containers.
 pub(super) fn has_pod_resources(spec: &PodSpec) -> bool {
     let own = spec.resources.as_ref();
-    COUNTED.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
+    QOS_RESOURCES.iter().any(|resource| request(own, resource).is_some() || limit(own, resource).is_some())
 }
 
 impl QosClass {
@@ -54,9 +54,9 @@ impl QosClass {
 
     fn among<'a>(all: impl IntoIterator<Item = Option<&'a ResourceRequirements>>) -> Self {
         let (mut some, mut every) = (false, true);
-        let mut sums = [(Quantity::ZERO, Quantity::ZERO); COUNTED.len()];
+        let mut sums = [(Quantity::ZERO, Quantity::ZERO); QOS_RESOURCES.len()];
         for one in all {
-            for (resource, sum) in COUNTED.iter().zip(&mut sums) {
+            for (resource, sum) in QOS_RESOURCES.iter().zip(&mut sums) {
                 let (request, limit) = (request(one, resource), limit(one, resource));
                 some |= request.is_some() || limit.is_some();
                 every &= limit.is_some();

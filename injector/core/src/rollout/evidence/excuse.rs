@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::clock::Millis;
-use super::super::harm::Kind;
+use super::super::harm::HarmKind;
 use super::super::{Observation, Subject};
 use super::Evidence;
 use super::history::PodHistory;
@@ -28,7 +28,7 @@ impl Evidence {
     fn forgive_those(&mut self, assigned: bool, now: Millis) {
         let pods = &mut self.pods;
         self.harms.retain(|harm| {
-            let may_be = harm.kind == Kind::Unready && harm.assigned == assigned;
+            let may_be = harm.kind == HarmKind::Unready && harm.assigned == assigned;
             let Some(history) = pods.get_mut(harm.uid.as_str()).filter(|_| may_be) else { return true };
             let well = history.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
             if !well || history.forgiven || now > harm.compared_at() + BRIEF {
@@ -59,7 +59,7 @@ impl Evidence {
             // Somebody who deletes a broken pod does not make the version a better one.
             let just = now - harm.at <= TAKEN_AWAY;
             let taken_away = match pods.get(harm.uid.as_str()) {
-                None => just && harm.kind == Kind::Unready,
+                None => just && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (just && (pod.disrupted || pod.ending)),
             };
             let (judges, harmed) = nodes.get(harm.node.as_str()).copied().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Evidence {
             let with_agent = history.filter(|history| history.starts_until.is_none());
             let with_agent = with_agent.and_then(|history| history.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
-            let flaps = harm.kind == Kind::Unready && history.is_some_and(PodHistory::was_unwell);
+            let flaps = harm.kind == HarmKind::Unready && history.is_some_and(PodHistory::was_unwell);
             harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
         }
     }

@@ -7,7 +7,7 @@ use super::super::clock::{Millis, seconds};
 use crate::pods::PodState;
 
 /// How soon before the assignment of the target a pod must have been unready for its next unreadiness not to be the target's fault.
-const FLAPS: Millis = 60_000;
+const FLAP_WINDOW: Millis = 60_000;
 /// Restarts of a new pod after which it counts as failing.
 const NEWBORN_RESTARTS: i32 = 2;
 
@@ -177,7 +177,7 @@ impl PodHistory {
     /// Returns whether the pod was unready a short time before the target was assigned to it, so that it may flap.
     pub(super) fn was_unwell(&self) -> bool {
         let assigned = self.assignment.map(Assignment::since);
-        self.unwell_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAPS)
+        self.unwell_before.zip(assigned).is_some_and(|(unwell, assigned)| assigned - unwell < FLAP_WINDOW)
     }
 
     /// Follows a pod that has not been healthy for long since its creation. Returns whether the pod is new, has the target, and fails.

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use super::super::clock::{Millis, Now, seconds};
-use super::super::harm::{Harm, Kind};
+use super::super::harm::{Harm, HarmKind};
 use super::super::{Observation, Subject};
 use super::history::{Assignment, PodHistory, Role};
-use super::{Evidence, UNREADY};
+use super::{Evidence, UNREADY_TOLERANCE};
 use crate::pods::SlowestProbe;
 
 /// Clocks of nodes may differ by so many seconds.
@@ -35,7 +35,7 @@ enum Fate {
     /// The pod is not harmed.
     Unharmed,
     /// The pod is harmed since that time.
-    Harmed(Kind, Millis),
+    Harmed(HarmKind, Millis),
 }
 
 /// The findings of one look.
@@ -131,7 +131,7 @@ impl Evidence {
     /// Turns unreadiness that probes noticed too soon into crashes: what has crashed since did not become unready because of what was before.
     fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: Millis) {
         for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && crashed.contains(harm.uid.as_str())) {
-            (harm.kind, harm.at, harm.excused) = (Kind::Restarted, now, false);
+            (harm.kind, harm.at, harm.excused) = (HarmKind::Restarted, now, false);
         }
     }
 
@@ -222,18 +222,18 @@ impl PodHistory {
             return Fate::Unknown;
         }
         let reported = look.target.filter(|_| assigned).and_then(|target| pod.reported(target));
-        let unready = self.unready.filter(|since| look.now - since >= UNREADY);
+        let unready = self.unready.filter(|since| look.now - since >= UNREADY_TOLERANCE);
         match (reported, unready) {
-            (Some(why), _) => Fate::Harmed(Kind::Reported(why.clone()), look.now),
-            _ if crashed && pod.is_reachable() => Fate::Harmed(Kind::Restarted, look.now),
-            (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(Kind::Unready, since),
+            (Some(why), _) => Fate::Harmed(HarmKind::Reported(why.clone()), look.now),
+            _ if crashed && pod.is_reachable() => Fate::Harmed(HarmKind::Restarted, look.now),
+            (_, Some(since)) if self.role != Role::FellUnseen => Fate::Harmed(HarmKind::Unready, since),
             _ if self.starts(look.now) => Fate::Unknown,
             _ => Fate::Unharmed,
         }
     }
 
     /// The harm to the pod, before it is known how many others could have been harmed.
-    fn harm(&self, pod: &Subject, assigned: bool, kind: Kind, at: Millis) -> Harm {
+    fn harm(&self, pod: &Subject, assigned: bool, kind: HarmKind, at: Millis) -> Harm {
         let notified = self.assignment.and_then(Assignment::notified);
         Harm {
             name: pod.name.clone(),

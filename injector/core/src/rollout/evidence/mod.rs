@@ -19,7 +19,7 @@ use super::harm::Harm;
 use crate::analysis::Memory;
 
 /// How long containers must be unready until that counts as harm.
-pub(super) const UNREADY: Millis = 3_000;
+pub(super) const UNREADY_TOLERANCE: Millis = 3_000;
 /// How long evidence is added up before the sums begin again.
 const EPOCH: Millis = 900_000;
 
@@ -53,7 +53,7 @@ pub struct Evidence {
     pub(super) analysis: Memory,
     /// Until when harm is looked for after the version became current.
     pub(super) suspected_until: Option<Millis>,
-    /// How many have, at most, and since when: the last progress.
+    /// The most pods that had proven the target so far, and since when.
     pub(super) progress: Option<(usize, Millis)>,
     /// Since when the target can't be published.
     pub(super) unpublished: Option<Millis>,
@@ -69,7 +69,7 @@ pub struct Evidence {
 
 impl Evidence {
     /// Begins to collect evidence about this target, unless that has begun.
-    pub(super) fn about(&mut self, target: &str) {
+    pub(super) fn collect_about(&mut self, target: &str) {
         if self.target.as_deref() == Some(target) {
             return;
         }
@@ -87,15 +87,15 @@ impl Evidence {
     }
 
     /// Forgets the target: no version is on trial.
-    pub(super) fn about_none(&mut self) {
+    pub(super) fn stop_collecting(&mut self) {
         if self.target.is_some() {
-            self.about("");
+            self.collect_about("");
             self.target = None;
         }
     }
 
     /// Notes that nobody looked since the last look: pods must prove the target again, and what happened meanwhile is not harm.
-    pub fn blind(&mut self) {
+    pub fn reset_after_gap(&mut self) {
         self.looked = None;
         self.proven = None;
         self.progress = None;
@@ -114,7 +114,7 @@ impl Evidence {
     /// Notes that nodes could not be read, and nobody saw what they may have caused. Waits go on, up to their deadline.
     pub fn blind_to_nodes(&mut self) {
         let (progress, quiet) = (self.progress, self.quiet);
-        self.blind();
+        self.reset_after_gap();
         (self.progress, self.quiet) = (progress, quiet);
     }
 
@@ -138,11 +138,11 @@ impl Evidence {
     /// Begins the sums again after each 15 minutes, unless something that happened is not decided yet. Where nobody has looked for longer, all that
     /// time was quiet, as if there had been looks: what this look finds is weighed with what was watched since the last turn.
     fn turn_epoch(&mut self, window: u32, passed: u64, now: Millis) {
-        let open = |harm: &Harm| {
+        let is_undecided = |harm: &Harm| {
             let unwell = !self.is_well(&harm.uid);
             harm.assigned && !harm.excused && (unwell || now < harm.compared_at().max(harm.at + 2 * seconds(window)))
         };
-        if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(open) {
+        if self.epoch_began.is_some_and(|began| now - began < EPOCH) || self.harms.iter().any(is_undecided) {
             return;
         }
         let turns = self.epoch_began.map_or(1, |began| (now - began) / EPOCH);
@@ -236,7 +236,7 @@ impl Evidence {
         let pods = self.pods.values().filter(|history| !history.role.is_harmed());
         let times = pods.flat_map(|history| {
             let judges = history.role.judges();
-            let harm = history.unready.filter(|_| judges).map(|since| since + UNREADY);
+            let harm = history.unready.filter(|_| judges).map(|since| since + UNREADY_TOLERANCE);
             let counts = history.healthy.filter(|_| !judges).map(|since| since + seconds(window));
             let starts = history.birth.filter(|birth| birth.growth == Growth::Starting).and_then(|birth| birth.due);
             [harm, counts, starts]

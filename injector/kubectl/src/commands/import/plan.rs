@@ -7,7 +7,7 @@ use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 use serde_json::Value;
 
-use crate::backup::compare::{self, Found};
+use crate::backup::compare::{self, Comparison};
 use crate::backup::document::{Kind, Place, document, label};
 use crate::backup::export::Export;
 use crate::backup::part::{Sealed, parts};
@@ -17,7 +17,7 @@ use crate::session::Session;
 
 /// What is to be done: each object of the export with what is there, and its uid.
 pub(super) struct Plan {
-    pub(super) found: BTreeMap<Place, (Found, Option<String>)>,
+    pub(super) found: BTreeMap<Place, (Comparison, Option<String>)>,
     /// Secrets that are neither in the export nor in the cluster, by config.
     pub(super) missing: BTreeMap<Place, Vec<String>>,
     /// Parts that neither the export nor the cluster has as they were sealed, by config, each with its version.
@@ -38,18 +38,18 @@ impl Plan {
     }
 
     /// Looks for all that the export has.
-    pub(super) async fn of(session: &Session, export: &Export) -> Result<Self, Failure> {
+    pub(super) async fn find(session: &Session, export: &Export) -> Result<Self, Failure> {
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::<_, Vec<String>>::new());
         for (place, exported) in &export.objects {
-            let there = get(session, place.kind, &place.namespace, &place.name).await?;
-            let uid = there.as_ref().and_then(|there| there.metadata.uid.clone());
-            found.insert(place.clone(), (compared(export, place, exported, there)?, uid));
+            let existing = get(session, place.kind, &place.namespace, &place.name).await?;
+            let uid = existing.as_ref().and_then(|existing| existing.metadata.uid.clone());
+            found.insert(place.clone(), (compared(export, place, exported, existing)?, uid));
         }
         let mut broken = BTreeMap::<_, BTreeSet<(String, Place)>>::new();
         for (place, config) in &export.configs {
             let seals = export.seals(place, config)?;
             // Nothing of it is written then.
-            let is_there = matches!(found.get(place), Some((Found::Same, _)));
+            let is_there = matches!(found.get(place), Some((Comparison::Same, _)));
             for sealed in parts(place, config) {
                 let object = sealed.place();
                 let is_whole = if let Some(exported) = export.objects.get(&object) {
@@ -57,8 +57,8 @@ impl Plan {
                 } else if let Some(there) = get(session, object.kind, &object.namespace, &object.name).await? {
                     let uid = there.metadata.uid.clone();
                     match compare::unexported(&sealed, &document(object.kind, there), seals.as_ref()) {
-                        Found::Differs(_) if is_there => false,
-                        Found::Nothing => false,
+                        Comparison::Differs(_) if is_there => false,
+                        Comparison::Nothing => false,
                         what => {
                             found.insert(object.clone(), (what, uid));
                             true
@@ -84,7 +84,7 @@ impl Plan {
             .found
             .iter()
             .filter_map(|(place, (found, _))| match found {
-                Found::Differs(why) => Some(format!("{place} exists and differs: {why}")),
+                Comparison::Differs(why) => Some(format!("{place} exists and differs: {why}")),
                 _ => None,
             })
             .collect();
@@ -92,10 +92,10 @@ impl Plan {
             let rows = self.found.iter().filter(|(place, _)| export.objects.contains_key(place));
             session.out.lines(rows.map(|(place, (found, _))| {
                 let what = match found {
-                    Found::Nothing => "create",
-                    Found::Same => "is there",
-                    Found::Importing => "write spec and status",
-                    Found::Differs(_) => "REFUSED",
+                    Comparison::Nothing => "create",
+                    Comparison::Same => "is there",
+                    Comparison::Importing => "write spec and status",
+                    Comparison::Differs(_) => "REFUSED",
                 };
                 format!("{what}: {place}")
             }))?;
@@ -138,20 +138,20 @@ pub(super) fn compared(
     place: &Place,
     exported: &Value,
     there: Option<DynamicObject>,
-) -> Result<Found, Failure> {
-    let Some(there) = there else { return Ok(Found::Nothing) };
+) -> Result<Comparison, Failure> {
+    let Some(there) = there else { return Ok(Comparison::Nothing) };
     let value =
         serde_json::to_value(&there).map_err(|error| Failure::new(format!("{place} can't be read: {error}")))?;
     Ok(match place.kind {
         Kind::Policy | Kind::Source => compare::spec(exported, &value),
         Kind::Config => {
-            let read = |error: serde_json::Error| Failure::new(format!("{place} can't be read: {error}"));
-            let config: VersionedConfig = serde_json::from_value(value.clone()).map_err(read)?;
+            let unreadable = |error: serde_json::Error| Failure::new(format!("{place} can't be read: {error}"));
+            let config: VersionedConfig = serde_json::from_value(value.clone()).map_err(unreadable)?;
             let known = export.configs.get(place).map(|known| (known, exported));
-            known.map_or(Found::Same, |known| compare::config(known, (&config, &value)))
+            known.map_or(Comparison::Same, |known| compare::config(known, (&config, &value)))
         }
         // The published ConfigMap belongs to its user, who may have made it anew.
-        Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Found::Same,
+        Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Comparison::Same,
         Kind::ConfigMap | Kind::Secret => compare::part(exported, &kinded(place.kind, value)),
     })
 }

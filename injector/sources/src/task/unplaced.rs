@@ -1,4 +1,4 @@
-//! A source that is not looked after: it has no place among all, or Nudge failed at it.
+//! A source that no task follows: the limit of sources is reached, or its task panicked.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::{BACKOFF, Task};
 use crate::remote::panicked;
 
 impl Task {
-    /// Takes nothing that is written in the status for what this task has said.
-    pub(crate) fn anew(mut self) -> Self {
+    /// Writes the whole status again, because another task may have written the stored one.
+    pub(crate) fn rewrite_status(mut self) -> Self {
         self.written = None;
         self
     }
 
-    /// Says that Nudge failed at the source, and waits so long, or until its spec changes.
-    pub(crate) async fn rest(mut self, pause: Duration) {
+    /// Reports the panic in the status, and waits for `pause` or until the spec changes.
+    pub(crate) async fn report_panic(mut self, pause: Duration) {
         self.say(&panicked()).await;
         let generation = self.source.metadata.generation;
         let changed = self.receiver.wait_for(|known| known.source.metadata.generation != generation);
@@ -36,7 +36,7 @@ impl Task {
             if let Ok(Err(_)) = timeout(BACKOFF.jittered(u32::MAX, rand::random()), self.receiver.changed()).await {
                 return None;
             }
-            self.hear();
+            self.receive();
         }
     }
 

@@ -9,8 +9,8 @@ const NAMES: usize = 10_000;
 
 /// What is not kept of a namespace.
 #[derive(Default)]
-pub(super) struct Beyond {
-    /// Of kinds of which something is not kept.
+pub(super) struct Unkept {
+    /// The names that are not kept, for each kind that has any.
     kinds: BTreeMap<Kind, Names>,
 }
 
@@ -21,7 +21,7 @@ struct Names {
     more: bool,
 }
 
-impl Beyond {
+impl Unkept {
     /// Adds an object. Returns whether it is the first of its kind.
     pub(super) fn add(&mut self, kind: Kind, name: &str) -> bool {
         let is_first = !self.kinds.contains_key(&kind);
@@ -78,26 +78,26 @@ mod tests {
 
     #[test]
     fn those_without_a_name_count_until_a_list_shows_that_there_are_none() {
-        let (mut beyond, kind) = (Beyond::default(), Kind::Pods);
-        assert!(beyond.add(kind, "0") && !beyond.add(kind, "0"), "it is reported once");
-        (1..=NAMES).for_each(|number| _ = beyond.add(kind, &number.to_string()));
-        assert_eq!(beyond.count(kind), NAMES + 1);
-        assert!(beyond.may_hold(kind, "x") && !beyond.names(kind, "x"));
-        (0..NAMES).for_each(|number| beyond.remove(kind, &number.to_string()));
-        assert_eq!(beyond.count(kind), 1, "one has no name");
-        beyond.add(kind, "10000");
-        beyond.retain(kind, |_| true);
-        assert_eq!((beyond.count(kind), beyond.may_hold(kind, "x")), (1, false));
-        beyond.retain(kind, |_| false);
-        assert_eq!(beyond.count(kind), 0);
-        assert!(beyond.add(kind, "0"), "it is reported again");
+        let (mut unkept, kind) = (Unkept::default(), Kind::Pods);
+        assert!(unkept.add(kind, "0") && !unkept.add(kind, "0"), "it is reported once");
+        (1..=NAMES).for_each(|number| _ = unkept.add(kind, &number.to_string()));
+        assert_eq!(unkept.count(kind), NAMES + 1);
+        assert!(unkept.may_hold(kind, "x") && !unkept.names(kind, "x"));
+        (0..NAMES).for_each(|number| unkept.remove(kind, &number.to_string()));
+        assert_eq!(unkept.count(kind), 1, "one has no name");
+        unkept.add(kind, "10000");
+        unkept.retain(kind, |_| true);
+        assert_eq!((unkept.count(kind), unkept.may_hold(kind, "x")), (1, false));
+        unkept.retain(kind, |_| false);
+        assert_eq!(unkept.count(kind), 0);
+        assert!(unkept.add(kind, "0"), "it is reported again");
     }
 
     #[test]
     fn a_list_with_more_than_the_names_leaves_some_without() {
-        let (mut beyond, kind) = (Beyond::default(), Kind::Pods);
-        (0..=NAMES).for_each(|number| _ = beyond.add(kind, &number.to_string()));
-        beyond.retain(kind, |name| name == "7");
-        assert_eq!(beyond.count(kind), 2);
+        let (mut unkept, kind) = (Unkept::default(), Kind::Pods);
+        (0..=NAMES).for_each(|number| _ = unkept.add(kind, &number.to_string()));
+        unkept.retain(kind, |name| name == "7");
+        assert_eq!(unkept.count(kind), 2);
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Doing {
     config: String,
     act: String,
     version: Option<String>,
-    /// Of the version, as the page has shown it.
+    /// Digest of the version, as the page has shown it.
     digest: Option<String>,
     reason: Option<String>,
     /// What the confirmation showed; absent where it is asked what that would be.

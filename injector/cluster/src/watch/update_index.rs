@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::core::{DynamicObject, PartialObjectMeta};
 use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
-use nudge_core::namespaces::Enabled;
+use nudge_core::namespaces::NamespaceRule;
 use nudge_core::pods::pod_state;
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::error_chain::chain;
@@ -24,7 +24,10 @@ const PARTS_BYTES: usize = 64;
 const REASON_BYTES: usize = 256;
 
 /// Keeps the enabled namespaces.
-pub(super) fn namespaces(index: Arc<Index>, which: Enabled) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
+pub(super) fn namespaces(
+    index: Arc<Index>,
+    which: NamespaceRule,
+) -> impl FnMut(Change<PartialObjectMeta<Namespace>>) + Send {
     let (mut enabled, mut listed) = (BTreeMap::new(), BTreeMap::new());
     let taken = move |namespace: PartialObjectMeta<Namespace>| {
         let (name, labels) = (namespace.name_any(), namespace.metadata.labels.unwrap_or_default());
@@ -235,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn a_change_of_a_namespace_has_the_api_server_asked_for_what_it_refused() {
         let index = Arc::new(Index::default());
-        let mut take = namespaces(Arc::clone(&index), Enabled::default());
+        let mut take = namespaces(Arc::clone(&index), NamespaceRule::default());
         let namespace = || {
             let labels = json!({"nudge.dev/enabled": "true"});
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "labels": labels}});
@@ -248,8 +251,9 @@ mod tests {
         }
         secrets.forbid();
         take(Change::Put(namespace()));
-        let asked =
-            async |health: &WatchHealth| tokio::time::timeout(std::time::Duration::ZERO, health.asked()).await.is_ok();
+        let asked = async |health: &WatchHealth| {
+            tokio::time::timeout(std::time::Duration::ZERO, health.wait_for_ask()).await.is_ok()
+        };
         assert!(asked(&secrets).await && !asked(&pods).await);
     }
 
@@ -342,7 +346,7 @@ mod tests {
     #[test]
     fn namespaces_are_those_of_the_last_complete_list_and_of_what_came_after() {
         let index = Arc::new(Index::default());
-        let mut take = namespaces(Arc::clone(&index), Enabled::all_but("nudge-system"));
+        let mut take = namespaces(Arc::clone(&index), NamespaceRule::all_but("nudge-system"));
         let namespace = |name: &str| serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         list(&mut take, ["a", "b", "nudge-system", "kube-system"].map(namespace));
         let enabled = || index.enabled().borrow().iter().cloned().collect::<Vec<_>>().join(" ");

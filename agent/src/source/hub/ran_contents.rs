@@ -11,7 +11,7 @@ use crate::private_file::write_whole;
 /// Its name in the state folder.
 const FILE: &str = "ran";
 /// The most contents that are remembered.
-const MOST: usize = 64;
+const MAX_CONTENTS: usize = 64;
 
 /// Digests of contents, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ impl Ran {
     pub fn add(&mut self, sha256: &str) {
         self.0.retain(|known| known != sha256);
         self.0.push(sha256.to_owned());
-        let most = self.0.len().saturating_sub(MOST);
+        let most = self.0.len().saturating_sub(MAX_CONTENTS);
         self.0.drain(..most);
     }
 }
@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn the_newest_contents_are_remembered() {
         let mut ran = Ran::default();
-        for number in 0..=MOST {
+        for number in 0..=MAX_CONTENTS {
             ran.add("first");
             ran.add(&number.to_string());
         }
         assert!(ran.has("first") && ran.has("64") && ran.has("2") && !ran.has("1"), "{ran:?}");
-        assert_eq!(ran.0.len(), MOST);
+        assert_eq!(ran.0.len(), MAX_CONTENTS);
     }
 
     #[test]

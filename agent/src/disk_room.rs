@@ -52,7 +52,7 @@ impl Room {
     pub fn of(folder: &Path, old: impl Fn(&[u8]) -> bool) -> Option<Self> {
         let system = statvfs(folder).ok()?;
         let block = system.f_frsize.max(1);
-        let (old_bytes, old_files) = taken(folder, old);
+        let (old_bytes, old_files) = usage(folder, old);
         Some(Self {
             block,
             blocks: (system.f_blocks > 0).then(|| system.f_bavail.saturating_add(old_bytes / block)),
@@ -80,7 +80,7 @@ impl Room {
 }
 
 /// Bytes and number of the files in these folders within `folder`.
-fn taken(folder: &Path, is_taken: impl Fn(&[u8]) -> bool) -> (u64, u64) {
+fn usage(folder: &Path, is_taken: impl Fn(&[u8]) -> bool) -> (u64, u64) {
     let folders = fs::read_dir(folder).into_iter().flatten().flatten();
     let folders = folders.filter(|entry| is_taken(entry.file_name().as_encoded_bytes()));
     let files = folders.flat_map(|entry| fs::read_dir(entry.path()).into_iter().flatten().flatten());
@@ -128,9 +128,9 @@ mod tests {
             fs::write(folder.path().join(name).join("a"), [1; 10_000]).unwrap();
             fs::write(folder.path().join(name).join("b"), [1; 10_000]).unwrap();
         }
-        let (bytes, files) = taken(folder.path(), |name| name == b"..old");
+        let (bytes, files) = usage(folder.path(), |name| name == b"..old");
         assert!(files == 2 && bytes >= 20_000, "{files} files of {bytes} bytes");
-        assert_eq!(taken(folder.path(), |_| false), (0, 0));
+        assert_eq!(usage(folder.path(), |_| false), (0, 0));
         assert_eq!(Room::of(&folder.path().join("gone"), |_| true), None);
         let names = Room::of(folder.path(), |_| true).unwrap().names;
         assert_eq!(names, BTreeSet::from(["..new", "..old"].map(OsString::from)));
