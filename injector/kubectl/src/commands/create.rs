@@ -169,7 +169,7 @@ pub(crate) async fn run(session: &Session, command: &Create) -> Result<(), Failu
     match (&command.rules, &known_config) {
         (Some(path), _) => check_rules(&of_file(path)?, parts)?,
         (None, Some(config)) if !config.spec.validation.is_empty() => {
-            check_rules(&of_config(session, config).await?, parts)?
+            check_rules(&of_config(session, config).await?, parts)?;
         }
         _ => {}
     }
