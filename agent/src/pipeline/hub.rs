@@ -140,7 +140,7 @@ impl HubPipeline {
                 }
                 work = self.intake.next() => {
                     self.intake.work(work).await;
-                    if self.intake.takes_poll() {
+                    if self.intake.polls_anew() {
                         return;
                     }
                 }
@@ -152,7 +152,7 @@ impl HubPipeline {
     /// Polls the hub, and meanwhile does what else comes next. Ends a poll that is held when a report is due; returns whether
     /// it has.
     async fn poll(&mut self, wait_seconds: u32) -> (Result<Answer, Failure>, bool) {
-        let request = self.intake.local_versions.request(wait_seconds);
+        let request = self.intake.request(wait_seconds);
         let Self { client, reporter, intake, .. } = self;
         let (connection, interrupt) = (client.connections(), client.interrupt());
         let poll = client.poll(&request);
@@ -163,7 +163,7 @@ impl HubPipeline {
                 answer = &mut poll => return (answer, interrupted),
                 work = intake.next() => {
                     intake.work(work).await;
-                    if intake.takes_poll() {
+                    if intake.polls_anew() && !interrupted {
                         interrupt.ask();
                         interrupted = true;
                     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nudge_protocol::ConfigName;
 use nudge_protocol::backoff::Backoff;
+use nudge_protocol::hub::PollRequest;
 use nudge_protocol::status::ProblemReason;
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -33,11 +34,12 @@ const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 const ROOM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// Files that had no room.
+#[derive(Default)]
 struct Unplaced {
-    /// The sizes of the files, by their keys.
-    files: BTreeMap<String, usize>,
+    /// The sizes of all files with each of the contents, by their keys.
+    files: Vec<BTreeMap<String, usize>>,
     failures: u32,
-    /// When to look again; `None` once there was room, until the hub has sent the content again.
+    /// When to look again; `None` where there is room, or nothing needs any.
     due: Option<Instant>,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Intake {
     in_place: Option<InPlace>,
     /// Why the containers can't start with what there is.
     cannot_start: Option<Fault>,
-    unplaced: Option<Unplaced>,
+    unplaced: Unplaced,
     /// What was refused is wanted again, so the hub is to be polled at once.
     polls_anew: bool,
     /// What the containers are asked now.
@@ -96,7 +98,7 @@ impl Intake {
             ran,
             in_place,
             cannot_start: None,
-            unplaced: None,
+            unplaced: Unplaced::default(),
             polls_anew: false,
             question: None,
             served: false,
@@ -105,9 +107,17 @@ impl Intake {
         }
     }
 
-    /// Returns whether the hub is to be polled at once, and forgets that.
-    pub(super) fn takes_poll(&mut self) -> bool {
-        std::mem::take(&mut self.polls_anew)
+    /// Returns whether the hub is to be polled at once.
+    pub(super) fn polls_anew(&self) -> bool {
+        self.polls_anew
+    }
+
+    /// Returns the next poll. It asks again for what had no room, if there is room now.
+    pub(super) fn request(&mut self, wait_seconds: u32) -> PollRequest {
+        if std::mem::take(&mut self.polls_anew) {
+            self.local_versions.forget_refusals_for(ProblemReason::CantApply);
+        }
+        self.local_versions.request(wait_seconds)
     }
 
     /// Returns whether something is served.
@@ -166,7 +176,7 @@ impl Intake {
     pub(super) async fn next(&mut self) -> Work {
         let Self { question, delivery, keeper, in_place, silent, unplaced, .. } = self;
         let looks = async {
-            match unplaced.as_ref().and_then(|unplaced| unplaced.due) {
+            match unplaced.due {
                 Some(due) => sleep_until(due).await,
                 None => std::future::pending().await,
             }
@@ -263,27 +273,30 @@ impl Intake {
         changed
     }
 
-    /// Wants what had no room again if there is room now.
+    /// Asks for what had no room again if there is room now.
     fn look_for_room(&mut self) {
-        let Some(unplaced) = &mut self.unplaced else { return };
-        let fits = self.delivery.room().is_none_or(|room| room.check(&unplaced.files).is_ok());
-        if fits {
+        let unplaced = &mut self.unplaced;
+        if !self.local_versions.refuses_for(ProblemReason::CantApply) {
+            *unplaced = Unplaced::default();
+            return;
+        }
+        let room = self.delivery.room();
+        self.polls_anew = room.is_none_or(|room| unplaced.files.iter().any(|files| room.check(files).is_ok()));
+        if self.polls_anew {
             unplaced.due = None;
-            self.local_versions.forget_refusals();
-            self.polls_anew = true;
         } else {
             unplaced.look_later();
         }
     }
 
-    /// Looks for room for these contents later, if there is none now; forgets others.
+    /// Looks for room for these contents later, as far as there is none now.
     fn note_room(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
-        let before = self.unplaced.take();
-        if self.check_room(room, contents).is_err() {
-            let failures = before.map_or(0, |before| before.failures);
-            let mut unplaced = Unplaced { files: self.store.files_with(contents), failures, due: None };
-            unplaced.look_later();
-            self.unplaced = Some(unplaced);
+        let without = |content: &&Arc<VersionContent>| self.check_room(room, std::slice::from_ref(content)).is_err();
+        let files: Vec<_> =
+            contents.iter().filter(without).map(|one| self.store.files_with(std::slice::from_ref(one))).collect();
+        if !files.is_empty() {
+            self.unplaced.files = files;
+            self.unplaced.look_later();
         }
     }
 
@@ -292,7 +305,11 @@ impl Intake {
         let readings = self.without_unfit(readings);
         let applied = self.store.apply(readings, OffsetDateTime::now_utc());
         self.withheld.add(applied);
-        self.local_versions.settle(&self.store)
+        let changed = self.local_versions.settle(&self.store);
+        if changed {
+            self.unplaced.failures = 0;
+        }
+        changed
     }
 
     /// Serves the last good contents, unless the rest of the configs may arrive in a moment.
@@ -373,12 +390,10 @@ impl Intake {
             in_place.check(&self.store.preview(contents).map_err(too_large)?)
         };
         let unfit = unfit(&contents, check);
-        if !contents.is_empty() {
-            self.note_room(room.as_ref(), &contents);
-        }
         if unfit.is_empty() {
             return;
         }
+        self.note_room(room.as_ref(), &contents);
         let refused = |(config, fault)| self.local_versions.refuse_of(&[config], &fault);
         let readings = unfit.into_iter().flat_map(refused).collect();
         let changed = self.take_in(readings, false, false);
@@ -396,7 +411,6 @@ impl Intake {
         // After a restart of the agent, or where another version could not be written, they may be there already.
         let are_there = || self.store.preview(&contents).is_ok_and(|dictionary| self.delivery.has_files(&dictionary));
         if unfit.is_empty() || are_there() {
-            self.unplaced = None;
             return readings;
         }
         self.note_room(Some(&room), &contents);

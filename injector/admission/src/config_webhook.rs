@@ -256,7 +256,8 @@ impl<L: Lookups> ValidateConfigs<L> {
         let weakening = configs::deletes_guards(&stored);
         let denial = match configs::delete(&old, self.lookups.subscribers(namespace, name)) {
             Ok(()) => {
-                let kinds = configs::kinds(&stored);
+                let mut kinds = configs::kinds(&stored);
+                kinds.extend(self.lookups.part_kinds(namespace, name));
                 let versions = self.check_deletion(request, namespace, name, "delete it", &kinds);
                 let guards = self.check_weakening(request, namespace, name, weakening.as_ref());
                 try_join(versions, guards).await.map(|(versions, guards)| versions.or(guards))

@@ -341,6 +341,16 @@ fn deletion(kinds: &[PartKind]) -> (Request, VersionedConfig) {
 #[tokio::test]
 async fn a_config_goes_only_with_what_the_user_may_delete() {
     use PartKind::{ConfigMap, Secret};
+    // A part that is not sealed yet goes with it, too.
+    let (unsealed, config) = deletion(&[ConfigMap]);
+    let may = |part_kinds: &[PartKind]| FakeLookups {
+        config: Some(config.clone()),
+        may_delete: vec![ConfigMap],
+        part_kinds: part_kinds.to_vec(),
+        ..FakeLookups::default()
+    };
+    assert!(!reviewed(may(&[ConfigMap]), &unsealed).await.0.is_denied());
+    assert!(reviewed(may(&[ConfigMap, Secret]), &unsealed).await.0.is_denied());
     let (deletion, stored) = deletion(&[ConfigMap, Secret]);
     let may = |kinds: &[PartKind]| FakeLookups {
         config: Some(stored.clone()),

@@ -1,6 +1,6 @@
 //! Fixtures of the unit tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -127,6 +127,7 @@ pub(super) struct FakeLookups {
     pub enabled: bool,
     pub terminating: bool,
     pub subscribers: usize,
+    pub part_kinds: Vec<PartKind>,
     pub may_update: bool,
     pub may_update_secret: bool,
     pub may_delete: Vec<PartKind>,
@@ -200,6 +201,10 @@ impl Lookups for FakeLookups {
 
     fn policies(&self, _: &str) -> Policies {
         Policies::default()
+    }
+
+    fn part_kinds(&self, _: &str, _: &str) -> BTreeSet<PartKind> {
+        self.part_kinds.iter().copied().collect()
     }
 
     fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {

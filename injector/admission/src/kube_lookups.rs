@@ -1,5 +1,6 @@
 //! Look-ups at the API server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_api::{PartKind, VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::{Rate, Rates};
@@ -59,6 +60,9 @@ pub struct Accounts {
 /// What users have decided about versions of a config, by namespace and name.
 pub type KnownApprovals = Arc<dyn Fn(&str, &str) -> Vec<Arc<VersionApproval>> + Send + Sync>;
 
+/// The kinds of the objects that are labelled as parts of a config, by namespace and name.
+pub type KnownPartKinds = Arc<dyn Fn(&str, &str) -> BTreeSet<PartKind> + Send + Sync>;
+
 /// Asks the API server, and the index by functions.
 #[derive(Clone)]
 pub struct KubeLookups {
@@ -69,6 +73,7 @@ pub struct KubeLookups {
     configs: Option<KnownConfigs>,
     policies: Option<KnownPolicies>,
     approvals: Option<KnownApprovals>,
+    part_kinds: Option<KnownPartKinds>,
     accounts: Option<Accounts>,
     enabled: NamespaceRule,
     asking: Arc<Asking>,
@@ -122,6 +127,7 @@ impl KubeLookups {
             configs: None,
             policies: None,
             approvals: None,
+            part_kinds: None,
             accounts: None,
             enabled,
             asking,
@@ -151,6 +157,12 @@ impl KubeLookups {
     #[must_use]
     pub fn bounding(self, approvals: KnownApprovals) -> Self {
         Self { approvals: Some(approvals), ..self }
+    }
+
+    /// Asks who deletes a config for the right to delete these kinds, too.
+    #[must_use]
+    pub fn deleting(self, part_kinds: KnownPartKinds) -> Self {
+        Self { part_kinds: Some(part_kinds), ..self }
     }
 
     /// Warns of objects that none of these accounts may look at.
@@ -234,6 +246,10 @@ impl Lookups for KubeLookups {
 
     fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
         self.approvals.as_ref().map_or_else(Vec::new, |approvals| approvals(namespace, config))
+    }
+
+    fn part_kinds(&self, namespace: &str, config: &str) -> BTreeSet<PartKind> {
+        self.part_kinds.as_ref().map_or_else(BTreeSet::new, |part_kinds| part_kinds(namespace, config))
     }
 
     async fn config_map(

@@ -39,7 +39,8 @@ pub use analysis_webhook::{AnalysisWriters, ValidateAnalyses};
 pub use caller::Caller;
 pub use guards::guards;
 pub use kube_lookups::{
-    Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, LOOKUP_TIMEOUT, Subscribers,
+    Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups,
+    LOOKUP_TIMEOUT, Subscribers,
 };
 pub use lookups::{AttendedKind, LookupError, Lookups, Right};
 pub use metrics::AdmissionMetrics;

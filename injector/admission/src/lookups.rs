@@ -1,5 +1,6 @@
 //! Look-ups that webhooks for versions and configs need beyond the request: live, bounded in time, without effect.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -89,6 +90,9 @@ pub trait Lookups: Send + Sync + 'static {
 
     /// What users have decided about versions of the config, as the index has it, for the bound of that.
     fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>>;
+
+    /// Returns the kinds of the objects that are labelled as parts of the config, as the index has them: they are deleted with it.
+    fn part_kinds(&self, namespace: &str, config: &str) -> BTreeSet<PartKind>;
 
     /// A ConfigMap that the request makes Nudge read.
     fn config_map(

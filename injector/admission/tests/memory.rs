@@ -75,6 +75,10 @@ impl Lookups for Nothing {
         Policies::default()
     }
 
+    fn part_kinds(&self, _: &str, _: &str) -> std::collections::BTreeSet<nudge_api::PartKind> {
+        std::collections::BTreeSet::new()
+    }
+
     fn approvals(&self, _: &str, _: &str) -> Vec<Arc<VersionApproval>> {
         Vec::new()
     }

@@ -18,4 +18,4 @@ pub mod supervisor;
 pub mod tasks;
 pub mod turns;
 pub mod watch;
-mod watch_health;
+pub mod watch_health;

@@ -6,7 +6,7 @@ use nudge_core::outbound::Address;
 use nudge_protocol::error_chain::chain;
 use zeroize::Zeroizing;
 
-use crate::remote::failed;
+use crate::server_polls::failed;
 use crate::shared::Sources;
 
 /// GitHub's own.

@@ -11,7 +11,7 @@ use nudge_core::sources::{interval, source_faults};
 use crate::follow::ObjectState;
 use crate::git::Git;
 use crate::oci::Oci;
-use crate::remote::poll;
+use crate::server_polls::poll;
 use crate::shared::Sources;
 use crate::upstream::{Object, watched};
 use crate::vault::Vault;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::budget::{GIT_MIB, SLOW_FETCH_AFTER};
 use crate::credentials::{of_git, secret};
 use crate::files::is_wanted;
-use crate::remote::{Remote, failed};
+use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;
 

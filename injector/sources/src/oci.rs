@@ -14,7 +14,7 @@ use nudge_protocol::error_chain::chain;
 use crate::budget::OCI_MIB;
 use crate::credentials::{of_oci, secret};
 use crate::files::is_wanted;
-use crate::remote::{Remote, failed};
+use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;
 

@@ -10,7 +10,7 @@ use nudge_outbound::Authorities;
 
 use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
-use crate::rate::Rates;
+use crate::write_rate::Rates;
 
 /// What all sources need.
 pub struct Sources {

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::budget::VAULT_MIB;
-use crate::remote::{Remote, failed};
+use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;
 

@@ -8,8 +8,8 @@ use kube::{Client, Config};
 use nudge_admission::pods::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_admission::{
     Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals,
-    KnownConfigs, KnownNamespaces, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers, ValidateAnalyses, Webhooks,
-    guards,
+    KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers,
+    ValidateAnalyses, Webhooks, guards,
 };
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
@@ -114,7 +114,7 @@ impl Means {
             Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
         });
         let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), Arc::clone(&self.index));
-        let (decided, policies) = (Arc::clone(&self.index), self.index);
+        let (decided, labelled, policies) = (Arc::clone(&self.index), Arc::clone(&self.index), self.index);
         let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
         let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
         let configs: KnownConfigs =
@@ -123,8 +123,12 @@ impl Means {
         let approvals: KnownApprovals = Arc::new(move |namespace, config| {
             ConfigKey::parse(namespace, config).map(|key| decided.known_approvals(&key)).unwrap_or_default()
         });
+        let part_kinds: KnownPartKinds = Arc::new(move |namespace, config| {
+            let parts = ConfigKey::parse(namespace, config).map(|key| labelled.parts(&key)).unwrap_or_default();
+            parts.iter().map(|part| part.kind).collect()
+        });
         let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
-        let lookups = lookups.knowing(configs).under(policies).bounding(approvals);
+        let lookups = lookups.knowing(configs).under(policies).bounding(approvals).deleting(part_kinds);
         let lookups = Arc::new(lookups.attended_by(self.accounts));
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.note_key);

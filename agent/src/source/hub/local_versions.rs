@@ -306,11 +306,27 @@ impl LocalVersions {
 
     /// Forgets what was refused, so that the hub sends it, or something else.
     pub fn forget_refusals(&mut self) {
+        self.forget(|_| true);
+    }
+
+    /// Forgets what was refused for this reason.
+    pub fn forget_refusals_for(&mut self, reason: ProblemReason) {
+        self.forget(|fault| fault.reason == reason);
+    }
+
+    fn forget(&mut self, is_forgotten: impl Fn(&Fault) -> bool) {
         for state in self.configs.values_mut() {
-            if matches!(state.claim, Claim::Refused { .. }) {
+            if matches!(&state.claim, Claim::Refused { fault, .. } if is_forgotten(fault)) {
                 state.claim = Claim::Good;
             }
         }
+    }
+
+    /// Returns whether a content is refused for this reason.
+    pub fn refuses_for(&self, reason: ProblemReason) -> bool {
+        self.configs
+            .values()
+            .any(|state| matches!(&state.claim, Claim::Refused { fault, .. } if fault.reason == reason))
     }
 
     /// The good contents in the form of a reply: its head and the blocks.

@@ -158,7 +158,7 @@ async fn names_must_be_ones_that_versions_can_carry() -> Result<()> {
     assert_eq!(
         message_of(GUARD, space.create_object::<VersionedConfig>(object(&long, "1")).await),
         format!(
-            "VersionedConfig {long}: metadata.name: versions have it in the label nudge.dev/config, where 63 characters are \
+            "VersionedConfig {long}: metadata.name: versions have it in the label nudge.dev/config, where at most 63 characters are \
                  allowed; give it a shorter name"
         )
     );

@@ -19,7 +19,7 @@ const ASKS: Duration = Duration::from_secs(20);
 
 impl Index {
     /// From now on policies hold, by a watch with this health.
-    pub(crate) fn expect_policies(&self, health: WatchHealth) {
+    pub fn expect_policies(&self, health: WatchHealth) {
         self.lock().policies = Some(KnownPolicies::new(health));
     }
 

@@ -28,7 +28,8 @@ impl Controller {
 
     /// Deletes the parts that were created for a config of this name, which is not there.
     pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
-        if self.index.config(key).is_some() {
+        // Pods would lose what they run.
+        if self.index.config(key).is_some() || self.index.is_left_out(key) || self.index.count_users(key) > 0 {
             return Ok(());
         }
         let (mut parts, mut first) = (Vec::new(), None);

@@ -48,6 +48,12 @@ impl Controller {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
             return Ok(Again::At(BLIND));
         }
+        // A hold may have been missed; the first version may need approval.
+        let may_go_on = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
+        if (is_moved(&config) || may_go_on) && brake.is_none() && self.index.doubts_policies() {
+            tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
+            return Ok(Again::At(BLIND));
+        }
         let (config, mut again) = match brake {
             Some((decision, evidence, looked_at)) => {
                 let (config, _) = self.write_decision(key, config, &decision, None).await?;
@@ -88,10 +94,36 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use nudge_cluster::index::Index;
+    use nudge_cluster::watch_health::WatchHealth;
     use nudge_core::rollout::Subjects;
 
     use super::*;
     use crate::fake_api_server::blind;
+
+    #[tokio::test]
+    async fn while_policies_may_have_been_missed_nothing_is_decided() {
+        let index = Arc::new(Index::default());
+        index.set_enabled(["ns".to_owned()].into());
+        let health = WatchHealth::new("rolloutpolicies");
+        index.expect_policies(health.clone());
+        let config = |status: serde_json::Value| {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig",
+                "metadata": {"name": "shop", "namespace": "ns", "uid": "u", "resourceVersion": status.to_string()},
+                "spec": {"version": "2"}, "status": status,
+            }))
+            .unwrap()
+        };
+        let controller = Arc::new(blind(Arc::clone(&index)));
+        let shop = ConfigKey::parse("ns", "shop").unwrap();
+        for status in [
+            serde_json::json!({}),
+            serde_json::json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": "Moving"}}),
+        ] {
+            index.put_config(config(status));
+            assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::At(BLIND));
+        }
+    }
 
     #[tokio::test]
     async fn one_that_may_not_begin_is_not_looked_at() {

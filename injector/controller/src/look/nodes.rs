@@ -47,8 +47,8 @@ fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> B
 }
 
 impl Controller {
-    /// Returns the nodes that are away. They are read live: the watch may see the pod's change before the node's. `None` where they can't be read now: then nothing is judged that a node can have caused. Where Nudge may not read
-    /// nodes, none is away: a rollback must not wait for that.
+    /// Returns the nodes that are away. They are read live: the watch may see the pod's change before the node's. `None` where they can't be read
+    /// now: then nothing is judged that a node can have caused. Where Nudge may not read nodes, none is away: a rollback must not wait for that.
     pub(super) async fn nodes_away(
         &self,
         key: &ConfigKey,

@@ -5,7 +5,7 @@ mod approval;
 mod approval_faults;
 #[cfg(test)]
 mod approval_tests;
-mod approver;
+mod approver_groups;
 mod bound;
 mod digest;
 mod effective;
@@ -21,7 +21,7 @@ mod windows;
 
 pub use approval::{Approvals, Asker, Authors, Candidate, Given, approval_counts, approved, deciding_command};
 pub use approval_faults::approval_faults;
-pub use approver::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
+pub use approver_groups::{APPROVER_GROUPS_BYTES, approver_groups, groups_of};
 pub use bound::{Made, NoRoom, check_room};
 pub use digest::{sealed_digest, short_digest};
 use effective::whole_seconds;

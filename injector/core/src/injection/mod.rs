@@ -13,8 +13,8 @@ mod facts;
 mod gate;
 mod inject;
 mod mountpoints;
+mod never_mounted;
 mod patch;
-mod paths;
 mod preflight;
 #[cfg(test)]
 mod property_tests;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Volume, VolumeMount};
 use nudge_protocol::pod;
 use serde_json::Value;
 
-use super::paths::{is_within, real};
+use super::never_mounted::{is_within, real};
 use super::refusal::{Refusal, shown};
 use super::request::annotations::{CONTAINERS, MOUNT_PATH};
 use super::user_pod::{Member, UserPod};

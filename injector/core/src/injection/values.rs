@@ -7,7 +7,7 @@ use nudge_protocol::limits::{MAX_CONFIGS, MAX_VARIABLES};
 use nudge_protocol::settings::{self, duration};
 use nudge_protocol::{ConfigName, VariableName};
 
-use super::paths::system_path;
+use super::never_mounted::system_path;
 use crate::injection::quantity::Quantity;
 
 /// The minimum of memory: with less, the agent can't hold its connections and one dictionary.

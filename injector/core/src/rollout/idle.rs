@@ -1,9 +1,10 @@
 //! The state in which nothing moves: how a move begins, and what keeps it from beginning.
 
-use nudge_api::{Reason, RolloutFailure};
+use nudge_api::Reason;
 
 use super::effects::Transition;
 use super::evidence::Evidence;
+use super::retry::still_applies;
 use super::state::{Base, Idle, Move, Rollout, Stage, next_revision};
 use super::verdict::{Names, Verdict, verdict};
 use super::watch_time::watch;
@@ -84,17 +85,6 @@ pub(super) fn begin(Idle { base, failure }: Idle, seen: &Observation<'_>, now: N
     let message = format!("moving {count} pods from version {current} to {requested}{by}");
     let event = EventRecord::new(Reason::Progressing, message);
     (Rollout::Forward(Move::begun(base, requested, now.time), Stage::Moving), Effects::event(event))
-}
-
-/// Returns whether the request is for what failed: the same content of that version, without a later request to try it again. An assignment to all
-/// pods at once is a new request only with another reason, which takes the right to override. No other change of the spec is a new request.
-pub(super) fn still_applies(failure: &RolloutFailure, seen: &Observation<'_>) -> bool {
-    let retries = seen.requesters.retry.is_some() && failure.retry_time != seen.requesters.retry();
-    let asked_anew = match seen.at_once {
-        Some(reason) => failure.overridden.as_deref() != Some(reason),
-        None => retries,
-    };
-    failure.version == seen.requested && failure.digest == seen.digest && !asked_anew
 }
 
 /// Waits for another config, which is moved first.

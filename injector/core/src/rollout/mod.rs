@@ -43,6 +43,7 @@ mod refusal_tests;
 mod release;
 #[cfg(test)]
 mod release_tests;
+mod retry;
 mod same_content;
 mod state;
 mod stored;
@@ -80,5 +81,5 @@ pub use state::{Base, Cause, Idle, Move, Return, Rollout, Stage};
 pub use subject::{JOBS, Subject, pod_number};
 pub use subjects::Subjects;
 pub use thresholds::{ALL, Thresholds};
-pub use verdict::said;
+pub use verdict::describe_evidence;
 pub use withheld::Withheld;

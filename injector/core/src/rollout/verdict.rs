@@ -98,7 +98,7 @@ pub(super) fn verdict(
         now >= due_at(harm) && (harm.is_at_once() || stays(harm)) && sudden.is_none_or(|until| harm.at >= until)
     };
     let due: Vec<&Harm> = harmed.iter().filter(is_due).copied().collect();
-    let said = said(&numbers, names.target, names.current);
+    let said = describe_evidence(&numbers, names.target, names.current);
     let too_many = |harmed: usize| is_too_many(evidence, seen, &numbers, u32::try_from(harmed).unwrap_or(u32::MAX));
     if too_many(due.len()) && rule_out_environment(evidence, &due, patience, too_many) {
         return Verdict::Bad(first.kind.reason().explained(said));
@@ -210,7 +210,7 @@ pub(super) fn numbers(evidence: &Evidence) -> EvidenceStatus {
 }
 
 /// Returns the numbers in words, such as: 3 of 40 pods on 1.0.2 became unready (first: web-7d, 12 s after its notification); of 120 on 1.0.1 none.
-pub fn said(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
+pub fn describe_evidence(numbers: &EvidenceStatus, target: &str, current: &str) -> String {
     let verb = match numbers.reason {
         Some(Reason::PodNotReady) => "became unready",
         Some(Reason::ContainerRestarted) => "restarted",

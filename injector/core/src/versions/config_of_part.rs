@@ -25,13 +25,14 @@ pub fn made_for(
     Some(signed::sign(&key.0, labels::MADE_FOR, &about, &identity.to_string(), now))
 }
 
-/// Returns when the part was created for a config; `None` if nobody knows of one.
+/// Returns when the part was created, by the clock of the API server, if that was for a config.
 pub fn made_for_a_config(key: &NoteKey, kind: PartKind, part: &ObjectMeta) -> Option<Timestamp> {
     let note = part.annotations.as_ref()?.get(labels::MADE_FOR)?;
     let place = place(kind, part.namespace.as_deref()?, part)?;
     let about = place.each_ref().map(String::as_str);
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    signed::read(&key.0, labels::MADE_FOR, &about, note, clock).map(|note| note.time)
+    signed::read(&key.0, labels::MADE_FOR, &about, note, clock)?;
+    part.creation_timestamp.as_ref().map(|created| created.0)
 }
 
 fn place(kind: PartKind, namespace: &str, part: &ObjectMeta) -> Option<[String; 5]> {
@@ -77,7 +78,7 @@ mod tests {
             change(&mut part);
             made_for_a_config(key, kind, &part)
         };
-        assert_eq!(read(|_| {}, CREATED + 1, &key, PartKind::Secret), Some(second(CREATED)));
+        assert_eq!(read(|_| {}, CREATED + 1, &key, PartKind::Secret), Some(second(CREATED + 1)));
         assert_eq!(read(|_| {}, CREATED + SKEW.cast_signed() + 1, &key, PartKind::Secret), None, "restored later");
         assert_eq!(read(|_| {}, CREATED, &note_key(2), PartKind::Secret), None);
         assert_eq!(read(|_| {}, CREATED, &key, PartKind::ConfigMap), None);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use nudge_api::{AnalysisStatus, EvidenceStatus, Pods, ReleaseOverride, VersionedConfig, Watch};
-use nudge_core::rollout::{ALL, said};
+use nudge_core::rollout::{ALL, describe_evidence};
 use serde::Serialize;
 
 /// How far a rollout is.
@@ -109,7 +109,7 @@ pub(crate) fn said_of_evidence(evidence: &EvidenceStatus, target: &str, current:
         0 => String::new(),
         count => format!("; {count} not waited for"),
     };
-    format!("{}{not_waited_for}", said(evidence, target, current))
+    format!("{}{not_waited_for}", describe_evidence(evidence, target, current))
 }
 
 #[cfg(test)]

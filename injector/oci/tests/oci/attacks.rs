@@ -144,8 +144,8 @@ async fn a_blob_elsewhere_is_fetched_without_the_credential_and_over_tls_only() 
         (format!("https://{}/again", storage.by_name()), "redirects again"),
         (format!("https://{}/none", storage.by_name()), "status 403"),
         (format!("http://{}/blob", plain_storage.by_name()), "no TLS"),
-        ("ftp://a/b".to_owned(), "no address"),
-        (String::new(), "no address"),
+        ("ftp://a/b".to_owned(), "not an address"),
+        (String::new(), "not an address"),
         // To the registry itself, again without the credential.
         ("/other".to_owned(), "status 401"),
     ] {
@@ -190,7 +190,7 @@ async fn hostile_archives_and_errors_are_refused_in_our_own_words() -> Result<()
         [b"no archive, but longer than a block of one".repeat(20), vec![0x1f, 0x8b, 8, 0], vec![0x28, 0xb5, 0x2f, 0xfd]]
     {
         let error = error_of(Content::of_archive(&blob), &wanted).await?;
-        ensure!(error.to_string().contains("no tar archive"), "{error}");
+        ensure!(error.to_string().contains("not a tar archive"), "{error}");
     }
     for (status, code, expected) in [
         (403, "DENIED", "not public"),

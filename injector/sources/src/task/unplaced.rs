@@ -9,7 +9,7 @@ use nudge_cluster::turns::Turn;
 use tokio::time::timeout;
 
 use super::{BACKOFF, Task};
-use crate::remote::panicked;
+use crate::server_polls::panicked;
 
 impl Task {
     /// Writes the whole status again, because another task may have written the stored one.

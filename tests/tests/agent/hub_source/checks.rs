@@ -119,7 +119,7 @@ async fn a_container_that_knows_no_question_takes_every_version_and_that_is_said
         }
         assert_eq!(check.deliveries().len(), 2);
         let log = pod.agent.as_ref().map(Agent::log).unwrap_or_default();
-        assert_eq!(log.matches("no check there").count(), 1, "{log}");
+        assert_eq!(log.matches("container has no check").count(), 1, "{log}");
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ async fn a_key_that_is_no_name_or_nudges_own_makes_its_version_invalid() -> Resu
     fs::write(version.join(OsStr::from_bytes(b"odd\xff")), "3")?;
     agent.dir.switch("shop", "2.0.0")?;
     let problem = agent.problem("shop", "nudge.mine").await?;
-    for part in ["Nudge's own", r#""a b""#, "xff"] {
+    for part in ["reserved for Nudge", r#""a b""#, "xff"] {
         assert!(problem.message.contains(part), "{part}: {problem:?}");
     }
     stays_and_recovers(&mut agent, ProblemReason::VersionInvalid, "nudge.mine").await

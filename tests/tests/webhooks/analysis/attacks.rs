@@ -122,11 +122,11 @@ async fn hostile_servers_and_addresses_get_nothing_and_decide_nothing() -> Resul
     let analyses = json!([
         analysis("endless", &endless.url(), None),
         analysis("slow", &slow.url(), None),
+        analysis("closed", &other.url(), Some("closed")),
         analysis("elsewhere", &elsewhere.url(), None),
         analysis("metadata", "http://169.254.169.254", None),
         analysis("loopback", &loopback.url().replace("127.0.0.1", "localhost"), None),
         analysis("foreign", &other.url(), Some("foreign")),
-        analysis("closed", &other.url(), Some("closed")),
         analysis("api", &format!("http://[::ffff:{}]:{}", api_server.ip(), api_server.port()), None),
     ]);
     scene.set(&json!({"rollout": {"analysis": analyses}})).await?;

@@ -93,7 +93,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     spec(json!({"url": server.url("moved/shop")})).await?;
     fails("a redirect", "FetchFailed", "redirects to another URL").await?;
     spec(json!({"url": server.url("token/shop"), "ca": null})).await?;
-    fails("another authority", "FetchFailed", "its authority is not trusted").await?;
+    fails("another authority", "FetchFailed", "the authority of its certificate is not trusted").await?;
     spec(json!({"ca": server.ca(), "secretRef": null})).await?;
     fails("nobody", "FetchFailed", "refuses the credential, or asks for one").await?;
     credentials(&space, "expired", &ip, &token("tok-expired-hunter2")).await?;

@@ -5,7 +5,7 @@ use nudge_protocol::{VariableName, env, pod};
 use serde_json::{Value, json};
 
 use crate::injection::facts::Features;
-use crate::injection::paths::{is_within, real};
+use crate::injection::never_mounted::{is_within, real};
 use crate::injection::refusal::{Refusal, shown};
 use crate::injection::request::annotations::{self, CONTAINERS, MOUNT_PATH};
 use crate::injection::user_pod::{FILES, Member, POD_IP, SHARE, UserPod, VARIABLES, certificate_file, token_file};
