@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use super::memory::{ApproverRights, ConfigMemories, MoveOrder, WorkloadLists};
 use super::metrics::RolloutMetrics;
-use super::move_state::is_urgent;
+use super::urgency::is_urgent;
 
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";

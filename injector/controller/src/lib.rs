@@ -21,6 +21,7 @@ mod repair;
 mod restart;
 mod run;
 mod status;
+mod urgency;
 mod work_item;
 
 pub use controller::Controller;

@@ -11,6 +11,7 @@ mod credential;
 mod digest;
 mod error;
 mod frames;
+mod highest_tag;
 mod layers;
 #[cfg(test)]
 mod layers_tests;
@@ -18,7 +19,6 @@ mod manifest;
 mod pull;
 mod push;
 mod session;
-mod tags;
 mod url;
 
 pub use archive::{ArchiveError, Layer, Limits, unpack};

@@ -20,10 +20,10 @@ use crate::credential::Credential;
 use crate::digest;
 use crate::error::OciError;
 use crate::frames::WINDOW;
+use crate::highest_tag::{highest, next_page};
 use crate::layers::{self, Kind};
 use crate::manifest::{self, ACCEPTED, ChoiceError, Descriptor, Document, Manifest};
 use crate::session::{Act, Ask, MAX_SMALL_ANSWER_BYTES, MayAsk, Registry, Session};
-use crate::tags::{highest, next_page};
 
 /// How long all of it may take.
 const PULL_TIMEOUT: Duration = Duration::from_mins(2);

@@ -13,9 +13,9 @@ use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
 
-use crate::budget::{GIT_MIB, SLOW_FETCH_AFTER};
 use crate::credentials::{of_git, secret};
 use crate::files::is_wanted;
+use crate::limits::{GIT_MIB, SLOW_FETCH_AFTER};
 use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;

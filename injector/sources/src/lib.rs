@@ -2,13 +2,13 @@
 // What others send is computed with: nothing overflows.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-mod budget;
 mod content;
 mod credentials;
 mod feed;
 mod files;
 mod follow;
 mod git;
+mod limits;
 mod metrics;
 mod namespace;
 mod oci;
@@ -22,7 +22,7 @@ mod vault;
 mod write_rate;
 mod writes;
 
-pub use budget::Budget;
+pub use limits::Budget;
 pub use metrics::FetchMetrics;
 pub use run::run;
 pub use shared::Sources;

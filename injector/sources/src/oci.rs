@@ -11,9 +11,9 @@ use nudge_oci::{Artifact, Credential, Pulled, Registry, Request};
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
-use crate::budget::OCI_MIB;
 use crate::credentials::{of_oci, secret};
 use crate::files::is_wanted;
+use crate::limits::OCI_MIB;
 use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;

@@ -8,7 +8,7 @@ use nudge_core::derived_keys::ContentKey;
 use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
 
-use crate::budget::Budget;
+use crate::limits::Budget;
 use crate::metrics::FetchMetrics;
 use crate::write_rate::Rates;
 

@@ -74,7 +74,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::budget::Budget;
+    use crate::limits::Budget;
 
     fn config(rules: Value) -> VersionedConfig {
         VersionedConfig::new(

@@ -30,7 +30,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::budget::VAULT_MIB;
+use crate::limits::VAULT_MIB;
 use crate::server_polls::{Remote, failed};
 use crate::shared::Sources;
 use crate::upstream::Object;

@@ -12,7 +12,7 @@ use nudge_core::rollout::Evidence;
 use super::inputs::LookInputs;
 use crate::controller::Controller;
 use crate::memory::RestartLook;
-use crate::move_state::is_brake;
+use crate::urgency::is_brake;
 
 /// The decision of a brake, the evidence after it, and when the pods were looked at.
 pub(super) type Brake = (Decision, Evidence, Instant);

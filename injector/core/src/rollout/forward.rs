@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{EvidenceStatus, OnFailure, Pods, Reason, Step, StepSelector, Watch};
 
+use super::acknowledgements::{Tally, could_judge};
 use super::back::{begin_leaving, fail, roll_back, stands_still};
 use super::clock::{Millis, after, seconds};
 use super::effects::Transition;
@@ -11,7 +12,6 @@ use super::idle::waits_for;
 use super::measured::{measured, question, shown, waits};
 use super::retry::still_applies;
 use super::state::{Base, Idle, Move, Rollout, Stage};
-use super::tally::{Tally, could_judge};
 use super::thresholds::{Thresholds, selects};
 use super::verdict::{Names, Verdict, is_expected, numbers, verdict};
 use super::watch_time::watch;

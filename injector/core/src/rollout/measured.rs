@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use nudge_api::{AnalysisStatus, Reason, RolloutAnalysisSpec};
 
+use super::acknowledgements::Tally;
 use super::evidence::Evidence;
 use super::state::{Move, Rollout, Stage};
-use super::tally::Tally;
 use super::{Effects, Now, Observation, Subject};
 use crate::analysis::{Judgement, Names, Verdict, judge, sample};
 

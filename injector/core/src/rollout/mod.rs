@@ -3,6 +3,7 @@
 //! [`Rollout`] is the state machine: [`Rollout::from_status`] reads it, [`next`] makes one transition, [`Rollout::into_status`] writes it.
 //! Every replica of the hub computes a pod's version from the stored status alone ([`assigned_version`]).
 
+mod acknowledgements;
 mod assignment;
 mod back;
 #[cfg(test)]
@@ -49,7 +50,6 @@ mod state;
 mod stored;
 mod subject;
 mod subjects;
-mod tally;
 #[cfg(test)]
 mod test_scene;
 #[cfg(test)]

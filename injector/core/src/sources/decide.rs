@@ -10,8 +10,8 @@ use nudge_api::{
 };
 use nudge_protocol::labels;
 
+use super::debounce::{Newest, after};
 use super::holder::holder;
-use super::newest::{Newest, after};
 use super::observed::{Act, Decision, Observed, Upstream};
 use super::period::{debounce, min_period};
 use super::retention::{note_gone, retained};

@@ -2,12 +2,12 @@
 // What others send is computed with: nothing overflows.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod debounce;
 mod decide;
 #[cfg(test)]
 mod decide_tests;
 mod holder;
 mod keys;
-mod newest;
 mod object;
 mod observed;
 mod period;
@@ -19,10 +19,10 @@ mod source_faults;
 #[cfg(test)]
 mod source_faults_tests;
 
+pub use debounce::Newest;
 pub use decide::{decide, held_by};
 pub use holder::{FIELD_MANAGER, holder, release};
 pub use keys::selects;
-pub use newest::Newest;
 pub use object::{missing, refusal, unpublishable, unreadable};
 pub use observed::{Act, Decision, Observed, Upstream};
 pub use period::{debounce, interval};

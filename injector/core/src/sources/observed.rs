@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, VersionedConfig};
 
-use super::newest::Newest;
+use super::debounce::Newest;
 
 /// What is known of the living object.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConfigSourceStatus, PartKind, Reason};
 
-use super::newest::after;
+use super::debounce::after;
 use super::observed::{Act, Observed, Upstream};
 use super::period::secret_retention;
 

@@ -9,7 +9,7 @@ use nudge_api::{
 use nudge_protocol::labels;
 use serde_json::json;
 
-use super::newest::Newest;
+use super::debounce::Newest;
 use super::object::missing;
 use super::period::debounce;
 use super::{Act, Observed, Upstream, decide};

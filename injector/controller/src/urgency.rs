@@ -1,0 +1,75 @@
+//! Which configs overtake all others, because their pods are to return, or all are to get a version now.
+
+use k8s_openapi::jiff::Timestamp;
+use nudge_api::{RolloutStage, VersionedConfig};
+use nudge_core::rollout::ALL;
+
+use super::move_state::{may_begin, returns_pods};
+
+/// Returns whether its pods are to return, or all of them are to get a version now: a brake, which needs nothing to be known but the config.
+pub(super) fn is_brake(config: &VersionedConfig) -> bool {
+    let Some(status) = &config.status else { return false };
+    let (requested, rollout) = (config.spec.version.as_ref(), &status.rollout);
+    let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
+    let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
+    let now = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, Timestamp::now()));
+    let steps = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
+    (requested.is_some() && requested == status.previous_version.as_ref())
+        || (forward && requested != status.target_version.as_ref())
+        || (now && (may_begin(config) || steps))
+}
+
+/// Returns whether the config overtakes all others: its pods are to return, or do.
+pub(super) fn is_urgent(config: &VersionedConfig) -> bool {
+    config.status.as_ref().is_some_and(returns_pods) || is_brake(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::SignedDuration;
+    use nudge_api::Override;
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(stage: Option<&str>, requested: &str) -> VersionedConfig {
+        let target = stage.map(|_| "3");
+        serde_json::from_value(json!({
+            "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "shop"},
+            "spec": {"version": requested},
+            "status": {
+                "currentVersion": "2", "previousVersion": "1", "targetVersion": target, "rollout": {"stage": stage}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_goes_back_is_urgent() {
+        for (stage, requested, first) in [
+            (None, "2", false),
+            (None, "3", false),
+            (None, "1", true),
+            (Some("Moving"), "3", false),
+            (Some("Baking"), "3", false),
+            (Some("Restarting"), "3", false),
+            (Some("Moving"), "2", true),
+            (Some("Restarting"), "1", true),
+            (Some("RollingBack"), "3", true),
+            (Some("Leaving"), "2", true),
+            (Some("Returning"), "3", true),
+        ] {
+            assert_eq!(is_urgent(&config(stage, requested)), first, "{stage:?} {requested}");
+        }
+        let now = |until: Timestamp| {
+            let (version, reason) = ("3".to_owned(), "it is urgent".to_owned());
+            let mut config = config(None, "3");
+            config.spec.rollout.overridden = Some(Override { version, reason, until_time: Time(until) });
+            config
+        };
+        let hour = SignedDuration::from_hours(1);
+        assert!(is_urgent(&now(Timestamp::now() + hour)));
+        assert!(!is_urgent(&now(Timestamp::now() - hour)), "it has expired");
+        assert!(!is_urgent(&VersionedConfig::new("new", nudge_api::VersionedConfigSpec::default())));
+    }
+}
