@@ -7,7 +7,7 @@
 //! - [`pipeline`]: follows a source and delivers what it finds: first to the endpoint, then to the files, then to the containers. It
 //!   also reports to the hub.
 //! - [`serve`]: the endpoint. [`publish`] hands it the dictionary; [`identity`] holds the pod's token and certificates.
-//! - [`files`]: the values as files, swapped in one step. [`room`]: whether they fit.
+//! - [`files`]: the values as files, swapped in one step. [`disk_room`]: whether they fit.
 //! - [`notify`]: notifies containers by signal or webhook. `notify/targets.rs` decides which processes get a signal.
 //! - [`check`]: asks containers whether they take a version, before it is served.
 //! - [`restart`]: restarts all containers of the pod in place, with variables from files.

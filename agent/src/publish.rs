@@ -39,7 +39,7 @@ pub async fn wait_for_newer(current: &mut Current) -> bool {
     current.changed().await.is_ok()
 }
 
-/// Waits for a dictionary other than the one that a subscriber is `known` to have; without such knowledge the same as [`newer`].
+/// Waits for a dictionary other than the one that a subscriber is `known` to have; without such knowledge the same as [`wait_for_newer`].
 pub async fn wait_for_other(current: &mut Current, known: Option<&str>) -> bool {
     let Some(known) = known else { return wait_for_newer(current).await };
     let differs = |now: &Option<Arc<Published>>| now.as_ref().is_some_and(|now| now.dictionary.etag() != known);

@@ -146,7 +146,7 @@ pub struct PodContainer {
     /// 64 hex digits, without the runtime's prefix; empty while it has not started.
     #[serde(default)]
     pub id: String,
-    /// The container has ended and will not be started again.
+    /// Whether the container has ended and will not be started again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }

@@ -151,7 +151,7 @@ pub struct Question {
     patience: Duration,
     /// When the time is over; `None` once that was said.
     overdue: Option<Instant>,
-    /// A task has ended without an answer, so there will be no verdict.
+    /// Whether a task has ended without an answer, so there will be no verdict.
     lost: bool,
 }
 

@@ -88,7 +88,7 @@ pub struct Entry {
     value: Value,
     /// The range of the value in the JSON text, without its quotes.
     literal: Range<usize>,
-    /// The literal is base64 of the value.
+    /// Whether the literal is base64 of the value.
     binary: bool,
 }
 

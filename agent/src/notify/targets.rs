@@ -19,9 +19,9 @@ pub(super) struct Selection {
     pub(super) targets: Vec<Process>,
     /// How many living processes were examined.
     pub(super) looked_at: usize,
-    /// At least one of them ignores the signal.
+    /// Whether at least one of them ignores the signal.
     pub(super) ignored: bool,
-    /// At least one of them would pass the signal on to others.
+    /// Whether at least one of them would pass the signal on to others.
     pub(super) passes_on: bool,
 }
 

@@ -56,7 +56,7 @@ struct FilesRetry {
     error: String,
 }
 
-/// Keeps the outlets up to date.
+/// The delivery of dictionaries to the outlets.
 pub struct Delivery {
     outlets: Outlets,
     /// The dictionary that subscribers were last notified of.

@@ -25,9 +25,9 @@ const MAX_INLINE_SCAN: Duration = Duration::from_millis(2);
 struct Reader {
     source: DirSource,
     store: Store,
-    /// The last scan was the first with a fault, which counts only when the next one has it too.
+    /// Whether the last scan was the first with a fault, which counts only when the next one has it too.
     patient: bool,
-    /// The last scan took no longer than a few requests, on a disk of this machine.
+    /// Whether the last scan took no longer than a few requests, on a disk of this machine.
     quick: bool,
 }
 
@@ -35,7 +35,7 @@ struct Reader {
 struct Scanned {
     applied: Applied,
     folders: BTreeSet<PathBuf>,
-    /// The folder should be scanned again soon.
+    /// Whether the folder should be scanned again soon.
     again: bool,
 }
 

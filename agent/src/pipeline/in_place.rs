@@ -54,9 +54,9 @@ pub struct InPlace {
     /// When this agent started, which a command ends: what passes after a command is measured from here.
     started: Instant,
     last: Option<Command>,
-    /// What is served was not seen yet to have reached the containers by the last restart.
+    /// Whether what is served was not seen yet to have reached the containers by the last restart.
     pending: bool,
-    /// The restart was commanded often enough, and never happened.
+    /// Whether the restart was commanded often enough, and never happened.
     gave_up: bool,
     /// What is held back, and since when.
     asked: Option<(String, Instant)>,

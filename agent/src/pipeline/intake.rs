@@ -57,12 +57,12 @@ pub(super) struct Intake {
     /// Why the containers can't start with what there is.
     cannot_start: Option<Fault>,
     unplaced: Unplaced,
-    /// What was refused is wanted again, so the hub is to be polled at once.
+    /// Whether what was refused is wanted again, so the hub is to be polled at once.
     polls_anew: bool,
     /// What the containers are asked now.
     question: Option<Question>,
     served: bool,
-    /// Readiness already reports that an address can't be listened at.
+    /// Whether readiness already reports that an address can't be listened at.
     silent: bool,
     /// Taken in and not served yet, because the rest of the configs may arrive in a moment.
     withheld: Applied,

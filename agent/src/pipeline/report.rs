@@ -27,7 +27,7 @@ const PENDING: Duration = Duration::from_secs(2);
 /// The contact with the hub, as the polls find it.
 #[derive(Clone, Debug)]
 pub(super) struct Contact {
-    /// The hub answers.
+    /// Whether the hub answers.
     pub(super) connected: bool,
     /// The shortest time between two reports.
     pub(super) report_every: Duration,
@@ -112,7 +112,7 @@ struct Reported {
     report: ReportRequest,
 }
 
-/// Makes the reports.
+/// The maker of reports to the hub.
 pub(super) struct Reporter {
     /// The contact with the hub.
     pub(super) contact: Contact,

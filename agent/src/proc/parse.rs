@@ -16,7 +16,7 @@ pub struct ProcessStatus {
     pub parent: i32,
     /// The real user.
     pub uid: u32,
-    /// The process has ended, and its parent has not reaped it.
+    /// Whether the process has ended, and its parent has not reaped it.
     pub zombie: bool,
     /// Signals with a handler, bit n-1 for signal n.
     pub caught: u64,
@@ -89,7 +89,8 @@ const MONITOR: &[u8] = b"-conmon-";
 
 /// Returns whether `/proc/<pid>/cgroup` shows that the process belongs to the container with this ID (64 hex digits). The ID can be in any
 /// element of any path: alone (cgroupfs), as `cri-containerd-<id>.scope` or `crio-<id>.scope` (systemd), or above sub-groups (crun). Groups of a
-/// container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are `hierarchy:controllers:path`, and a path may hold colons (cgroups(7)).
+/// container's monitor (`crio-conmon-<id>.scope`) are not the container's. Lines are `hierarchy:controllers:path`, and a path may hold colons
+/// (cgroups(7)).
 pub fn cgroup_names_container(content: &[u8], id: &str) -> bool {
     if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return false;

@@ -43,7 +43,7 @@ pub struct Stores<S> {
     pub serving: S,
 }
 
-/// Keeps the certificates in the stores.
+/// The keeper of the certificates in the stores.
 #[derive(Debug)]
 pub struct Keeper<S> {
     stores: Stores<S>,

@@ -25,7 +25,7 @@ const QUEUE_LENGTH: usize = 1024;
 /// How many are written at once.
 const CONCURRENT_WRITES: usize = 8;
 
-/// Writes Events.
+/// A writer of Events.
 #[derive(Clone)]
 pub struct EventRecorder {
     writer: Writer,

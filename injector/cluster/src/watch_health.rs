@@ -30,7 +30,7 @@ struct Shared {
     /// Milliseconds after `began`, plus one; 0 is never.
     last: AtomicU64,
     sight: Mutex<Sight>,
-    /// The last answer was that Nudge has no right.
+    /// Whether the last answer was that Nudge has no right.
     forbidden: AtomicBool,
     /// Failures since the server last confirmed anything.
     failures: AtomicU32,

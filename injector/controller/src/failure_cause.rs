@@ -9,7 +9,7 @@ const ANSWER_BYTES: usize = 320;
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FailureCause {
-    /// The API server refuses it: the next attempt would get the same answer.
+    /// Whether the API server refuses it: the next attempt would get the same answer.
     pub(super) refused: bool,
     /// The HTTP status of the answer, or 0 where there was none.
     pub(super) code: u16,

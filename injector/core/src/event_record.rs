@@ -5,7 +5,7 @@ use nudge_api::{Explanation, Reason};
 /// The Event to write on a config or a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRecord {
-    /// Somebody should act.
+    /// Whether somebody should act.
     pub warning: bool,
     /// The reason and the message.
     pub explanation: Explanation,

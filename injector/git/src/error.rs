@@ -6,16 +6,16 @@ use nudge_outbound::ConnectError;
 /// Why there are no files.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// The revision.
+    /// The revision that was asked for can't be used.
     #[error(transparent)]
     Revision(#[from] RevisionError),
     /// The path that is asked for.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// SSH without a key.
+    /// The URL is an SSH URL, and there is no SSH key.
     #[error("an SSH URL needs an SSH key and known_hosts; or use the https:// URL")]
     NeedsKey,
-    /// A key and HTTPS.
+    /// There is an SSH key, and the URL is an HTTPS URL.
     #[error("an SSH key has no effect on an https:// URL; use the SSH URL of the repository, or a token")]
     KeyForHttps,
     /// The token has characters that no header can have, or is empty.
@@ -24,21 +24,21 @@ pub enum GitError {
     /// The key can't be read by ssh.
     #[error("the SSH key must be a private key in OpenSSH's format, without a passphrase")]
     Key,
-    /// The CA.
+    /// `ca` holds no certificate.
     #[error("ca holds no certificate")]
     Ca,
-    /// A program.
+    /// A program is not installed.
     #[error("{0} is not installed; use the image for sources, or install git and openssh-client")]
     Program(&'static str),
-    /// The server has it not, or denies that.
+    /// The server lacks the repository, or hides it.
     #[error(
         "{0} has no such repository, or the credential may not read it: check the URL and the rights of the credential"
     )]
     NotFound(String),
-    /// Not with this credential.
+    /// The server refuses the credential.
     #[error("{0} refuses the credential, or asks for one: check whether it has expired or lost its rights")]
     Credential(String),
-    /// The ref.
+    /// The repository lacks the ref.
     #[error("the repository has no {0}")]
     Ref(String),
     /// The path is not in the commit.
@@ -57,7 +57,7 @@ pub enum GitError {
         /// The lines to add, if the server has shown its keys.
         lines: Vec<String>,
     },
-    /// Another host key.
+    /// The host key differs from the known one.
     #[error(
         "{0} has another key than known_hosts says: somebody may intercept the connection, or the server has a new key; ask its admin"
     )]
@@ -76,7 +76,7 @@ pub enum GitError {
     /// The server is busy or has failed.
     #[error("{0} answers that it is busy or has failed (status 429 or 5xx); if this stays, see its log")]
     Unavailable(String),
-    /// TLS.
+    /// The certificate of the server is not trusted.
     #[error(
         "the certificate of {0} is not valid, or its authority is not trusted: set the authority's certificate in ca of the source, or with --git-ca-file"
     )]
@@ -84,32 +84,32 @@ pub enum GitError {
     /// The fetch took too long.
     #[error("the fetch was not done within {0} s; the server is too slow, or the repository too large")]
     TooSlow(u64),
-    /// On disk.
+    /// The repository takes too much disk.
     #[error(
         "the repository takes more than {0} bytes on disk even without its history; use a smaller one, or a server that supports partial clones"
     )]
     TooLargeMirror(u64),
-    /// In memory.
+    /// Git takes too much memory.
     #[error(
         "git takes more than {0} MiB of memory for the repository; keep large files in Git LFS, or use a smaller one"
     )]
     Memory(u64),
-    /// The files.
+    /// The files have too many bytes together.
     #[error("the files have more than {0} bytes together; name a smaller folder in path")]
     TooLarge(usize),
-    /// Entries.
+    /// There are too many files below the path.
     #[error("there are more than {0} files below path; name a smaller folder in path")]
     TooManyFiles(usize),
-    /// Refs.
+    /// The repository has too many refs.
     #[error("the repository has too many refs; their list has more than {0} bytes")]
     TooManyRefs(usize),
-    /// A link.
+    /// A file is a symbolic link.
     #[error("{0} is a symbolic link, and links are not followed; leave it out, or put the file there")]
     Symlink(String),
-    /// A submodule.
+    /// A file is a submodule.
     #[error("{0} is a submodule, and those are not fetched; leave it out, or make a source of its own repository")]
     Submodule(String),
-    /// A name.
+    /// The name of a file can't be used.
     #[error("a name below path is not UTF-8, has control characters, or is . or ..; rename the file")]
     FileName,
     /// A pointer, but LFS is off.
@@ -125,15 +125,15 @@ pub enum GitError {
         "the LFS server has no object for {0}, or the credential may not read it: push it with `git lfs push`, or check the rights of the credential"
     )]
     LfsMissing(String),
-    /// Not what the pointer says.
+    /// The LFS content does not match its pointer.
     #[error("the LFS server gave other content for {0} than its pointer says")]
     LfsContent(String),
-    /// LFS is elsewhere.
+    /// `.lfsconfig` names an LFS server on another host.
     #[error(
         ".lfsconfig names an LFS server on another host, {0}, to which no credential is sent; keep the objects on the server of the repository"
     )]
     LfsHost(String),
-    /// LFS by SSH alone.
+    /// The server gives no LFS endpoint over SSH.
     #[error(
         "the server gives no LFS endpoint on its own host over SSH; use the https:// URL of the repository with a token"
     )]
@@ -144,22 +144,22 @@ pub enum GitError {
     /// LFS does not answer as it should.
     #[error("the LFS server answers with {0}")]
     Lfs(String),
-    /// A redirect.
+    /// The server redirects to another URL.
     #[error("{0} redirects to another URL, and redirects are not followed; use the URL that it redirects to")]
     Redirect(String),
-    /// No signature that counts.
+    /// No allowed signer signed the commit.
     #[error("commit {0} is not signed by one of the allowed signers; sign it, or its tag, by an SSH key of theirs")]
     NotSigned(String),
-    /// The disk.
+    /// The disk for mirrors is full.
     #[error("the disk for mirrors of repositories is full; make it larger, or the bound of the mirrors smaller")]
     DiskFull,
-    /// The disk, otherwise.
+    /// The folder for mirrors can't be used.
     #[error("the folder for mirrors of repositories can't be used")]
     Disk(#[source] std::io::Error),
-    /// The App.
+    /// The private key of the GitHub App can't be used.
     #[error("the GitHub App's private key must be an RSA key in PEM")]
     AppKey,
-    /// The API of the App.
+    /// The API of the GitHub App failed.
     #[error("GitHub App: {0}")]
     App(String),
     /// A fault in what was received, which git refuses.
@@ -171,7 +171,7 @@ pub enum GitError {
     /// The server gives no single objects, though it takes filters. It is not seen from outside.
     #[error("the server gives no single objects")]
     NotPartial,
-    /// Something else.
+    /// Git failed for an unknown reason.
     #[error("git failed ({0}) for a reason that Nudge does not know; run `git {0}` by hand to see it")]
     Git(&'static str),
 }

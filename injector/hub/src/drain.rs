@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Says when agents are sent away.
+/// The drain of a replica: whether it has begun, and how long it takes.
 pub(crate) struct Drain {
     begun: watch::Sender<bool>,
     /// Over which time agents are sent away.

@@ -5,16 +5,16 @@ use nudge_outbound::HttpError;
 
 use crate::archive::ArchiveError;
 
-/// Why.
+/// The reason why there is no artifact.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
-    /// The wish itself.
+    /// The tag, digest or range that was asked for can't be used.
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// The folder.
+    /// The path leaves the root of the artifact.
     #[error("the path {0:?} must stay below the root of the artifact, without .. in it")]
     Path(String),
-    /// No answer.
+    /// The host gave no answer.
     #[error("{host} gave no answer")]
     Http {
         /// The registry, its token realm, or its storage.
@@ -26,7 +26,7 @@ pub enum OciError {
     /// All of it took too long.
     #[error("the artifact did not arrive within {0} s; the registry is slow, or the artifact too large")]
     TooSlow(u64),
-    /// Nobody was asked as.
+    /// The repository does not exist, or is not public, and no credential was given.
     #[error(
         "there is no repository {repository}, or it is not public; check its name, or give a credential with the right to {act} it"
     )]
@@ -46,13 +46,13 @@ pub enum OciError {
         /// pull or push.
         act: &'static str,
     },
-    /// The credential is not good.
+    /// The host refuses the credential.
     #[error("{host} refuses the credential; check name and password, and whether a token has expired")]
     CredentialRefused {
-        /// Who does.
+        /// The host that refuses it.
         host: String,
     },
-    /// Tokens are made elsewhere.
+    /// The token realm is on a host that the credential may not be sent to.
     #[error(
         "{registry} gets its tokens from {host}, and Nudge does not send the credential there; if you trust the host, add it to the hosts \
          that the credential is for"
@@ -63,7 +63,7 @@ pub enum OciError {
         /// The host of the realm.
         host: String,
     },
-    /// Tokens without TLS.
+    /// The token realm has no TLS.
     #[error("{registry} gets its tokens from {host} without TLS, and Nudge sends nothing there")]
     RealmWithoutTls {
         /// The registry.
@@ -71,28 +71,28 @@ pub enum OciError {
         /// The host of the realm.
         host: String,
     },
-    /// The realm is no address.
+    /// The address of the token realm can't be used.
     #[error("{registry} gets its tokens from an address that can't be used")]
     Realm {
         /// The registry.
         registry: String,
     },
-    /// Another authentication.
+    /// The host asks for neither Basic nor Bearer authentication.
     #[error("{host} asks for an authentication that Nudge does not support, which is neither Basic nor Bearer")]
     Challenge {
         /// The registry.
         host: String,
     },
-    /// The realm gave none.
+    /// The token realm gave no token.
     #[error("{host} gave no token; check that it serves registries")]
     NoToken {
         /// The host of the realm.
         host: String,
     },
-    /// No such repository.
+    /// The repository does not exist.
     #[error("there is no repository {0}; check its name, or push something to it")]
     NoRepository(String),
-    /// No such tag or digest.
+    /// The repository lacks the tag or digest.
     #[error("the repository {repository} has no {wanted}; see which tags it has")]
     NoVersion {
         /// The repository.
@@ -100,20 +100,20 @@ pub enum OciError {
         /// The tag or digest.
         wanted: String,
     },
-    /// No tag in the range.
+    /// No tag of the repository is in the range.
     #[error("none of the {tags} tags of {repository} is a version within {range}; widen the range, or push such a tag")]
     NoMatch {
         /// The repository.
         repository: String,
         /// The range.
         range: String,
-        /// How many there are.
+        /// The number of tags.
         tags: usize,
     },
     /// The artifact does not exist for this platform.
     #[error("the artifact is not there for platform {wanted:?}; it is there for {}", there.join(", "))]
     NoPlatform {
-        /// The wish.
+        /// The platform that was asked for.
         wanted: String,
         /// The platforms that exist.
         there: Vec<String>,
@@ -126,68 +126,68 @@ pub enum OciError {
     Malformed {
         /// The repository.
         repository: String,
-        /// Manifest, index, list of tags.
+        /// The document: a manifest, an index or a list of tags.
         what: &'static str,
-        /// The rule.
+        /// The rule that the document breaks.
         why: &'static str,
     },
-    /// Another content than named.
+    /// The content does not match its digest.
     #[error(
         "the content that {host} sent as {digest} has another digest, and is not used; check what is in between, such as a proxy"
     )]
     Digest {
-        /// Who.
+        /// The host that sent the content.
         host: String,
         /// The digest that was asked for.
         digest: String,
     },
-    /// Too long.
+    /// Something has more bytes than its limit.
     #[error(
         "{what} has more than {limit} bytes, which is the limit; name a path with less in it, or divide the artifact"
     )]
     TooLarge {
-        /// What.
+        /// What has too many bytes.
         what: String,
-        /// The bound.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Too many.
+    /// The artifact has more parts of a kind than the limit.
     #[error("the artifact has more than {limit} {what}, which is the limit")]
     TooMany {
         /// What the artifact has too much of.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
     /// A redirect that is not followed.
     #[error("{host} redirects {what}, and Nudge does not follow: {why}")]
     Redirect {
-        /// Who.
+        /// The host that redirects.
         host: String,
         /// What was asked for.
         what: &'static str,
-        /// The rule.
+        /// Why the redirect is not followed.
         why: &'static str,
     },
-    /// A layer.
+    /// A layer can't be unpacked.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// Nothing is wanted of it.
+    /// The artifact has no file that is wanted.
     #[error("{}; see what is in the artifact", match .0.as_str() {
         "" => "the artifact has no file that is wanted".to_owned(),
         path => format!("the artifact has no file that is wanted below {path}"),
     })]
     NoFiles(String),
-    /// Too often.
+    /// The host limits the rate of requests.
     #[error("{host} refuses more requests for now; try later, or with a credential")]
     Busy {
-        /// Who.
+        /// The host.
         host: String,
     },
-    /// Anything else.
+    /// The host answered with an unexpected status.
     #[error("{host} answered {what} with status {status}")]
     Status {
-        /// Who.
+        /// The host.
         host: String,
         /// What was asked for.
         what: &'static str,

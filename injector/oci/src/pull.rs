@@ -46,17 +46,17 @@ const LAYER_BYTES: u64 = 512 * 1024 * 1024;
 const MAX_TAGS: usize = 10_000;
 const MAX_PAGES: usize = 100;
 
-/// What is asked for.
+/// A request for an artifact.
 pub struct Request<'a> {
-    /// Where it is.
+    /// The repository.
     pub reference: &'a Reference,
-    /// Which one.
+    /// The tag, digest or range.
     pub pick: &'a Pick,
     /// For which platform, such as `linux/amd64`.
     pub platform: Option<&'a str>,
     /// The folder below the root of the artifact, or the file. Nothing is all.
     pub path: &'a str,
-    /// Who asks.
+    /// The credential for the registry.
     pub credential: &'a Credential,
     /// Whether the credential may be sent to this token realm. The registry itself, by host and port, is not asked about.
     pub may_ask: &'a (dyn Fn(&nudge_core::outbound::Address) -> bool + Send + Sync),
@@ -64,10 +64,10 @@ pub struct Request<'a> {
     pub files: &'a (dyn Fn(&str) -> bool + Send + Sync),
 }
 
-/// What came of it.
+/// The result of a pull.
 #[derive(Debug)]
 pub enum Pulled {
-    /// What the caller knows.
+    /// The artifact has the digest that the caller knows.
     Unchanged,
     /// The files.
     Artifact(Artifact),

@@ -28,7 +28,7 @@ pub(crate) struct Git {
     from: GitSource,
     /// The commit that was read last.
     known: Option<String>,
-    /// The last fetch took long.
+    /// Whether the last fetch took long.
     is_slow: bool,
 }
 

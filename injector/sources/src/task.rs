@@ -65,7 +65,7 @@ pub(crate) struct KnownSource {
     pub(crate) source: Arc<ConfigSource>,
     /// Another source that makes the versions of its config.
     pub(crate) rival: Option<String>,
-    /// All sources of the namespace are known.
+    /// Whether all sources of the namespace are known.
     pub(crate) complete: bool,
 }
 

@@ -18,8 +18,8 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Judges the content that is this version, where there is `room` for its copies. Rules with a schema in a ConfigMap, which this process may not read, and rules that can't
-    /// be used are left to those who seal.
+    /// Judges the content that is this version, where there is `room` for its copies. Rules with a schema in a ConfigMap, which this process may not
+    /// read, and rules that can't be used are left to those who seal.
     pub(crate) async fn judge(
         &mut self,
         config: &VersionedConfig,

@@ -182,7 +182,7 @@ impl Vault {
         };
         let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
         let lease = Duration::from_secs(lease_duration).min(LONGEST_LOGIN);
-        // Before it ends.
+        // A login is renewed after half of its lease.
         Ok(Login {
             token: Zeroizing::new(client_token),
             until: Instant::now().checked_add(lease.checked_div(2).unwrap_or_default()).unwrap_or_else(Instant::now),

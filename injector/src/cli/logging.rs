@@ -1,4 +1,5 @@
-//! Logging to standard error. Lines with target `audit` are written at every level. Each line carries the fields of the spans around it, such as the config that is reconciled.
+//! Logging to standard error. Lines with target `audit` are written at every level. Each line carries the fields of the spans around it, such as the
+//! config that is reconciled.
 
 use tracing::{Level, Subscriber};
 use tracing_subscriber::filter::Targets;

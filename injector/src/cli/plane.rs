@@ -23,31 +23,31 @@ use crate::supervise::{Stage, TaskError, Tasks};
 /// Why serving could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeError {
-    /// Settings.
+    /// The settings can't be used.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// No runtime.
+    /// A runtime can't start.
     #[error("the runtime can't start")]
     Runtime(#[source] io::Error),
     /// The API server is not known.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A port is taken.
+    /// A port can't be listened on.
     #[error("can't listen on {address} for {what}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// For what.
+        /// What would be served there.
         what: &'static str,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
-    /// The socket for probes.
+    /// The socket for probes can't be listened on.
     #[error("can't listen on {}", path.display())]
     Socket {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// The refusal.
+        /// The cause.
         source: io::Error,
     },
     /// The keys.

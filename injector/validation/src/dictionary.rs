@@ -12,7 +12,7 @@ use zeroize::Zeroize as _;
 pub struct Entry<'a> {
     /// The value.
     pub value: &'a [u8],
-    /// The value is a Secret's: messages then hold nothing of its structure either, beyond what the rules name.
+    /// Whether the value is a Secret's: messages then hold nothing of its structure either, beyond what the rules name.
     pub secret: bool,
 }
 

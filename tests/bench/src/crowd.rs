@@ -25,9 +25,9 @@ use crate::row::{Row, Target, Unit, float};
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Requests at the same time.
 const CLIENTS: usize = 32;
-/// Allowed with all of it, in KiB.
+/// The memory that is allowed in the full cluster, in KiB.
 const ALLOWED_KIB: f64 = 60.0 * 1024.0;
-/// Of a value in a ConfigMap or Secret, in bytes.
+/// The size of a value in a ConfigMap or Secret, in bytes.
 const VALUE: usize = 2048;
 
 #[derive(Args)]

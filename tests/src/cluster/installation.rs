@@ -39,13 +39,13 @@ use crate::{Balancer, Process, binary, eventually, ports};
 pub const NAMESPACE: &str = "nudge-system";
 /// The service account of the role control.
 pub const ACCOUNT: &str = "nudge-injector";
-/// That of the role hub.
+/// The service account of the role hub.
 pub const HUB_ACCOUNT: &str = "nudge-hub";
-/// That of the role certs.
+/// The service account of the role certs.
 pub const CERTS_ACCOUNT: &str = "nudge-certs";
-/// That of the role sources.
+/// The service account of the role sources.
 pub const SOURCES_ACCOUNT: &str = "nudge-sources";
-/// That of the role analysis.
+/// The service account of the role analysis.
 pub const ANALYSIS_ACCOUNT: &str = "nudge-analysis";
 /// Selects the pods of the roles that others reach, each of two replicas.
 pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";

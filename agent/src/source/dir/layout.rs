@@ -131,9 +131,9 @@ pub struct Scan {
     pub folders: BTreeSet<PathBuf>,
     /// Messages about folders whose names can't be configs.
     pub ignored: Vec<String>,
-    /// Files are being written: scan again soon.
+    /// Whether files are being written: scan again soon.
     pub unsettled: bool,
-    /// The folder lies in a file system of this machine, which answers or fails but does not hang.
+    /// Whether the folder lies in a file system of this machine, which answers or fails but does not hang.
     pub local: bool,
 }
 

@@ -11,7 +11,7 @@ use nudge_protocol::locked::locked;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
-/// Asks for the end of the poll.
+/// A request to end the held poll.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     wish: Arc<Mutex<InterruptState>>,
@@ -20,9 +20,9 @@ pub struct Interrupt {
 
 #[derive(Debug, Default)]
 struct InterruptState {
-    /// The line is to be written.
+    /// Whether the line is to be written.
     asked: bool,
-    /// A request was written since.
+    /// Whether a request was written since.
     requested: bool,
     waker: Option<Waker>,
 }

@@ -66,7 +66,7 @@ enum Holding {
     Interval { until: Instant },
 }
 
-/// Decides about the next poll.
+/// The decision about the next poll.
 #[derive(Clone, Debug)]
 pub struct PollRetry {
     /// Between polls that are not held.

@@ -14,7 +14,7 @@ pub enum IndexEvent {
     Pods {
         /// The config.
         config: ConfigKey,
-        /// Its containers became unready or restarted, or it reports that the version failed.
+        /// Whether its containers became unready or restarted, or it reports that the version failed.
         harmed: bool,
     },
     /// The config is gone; this is its last state.

@@ -50,11 +50,11 @@ pub(super) struct KnownPolicies {
     pub(super) health: WatchHealth,
     /// By name. Absent before they were listed once.
     pub(super) all: Option<BTreeMap<String, Policy>>,
-    /// There are more than are kept.
+    /// Whether there are more than are kept.
     pub(super) too_many: bool,
     /// What a list that has begun has shown.
     pub(super) listing: Option<PartialList>,
-    /// The cluster does not have the kind, so there are none.
+    /// Whether the cluster does not have the kind, so there are none.
     pub(super) absent: bool,
     /// Why they can't be read, after some failures in a row.
     pub(super) fault: Option<ReadFault>,

@@ -31,9 +31,9 @@ pub(super) struct Space {
     pub(super) completed: Option<Instant>,
     /// Its watches, also those that it shares with others.
     pub(super) watches: Vec<(Kind, WatchHealth)>,
-    /// The log says that Nudge has no rights here.
+    /// Whether the log says that Nudge has no rights here.
     pub(super) reported_forbidden: bool,
-    /// Its Secrets may be read.
+    /// Whether its Secrets may be read.
     pub(super) secrets_allowed: bool,
     pub(super) configs: HashMap<ConfigKey, KeptConfig>,
     /// The sizes of all configs together.

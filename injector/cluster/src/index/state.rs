@@ -52,7 +52,7 @@ pub struct Index {
     listeners: RwLock<Vec<EventListener>>,
     pub(super) pod_gone: OnceLock<PodListener>,
     pub(super) account_gone: OnceLock<AccountListener>,
-    /// Everything was listed once.
+    /// Whether everything was listed once.
     pub(super) synced: AtomicBool,
 }
 
@@ -265,7 +265,7 @@ impl Index {
         let meta = &mut config.metadata;
         let kept = |label: &str, text: &str| NOTICES.contains(&label) && text.len() <= NOTICE_BYTES;
         let mut annotations = meta.annotations.take().unwrap_or_default();
-        // That it is there says all.
+        // Only its presence matters.
         annotations.get_mut(labels::IMPORTING).into_iter().for_each(String::clear);
         let annotations: BTreeMap<_, _> = annotations.into_iter().filter(|(label, text)| kept(label, text)).collect();
         meta.annotations = (!annotations.is_empty()).then_some(annotations);

@@ -17,7 +17,7 @@ pub(super) struct Unkept {
 #[derive(Default)]
 struct Names {
     names: HashSet<Box<str>>,
-    /// There were more when the last name came.
+    /// Whether there were more when the last name came.
     more: bool,
 }
 

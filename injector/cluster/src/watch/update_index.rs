@@ -81,8 +81,8 @@ pub(super) fn policies(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) +
     }
 }
 
-/// Keeps the objects of a kind in the scope, each by `put`, whose last argument says whether it is from a list. Those of namespaces that are not enabled
-/// are not even looked at.
+/// Keeps the objects of a kind in the scope, each by `put`, whose last argument says whether it is from a list. Those of namespaces that are not
+/// enabled are not even looked at.
 pub(super) fn keep<T: HasMeta>(
     index: Arc<Index>,
     scope: Scope,

@@ -25,7 +25,7 @@ impl Controller {
             self.memories.forget(key);
             return Ok(Again::Never);
         }
-        // Half of what there is would look like all of it. The index says when it has the rest.
+        // A namespace that is listed in part would look complete. The index reports when the list is complete.
         if !self.index.is_complete(&key.namespace) {
             return Ok(Again::Never);
         }

@@ -25,7 +25,7 @@ impl Controller {
             return None;
         }
         let (looked_at, pods) = (Instant::now(), self.index.subscribers(key));
-        // Changes may have been missed, and nodes are not looked at: nobody looked.
+        // Changes may have been missed and nodes are not read, so the evidence begins anew.
         let mut evidence = self.evidence(key);
         Arc::make_mut(&mut evidence).reset_after_gap();
         let inputs = LookInputs {

@@ -23,7 +23,7 @@ pub(crate) struct PublishSubject {
     pub(crate) version: String,
     /// The generation of the spec.
     pub(crate) generation: Option<i64>,
-    /// `spec.objects` has the kind.
+    /// Whether `spec.objects` has the kind.
     pub(crate) publishes: bool,
     /// What the watch shows of the object; `None` if it is missing, does not have our label, or is not watched.
     pub(crate) meta: Option<PublishedMeta>,

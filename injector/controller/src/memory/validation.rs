@@ -11,7 +11,7 @@ use nudge_validation::Rules;
 pub(crate) struct ValidationMemory {
     /// The uid and the generation of the config that has these rules.
     pub(crate) spec: (Option<String>, Option<i64>),
-    /// The config has no rules.
+    /// Whether the config has no rules.
     pub(crate) has_none: bool,
     /// The rules, or why they can't be used, and since when.
     pub(crate) rules: Option<Result<Arc<Rules>, (String, Instant)>>,

@@ -31,7 +31,7 @@ pub(super) struct RestartGoal<'a> {
     pub(super) version: &'a str,
     /// What workloads without an agent read of the version.
     pub(super) holds: Holds,
-    /// Pods return from another version.
+    /// Whether pods return from another version.
     pub(super) back: bool,
     /// The last progress of the rollout.
     pub(super) since: Timestamp,

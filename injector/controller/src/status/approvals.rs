@@ -44,7 +44,7 @@ impl Controller {
 
     /// Writes the statuses of the approvals of one config. Returns whether that has succeeded.
     async fn write_approval_statuses(&self, key: &ConfigKey) -> bool {
-        // Half of what there is would look like all of it.
+        // A namespace that is listed in part would look complete.
         if !self.index.is_complete(&key.namespace) || self.index.is_left_out(key) {
             return true;
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// An answer that is no number. Nothing of the answer is repeated: it may be of a server that is none of the user's.
+/// The reason why an answer is not a number. Nothing of the answer is repeated: it may be of a server that is not the user's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// The answer is not one of Prometheus.

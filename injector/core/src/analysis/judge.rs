@@ -132,7 +132,7 @@ fn verdict_of(analysis: &Analysis, answers: &[Answer], names: Names<'_>, first: 
             silent / 1000
         ));
     };
-    // In halves.
+    // Counted in halves: an answer that is too high counts two, one without pods to compare with counts one.
     let (mut against, mut good) = (0, 0);
     for one in answers {
         match outcome(analysis, one) {

@@ -67,7 +67,7 @@ pub fn reduced(
         )
     };
     let generation = status.observed_generation;
-    // It keeps its time.
+    // The condition keeps its transition time.
     status.conditions.extend(find_condition(&stored.conditions, ConditionType::StatusComplete).cloned());
     set_condition(
         &mut status.conditions,

@@ -69,9 +69,9 @@ pub struct ResolvedConfig {
     pub keys: u32,
     /// The size of its values together, in bytes.
     pub bytes: u64,
-    /// The pod's service account is not among the config's allowed service accounts.
+    /// Whether the pod's service account is not among the config's allowed service accounts.
     pub closed: bool,
-    /// A step of its rollout has a selector.
+    /// Whether a step of its rollout has a selector.
     pub selects: bool,
 }
 

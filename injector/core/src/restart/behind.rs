@@ -81,7 +81,7 @@ pub struct Behind<'a> {
     pub pods: &'a BTreeMap<String, usize>,
     /// The version that they should run.
     pub version: &'a str,
-    /// The rollout leaves another version.
+    /// Whether the rollout leaves another version.
     pub back: bool,
     /// When the stage began, or a workload's restart last progressed.
     pub since: Timestamp,

@@ -22,7 +22,7 @@ pub struct Restarted {
     pub digest: String,
     /// What the template was like, but for the digest.
     pub template: String,
-    /// The workload was not well before, so the restart is not waited for.
+    /// Whether the workload was not well before, so the restart is not waited for.
     pub unwell: bool,
     /// How many pods were available before, where that were not all. A version that takes none of them is not to blame.
     pub before: Option<i32>,

@@ -58,7 +58,7 @@ pub(super) struct Watched {
     pub(super) complete: Option<Timestamp>,
     /// How often containers had been started again when it was first seen, and at the last look.
     restarts: Option<(PodRestarts, PodRestarts)>,
-    /// The restart has succeeded; later failures do not undo that.
+    /// Whether the restart has succeeded; later failures do not undo that.
     pub(super) settled: bool,
 }
 

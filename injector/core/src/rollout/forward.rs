@@ -56,7 +56,7 @@ pub(super) fn advance(
             return (Rollout::Forward(moved, stage), effects);
         }
     }
-    // Somebody has asked for it again.
+    // There is no failure, or it does not apply any more.
     let (moved, tally, measured) = looked(Move { failure: None, ..moved }, evidence, seen, now);
     let numbers = moved.evidence.clone();
     let (rollout, effects) = judged(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);

@@ -14,11 +14,11 @@ pub const ALL: u64 = 1 << 32;
 
 /// The minimum of pods for which a workload has its own threshold.
 const LARGE_WORKLOAD_PODS: usize = 20;
-/// A step moves at most one in so many pods that restart in place at the same time, as a Deployment does by default.
+/// A step moves at most a quarter of the pods that restart in place at the same time, as a Deployment does by default.
 const IN_PLACE: usize = 4;
 /// The maximum of large workloads.
 const MOST_LARGE: usize = 100;
-/// At most so many thresholds are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
+/// The maximum of thresholds that are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
 pub(super) const MOST_LISTED: usize = 2 * MOST_LARGE;
 /// The maximum of bytes of their thresholds in the status. Fewer workloads have a threshold where names are long.
 const LARGE_BYTES: usize = 6 * 1024;

@@ -1,10 +1,10 @@
 //! The verdict whether the target is bad, by the numbers.
 //!
-//! Harm to pods with the target is weighed twice. Against chance: so many pods are harmed without any cause with a probability of less than 0.001 ×
-//! 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up to 0.001, a
-//! look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed too, so many of the
-//! harmed ones have the target by chance with a probability of less than 0.001. Each harm counts with the share of pods that had the target then (the
-//! log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
+//! Harm to pods with the target is weighed twice. Against chance: the probability that at least k pods are harmed without any cause is below 0.001 ×
+//! 2⁻ᵏ. That they were watched for E pod-seconds and k of them were harmed is a Poisson process; since the probabilities of all k add up to 0.001,
+//! a look after each harm errs in one rollout of a thousand. Against the environment: where pods without the target were harmed too, the probability
+//! that at least this many of the harmed pods have the target by chance is below 0.001. Each harm counts with the share of pods that had the target
+//! then (the log-rank test; Mantel 1966), and how many of them have it has a Poisson binomial distribution.
 
 use std::collections::{HashMap, HashSet};
 
@@ -128,12 +128,12 @@ fn expected(evidence: &Evidence, seen: &Observation<'_>) -> f64 {
     exposure * rate(seen)
 }
 
-/// Returns the probability that so many pods with the target are harmed by chance.
+/// Returns the probability that at least `harmed` pods with the target are harmed by chance.
 fn chance(evidence: &Evidence, seen: &Observation<'_>, harmed: u32) -> f64 {
     poisson_tail(expected(evidence, seen), harmed)
 }
 
-/// Returns whether so many harmed pods are too many where so many are expected, in this part of the evidence.
+/// Returns whether `harmed` pods are too many where `expected` are expected, in this part of the evidence.
 pub(super) fn too_many_by_chance(expected: f64, harmed: u32, epoch: u32) -> bool {
     poisson_tail(expected, harmed) < spend(epoch) * 0.5_f64.powi(harmed.min(1000).cast_signed())
 }

@@ -78,9 +78,9 @@ pub(super) struct Occupant {
     bytes: usize,
     /// Bytes of what is remembered of it once it is not sealed any more.
     record: usize,
-    /// Nobody who may activate it has made it.
+    /// Whether nobody who may activate it has made it.
     unmarked: bool,
-    /// It is asked for or in use.
+    /// Whether it is asked for or in use.
     needed: bool,
 }
 

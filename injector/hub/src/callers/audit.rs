@@ -30,7 +30,7 @@ const DELIVERIES: usize = 16 * 1024;
 /// A version that is delivered, or a config that is withheld where there is no version. Only pods whose token was reviewed have such lines.
 type Delivery = (PodUid, Peer, String, Option<VersionName>);
 
-/// Writes the audit trail.
+/// The writer of the audit trail.
 pub(crate) struct Audit {
     refusals: Mutex<AuditLines<Peer>>,
     deliveries: Mutex<AuditLines<Delivery>>,

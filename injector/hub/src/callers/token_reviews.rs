@@ -25,7 +25,8 @@ use crate::settings::Settings;
 
 /// The maximum number of refusals that are remembered.
 const REFUSALS: usize = 1024;
-/// The maximum number of tokens of one pod that are remembered. An agent reads its token again every few minutes, and does not use the old one any more.
+/// The maximum number of tokens of one pod that are remembered. An agent reads its token again every few minutes, and does not use the old one
+/// any more.
 const PER_POD: usize = 4;
 /// The maximum number of addresses whose reviews are counted apart.
 const ADDRESSES: usize = 4096;

@@ -18,7 +18,7 @@ pub struct Part {
     pub contents: Contents,
 }
 
-/// Explains why a part was not read.
+/// The reason why a part was not read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PartError {
     /// There is no such object.

@@ -58,7 +58,7 @@ struct ContentEntries {
     bytes: usize,
 }
 
-/// Keeps contents.
+/// The contents that pods need.
 pub(crate) struct ContentStore {
     source: Arc<dyn PartSource>,
     key: Arc<ContentKey>,

@@ -9,7 +9,7 @@ use nudge_protocol::hub::{Held, HubSettings, PollConfig, PollHead, PollRequest};
 
 use crate::contents::ConfigView;
 
-/// Decides about a poll.
+/// The decision about a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Verdict {
     /// The agent has what its pod is to run.
@@ -72,7 +72,7 @@ fn compare(view: &ConfigView, entry: Option<&Held>) -> Verdict {
     if entry.problem == reason && same_content { Verdict::Hold } else { Verdict::Answer }
 }
 
-/// A reply, ready to be block.
+/// A reply, ready to be sent.
 pub(super) struct ComposedReply {
     /// The head behind its length, then each block behind its length.
     pub(super) body: Vec<Bytes>,

@@ -38,7 +38,7 @@ pub trait ConfigSource: Send + Sync + 'static {
     fn read<'a>(&'a self, key: &'a ConfigKey) -> BoxFuture<'a, Result<Option<VersionedConfig>, ConfigError>>;
 }
 
-/// Explains why a config was not read.
+/// The reason why a config was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The API server is to be asked less.
@@ -76,7 +76,7 @@ struct Confirmation {
     failures: u32,
 }
 
-/// Keeps what was confirmed.
+/// The confirmations of all configs.
 pub(crate) struct Confirmations {
     index: Arc<Index>,
     source: Arc<dyn ConfigSource>,

@@ -19,7 +19,7 @@ const MANAGER: &str = "nudge-hub";
 /// The format of times in an object.
 const TIME: &str = "%Y-%m-%dT%H:%M:%SZ";
 
-/// Explains why a condition was not written.
+/// The reason why a condition was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The pod is gone.

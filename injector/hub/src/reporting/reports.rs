@@ -66,7 +66,7 @@ struct ReportEntry {
     waiting: Option<ReportRequest>,
 }
 
-/// Keeps the reports of pods.
+/// The reports of pods.
 #[derive(Default)]
 pub(crate) struct Reports {
     by_pod: Mutex<HashMap<PodKey, ReportEntry>>,

@@ -90,7 +90,7 @@ struct VersionDetail {
     digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     seal_time: Option<i64>,
-    /// The version never becomes current by itself.
+    /// Whether the version never becomes current by itself.
     consent: bool,
     /// Who asked for it last, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
