@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nudge_protocol::locked::locked;
 
 /// How often a full table is searched for keys that have not been used for long.
-const TIDY: Duration = Duration::from_secs(1);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How much a key may take.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl<K: Eq + Hash> Rates<K> {
         if let Some(bucket) = table.by_key.get_mut(&key) {
             return bucket.take(rate, now);
         }
-        if table.by_key.len() >= self.most && now.saturating_duration_since(table.tidied) >= TIDY {
+        if table.by_key.len() >= self.most && now.saturating_duration_since(table.tidied) >= PRUNE_INTERVAL {
             table.tidied = now;
             // One that is full again says nothing that a new one would not.
             table.by_key.retain(|_, bucket| {

@@ -22,7 +22,7 @@ use crate::stall::StallGuard;
 /// How much TLS usually encrypts ahead of what a client reads, in bytes.
 pub const AHEAD_BYTES: usize = 64 * 1024;
 /// How long a handshake keeps its turn when it waits for the client.
-const TURN: Duration = Duration::from_secs(1);
+const HANDSHAKE_TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are not resumed: connections are long, and
 /// a store of sessions costs memory.
@@ -104,7 +104,7 @@ impl Tls {
         tokio::pin!(accept);
         let ended = async {
             if turn.is_some() {
-                if let Ok(done) = timeout(TURN, &mut accept).await {
+                if let Ok(done) = timeout(HANDSHAKE_TURN_TIMEOUT, &mut accept).await {
                     return done;
                 }
                 // Little work is left; others need not wait for a client that dawdles.

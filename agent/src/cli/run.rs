@@ -31,9 +31,9 @@ use crate::tasks::Tasks;
 /// The task that follows the hub.
 const HUB: &str = "hub";
 /// How long the agent waits at its end for replies that it is sending.
-const LAST_REPLIES: Duration = Duration::from_millis(700);
+const REPLIES_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(700);
 /// How often it checks whether they are sent.
-const LAST_LOOK: Duration = Duration::from_millis(10);
+const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serve a pod's configuration: what the injected container runs
 ///
@@ -282,10 +282,10 @@ fn webhooks_of(
 async fn finish(connections: &Connections) {
     let out = async {
         while connections.are_busy() {
-            tokio::time::sleep(LAST_LOOK).await;
+            tokio::time::sleep(SHUTDOWN_CHECK_INTERVAL).await;
         }
     };
-    let _ = tokio::time::timeout(LAST_REPLIES, out).await;
+    let _ = tokio::time::timeout(REPLIES_SHUTDOWN_TIMEOUT, out).await;
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::readiness::NotReady;
 const RETRY: Duration = Duration::from_millis(20);
 
 /// When to check again although no change was seen.
-const UNSEEN: Duration = Duration::from_secs(1);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Wait until the agent of this pod serves the configuration: the postStart hook or the startup probe of the injected container
 ///
@@ -101,7 +101,7 @@ async fn changed(watch: io::Result<Inotify>) {
         let mut stream = std::pin::pin!(stream);
         let event = std::future::poll_fn(|context| futures_core::Stream::poll_next(stream.as_mut(), context));
         // Some file systems report no changes.
-        let _ = timeout(UNSEEN, event).await;
+        let _ = timeout(RECHECK_INTERVAL, event).await;
     } else {
         sleep(RETRY).await;
     }

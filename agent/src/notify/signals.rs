@@ -15,16 +15,16 @@ use crate::publish::{Current, wait_for_other};
 use crate::status::StatusPage;
 
 /// How long an application may take to install its handler before that counts as a failure.
-const GRACE: Duration = Duration::from_secs(10);
+const HANDLER_GRACE: Duration = Duration::from_secs(10);
 /// Waits within that time.
-const EAGER: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
+const EAGER_BACKOFF: Backoff = Backoff { first: Duration::from_millis(2), longest: Duration::from_millis(250) };
 /// Waits after it: an application that installs its handler late still gets the last change.
-const PATIENT: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+const PATIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 /// No attempt begins later than this after the first one.
-const GIVE_UP: Duration = Duration::from_mins(10);
+const GIVE_UP_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// How long to wait for a container that the hub has not reported yet; its start ends the wait.
-const UNTIL_KNOWN: Duration = Duration::from_hours(24);
+const UNKNOWN_CONTAINER_WAIT: Duration = Duration::from_hours(24);
 
 /// Sends `signal` to the container's processes whenever `ready` has changed, until the publisher is gone. The container starts with the
 /// dictionary that `ready` has shown before, so nothing is sent for that one, unless it is `known` to have another.
@@ -86,7 +86,7 @@ impl Attempts {
             Roots::Known(roots) => roots,
             Roots::Unknown => {
                 let message = "the hub has not reported yet which processes are this container's".to_owned();
-                return (notified(Outcome::Pending, message, &self.etag, self.number), Some(UNTIL_KNOWN));
+                return (notified(Outcome::Pending, message, &self.etag, self.number), Some(UNKNOWN_CONTAINER_WAIT));
             }
             Roots::Ended => {
                 let message = "the container has ended".to_owned();
@@ -161,15 +161,15 @@ fn plan(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<
         return (outcome, None);
     }
     let may_still_start = matches!(outcome, Outcome::NoHandler | Outcome::NoProcess);
-    if may_still_start && let Some(wait) = EAGER.wait_within(GRACE, failures, elapsed) {
+    if may_still_start && let Some(wait) = EAGER_BACKOFF.wait_within(HANDLER_GRACE, failures, elapsed) {
         return (Outcome::Pending, Some(wait));
     }
     // The eager attempts do not count, so that the patient waits begin short.
     let patient = failures.saturating_sub(if may_still_start { EAGER_ATTEMPTS } else { 0 }).max(1);
-    (outcome, PATIENT.wait_within(GIVE_UP, patient, elapsed))
+    (outcome, PATIENT_BACKOFF.wait_within(GIVE_UP_TIMEOUT, patient, elapsed))
 }
 
-/// About how many attempts fit into [`GRACE`]; only the shape of later waits depends on it.
+/// About how many attempts fit into [`HANDLER_GRACE`]; only the shape of later waits depends on it.
 const EAGER_ATTEMPTS: u32 = 46;
 
 fn report(container: &ContainerName, signal: NotifySignal, notified: &Notified, is_new: bool, metrics: &Metrics) {
@@ -220,9 +220,9 @@ mod tests {
         fn a_missing_handler_is_pending_at_first_then_reported_and_at_last_given_up(failures in 1u32..500, millis in 0u64..1_000_000) {
             let elapsed = Duration::from_millis(millis);
             let (outcome, wait) = plan(Outcome::NoHandler, failures, elapsed);
-            prop_assert_eq!(outcome == Outcome::Pending, wait.is_some_and(|wait| elapsed + wait <= GRACE && wait <= EAGER.longest));
-            if elapsed > GIVE_UP { prop_assert_eq!(wait, None); }
-            if elapsed < GRACE.checked_sub(EAGER.longest).unwrap() { prop_assert_eq!(outcome, Outcome::Pending); }
+            prop_assert_eq!(outcome == Outcome::Pending, wait.is_some_and(|wait| elapsed + wait <= HANDLER_GRACE && wait <= EAGER_BACKOFF.longest));
+            if elapsed > GIVE_UP_TIMEOUT { prop_assert_eq!(wait, None); }
+            if elapsed < HANDLER_GRACE.checked_sub(EAGER_BACKOFF.longest).unwrap() { prop_assert_eq!(outcome, Outcome::Pending); }
             prop_assert_eq!(plan(Outcome::Delivered, failures, elapsed), (Outcome::Delivered, None));
             prop_assert_eq!(plan(Outcome::PermissionDenied, failures, elapsed).0, Outcome::PermissionDenied);
         }

@@ -24,7 +24,7 @@ use super::WebhookTarget;
 use crate::content::Dictionary;
 
 /// How long one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(10);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the body of an answer may take after its head.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,7 +38,7 @@ pub enum DeliverError {
     #[error("the request failed: {0}")]
     Http(#[from] hyper::Error),
     /// No answer.
-    #[error("the target did not answer within {} seconds", ATTEMPT.as_secs())]
+    #[error("the target did not answer within {} seconds", ATTEMPT_TIMEOUT.as_secs())]
     TimedOut,
     /// Another answer.
     #[error("the target answered {0}; only 2xx counts, and redirects are not followed")]
@@ -128,7 +128,7 @@ pub async fn post(
         .header(headers::WEBHOOK_SIGNATURE, signature)
         .body(Full::new(body))
         .map_err(|error| DeliverError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    exchange(target, request, text_bytes, Instant::now() + ATTEMPT).await
+    exchange(target, request, text_bytes, Instant::now() + ATTEMPT_TIMEOUT).await
 }
 
 /// Sends the request and returns the reply.

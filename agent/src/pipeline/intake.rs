@@ -31,7 +31,7 @@ use crate::source::{Applied, Fault, Reading, Store};
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits between looks for room for files that had none.
-const ROOM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+const ROOM_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// Files that had no room.
 #[derive(Default)]
@@ -502,7 +502,7 @@ impl Intake {
 impl Unplaced {
     fn look_later(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        self.due = Some(Instant::now() + ROOM.wait(self.failures));
+        self.due = Some(Instant::now() + ROOM_BACKOFF.wait(self.failures));
     }
 }
 

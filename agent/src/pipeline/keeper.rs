@@ -13,7 +13,7 @@ use crate::content::Value;
 use crate::source::hub::LastGood;
 
 /// Waits between attempts.
-const RETRY: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+const STORE_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 
 /// The file, and what it holds.
 pub(super) struct Keeper {
@@ -65,6 +65,6 @@ impl Keeper {
             Err(error) => tracing::error!(%error, "last good contents not stored, which is a bug"),
         }
         let failures = failures.saturating_add(1);
-        self.retry = Some((failures, Instant::now() + RETRY.wait(failures)));
+        self.retry = Some((failures, Instant::now() + STORE_BACKOFF.wait(failures)));
     }
 }

@@ -22,7 +22,7 @@ use crate::source::hub::{Failure, HubClient, retry_wait};
 use crate::status::StatusPage;
 
 /// How long a report waits that says only that the outcome is on its way.
-const PENDING: Duration = Duration::from_secs(2);
+const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// The contact with the hub, as the polls find it.
 #[derive(Clone, Debug)]
@@ -162,7 +162,7 @@ impl Reporter {
             }
             let now = Instant::now();
             self.pending = is_pending(&report).then(|| *self.pending.get_or_insert(now));
-            let settled = self.pending.map_or(now, |since| since + PENDING);
+            let settled = self.pending.map_or(now, |since| since + PENDING_REPORT_DELAY);
             let due = self.cadence.due(self.contact.report_every, now).max(settled);
             if due <= now {
                 return;

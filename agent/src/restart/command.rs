@@ -19,13 +19,13 @@ use crate::private_file::write_whole;
 /// Its name in the state folder.
 const FILE: &str = "restart";
 /// The shortest time between commands for different contents.
-const GAP: Duration = Duration::from_secs(3);
+const MIN_COMMAND_INTERVAL: Duration = Duration::from_secs(3);
 /// Waits for a restart that was commanded until it is commanded again. Init containers of the pod run again, which takes as long as it takes.
 const RETRY_BACKOFF: Backoff = Backoff { first: Duration::from_mins(2), longest: Duration::from_mins(10) };
 /// The most commands for one content.
 const MAX_COMMANDS: u32 = 3;
 /// How long a command waits for containers that have not started yet.
-const STARTS: Duration = Duration::from_secs(30);
+const CONTAINER_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The IDs of containers; empty where one has not started, or is not known.
 pub type Ids = BTreeMap<ContainerName, String>;
@@ -69,7 +69,7 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
     let same = last.filter(|last| last.content == content);
     let times = same.map_or(0, |last| last.times);
     if last.is_some() {
-        let gap = if same.is_some() { RETRY_BACKOFF.wait(times) } else { GAP };
+        let gap = if same.is_some() { RETRY_BACKOFF.wait(times) } else { MIN_COMMAND_INTERVAL };
         if let Some(wait) = gap.checked_sub(runs).filter(|wait| !wait.is_zero()) {
             return Next::Wait(wait);
         }
@@ -78,7 +78,7 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
     if times >= MAX_COMMANDS {
         return Next::GiveUp;
     }
-    let starts = STARTS.checked_sub(wanted).filter(|wait| !wait.is_zero());
+    let starts = CONTAINER_START_TIMEOUT.checked_sub(wanted).filter(|wait| !wait.is_zero());
     if let Some(wait) = starts.filter(|_| ids.values().any(String::is_empty)) {
         return Next::Wait(wait);
     }
@@ -175,7 +175,7 @@ mod tests {
     fn containers_that_have_not_started_are_waited_for_and_not_for_ever() {
         let wait = next(None, "x", &ids("a", ""), Duration::from_secs(10), LONG);
         assert_eq!(wait, Next::Wait(Duration::from_secs(20)));
-        let given = command(next(None, "x", &ids("a", ""), STARTS, LONG));
+        let given = command(next(None, "x", &ids("a", ""), CONTAINER_START_TIMEOUT, LONG));
         assert!(!is_done(&given, &ids("c", "")) && is_done(&given, &ids("c", "d")));
     }
 

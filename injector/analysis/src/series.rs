@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::measure::Numbers;
 
 /// Waits before an analysis is tried again that has no answer.
-const TRIED_AGAIN: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
+const UNANSWERED_BACKOFF: Backoff = Backoff { first: Duration::from_mins(1), longest: Duration::from_mins(15) };
 
 /// One round.
 pub(crate) struct Series {
@@ -51,7 +51,7 @@ impl Series {
             return Some(self.began);
         };
         let tries = u32::try_from(answer.number).unwrap_or(u32::MAX);
-        answer.error.as_ref().and_then(|_| query.last.checked_add(TRIED_AGAIN.wait(tries)))
+        answer.error.as_ref().and_then(|_| query.last.checked_add(UNANSWERED_BACKOFF.wait(tries)))
     }
 
     /// Notes an answer to what was asked at this time.

@@ -134,7 +134,7 @@ impl Analysis {
     /// The maximum number in a config.
     pub const MOST: usize = 8;
     /// The maximum of `failures`.
-    pub const MOST_FAILURES: u32 = 10;
+    pub const MAX_FAILURES: u32 = 10;
 }
 
 fn default_period() -> u32 {

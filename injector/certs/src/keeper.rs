@@ -15,7 +15,7 @@ use super::stored::Stored;
 /// Most reads of the stores in a row. Each of a few replicas can be overtaken by each of the others once a step.
 const MAX_ROUNDS: usize = 32;
 /// How long one call of a store may take.
-const DEADLINE: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there are no certificates at the moment.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum KeepError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store does not answer.
-    #[error("the API server gave no answer about the certificates' Secrets within {DEADLINE:?}")]
+    #[error("the API server gave no answer about the certificates' Secrets within {STORE_TIMEOUT:?}")]
     TooSlow,
     /// A key or certificate.
     #[error(transparent)]
@@ -108,7 +108,7 @@ impl<S: SecretStore> Keeper<S> {
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, KeepError> {
-    let result = tokio::time::timeout(DEADLINE, answer).await;
+    let result = tokio::time::timeout(STORE_TIMEOUT, answer).await;
     Ok(result.map_err(|_| KeepError::TooSlow)??)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one call may take.
-const DEADLINE: Duration = Duration::from_secs(15);
+const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A call that failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum CallError {
         source: Arc<kube::Error>,
     },
     /// No answer came.
-    #[error("{what} got no answer in {} s", DEADLINE.as_secs())]
+    #[error("{what} got no answer in {} s", CALL_TIMEOUT.as_secs())]
     Timeout {
         /// The operation, with the object's name.
         what: String,
@@ -72,7 +72,7 @@ pub async fn call<T>(
     what: impl Fn() -> String,
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, CallError> {
-    match tokio::time::timeout(DEADLINE, call).await {
+    match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(result) => result.map_err(|source| CallError::Api { what: what(), source: Arc::new(source) }),
         Err(_) => Err(CallError::Timeout { what: what() }),
     }

@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::call::{CallError, call};
 
 /// How often a look at the lease is repeated because another replica has written it meanwhile.
-const CONFLICTS: usize = 3;
+const MAX_CONFLICTS: usize = 3;
 /// How often it is looked at while there is something to note, which counts for a short time only.
-const NOTING: Duration = Duration::from_secs(5);
+const NOTE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Settings of the lease.
 #[derive(Clone, Debug)]
@@ -171,7 +171,7 @@ impl Lease {
     async fn rest(&self, until: Instant) {
         loop {
             let now = Instant::now();
-            sleep_until(until.min(now + NOTING)).await;
+            sleep_until(until.min(now + NOTE_INTERVAL)).await;
             let noting = self.note.as_ref().is_some_and(|note| note().is_some());
             if noting || Instant::now() >= until {
                 return;
@@ -190,7 +190,7 @@ impl Lease {
     }
 
     async fn turn(&mut self) -> Result<bool, CallError> {
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_CONFLICTS {
             match self.try_turn().await {
                 // Another replica wrote first: a note, or that it leads.
                 Err(error) if error.is_conflict() => {}

@@ -8,11 +8,11 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// How long an interruption may last that does not matter: proxies cut streams every now and then.
-const BRIEF: Duration = Duration::from_secs(5);
+const MAX_BRIEF_INTERRUPTION: Duration = Duration::from_secs(5);
 /// Failures in a row after which nothing waits for a list any more: enough that an API server that is away for some seconds does not count.
-const HOPELESS: u32 = 10;
+const HOPELESS_FAILURES: u32 = 10;
 /// How often a watch that namespaces share is listed again at most, because one of them has room for what was left out.
-const RELIST: Duration = Duration::from_mins(10);
+const SHARED_RELIST_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The health of one watch.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Sight {
     }
 
     fn last_blind(&self, now: Instant) -> Option<Instant> {
-        let blind = self.doubted.is_some_and(|since| now.saturating_duration_since(since) > BRIEF);
+        let blind = self.doubted.is_some_and(|since| now.saturating_duration_since(since) > MAX_BRIEF_INTERRUPTION);
         if blind { Some(now) } else { self.blind }
     }
 }
@@ -83,7 +83,7 @@ impl WatchHealth {
 
     /// The health of a watch that namespaces share: none of them may have all of them listed again and again.
     pub(crate) fn of_all(what: &'static str) -> Self {
-        Self { relist: RELIST, ..Self::new(what) }
+        Self { relist: SHARED_RELIST_INTERVAL, ..Self::new(what) }
     }
 
     fn sight(&self) -> MutexGuard<'_, Sight> {
@@ -125,7 +125,7 @@ impl WatchHealth {
 
     /// Whether the watch has failed so often in a row that others must not wait for it.
     pub(crate) fn is_hopeless(&self) -> bool {
-        self.shared.failures.load(Ordering::Relaxed) >= HOPELESS
+        self.shared.failures.load(Ordering::Relaxed) >= HOPELESS_FAILURES
     }
 
     /// From now on something may be missed.
@@ -226,23 +226,23 @@ mod tests {
             health.request_relist_later();
         }
         assert!(own.needs_relist() && !shared.needs_relist());
-        assert!(shared.needs_relist_at(Instant::now() + RELIST));
+        assert!(shared.needs_relist_at(Instant::now() + SHARED_RELIST_INTERVAL));
         shared.request_relist();
         assert!(shared.needs_relist(), "this is urgent");
         shared.list_started();
-        assert!(!shared.needs_relist_at(Instant::now() + RELIST));
+        assert!(!shared.needs_relist_at(Instant::now() + SHARED_RELIST_INTERVAL));
     }
 
     #[test]
     fn only_a_long_doubt_is_blindness() {
         let start = Instant::now();
         let mut sight = Sight { doubted: Some(start), ..Sight::default() };
-        sight.confirm(start + BRIEF, start + BRIEF);
+        sight.confirm(start + MAX_BRIEF_INTERRUPTION, start + MAX_BRIEF_INTERRUPTION);
         assert_eq!(sight.blind, None);
         sight.doubted = Some(start);
-        let late = start + BRIEF * 2;
+        let late = start + MAX_BRIEF_INTERRUPTION * 2;
         assert_eq!(sight.last_blind(late), Some(late), "it still is");
         sight.confirm(late, late);
-        assert_eq!((sight.doubted, sight.last_blind(late + BRIEF)), (None, Some(late)));
+        assert_eq!((sight.doubted, sight.last_blind(late + MAX_BRIEF_INTERRUPTION)), (None, Some(late)));
     }
 }

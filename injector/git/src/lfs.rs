@@ -21,7 +21,7 @@ use crate::http::BOUNDS;
 use crate::mirror::Mirror;
 use crate::pointer::{Pointer, pointer};
 use crate::request::Request;
-use crate::session::{MOST_OUTPUT, Session};
+use crate::session::{MAX_OUTPUT_BYTES, Session};
 use crate::tree::Kind;
 
 /// What the API speaks.
@@ -245,7 +245,7 @@ async fn configured(session: &Session<'_>, mirror: &Mirror<'_>, commit: &str) ->
     let blobs = mirror.blobs(&[entry.id.as_str()].into(), MAX_DICTIONARY_BYTES).await?;
     let text = blobs.get(&entry.id).ok_or(GitError::Broken)?;
     let arguments = ["config", "--file", "-", "--no-includes", "--get", "lfs.url"];
-    let job = session.local(mirror.folder(), &arguments, text, MOST_OUTPUT).await?;
+    let job = session.local(mirror.folder(), &arguments, text, MAX_OUTPUT_BYTES).await?;
     let url = String::from_utf8_lossy(&job.output).trim().to_owned();
     Ok((job.good && !url.is_empty()).then_some(url))
 }

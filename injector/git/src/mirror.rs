@@ -10,14 +10,14 @@ use zeroize::Zeroizing;
 
 use crate::error::GitError;
 use crate::reference::ResolvedRef;
-use crate::session::{MOST_OUTPUT, ProcessFailure, Session};
-use crate::tree::{Entry, Kind, MOST_ENTRIES, entries};
+use crate::session::{MAX_OUTPUT_BYTES, ProcessFailure, Session};
+use crate::tree::{Entry, Kind, MAX_ENTRIES, entries};
 
 /// What a mirror of this form has in the file [`FORM_FILE`].
 const FORM: &str = "1\n";
 const FORM_FILE: &str = "nudge-form";
-/// The most packs: with more, all is fetched anew, which is cheaper than to tidy up.
-const MOST_PACKS: usize = 120;
+/// The maximum of packs: with more, all is fetched anew, which is cheaper than to tidy up.
+const MAX_PACKS: usize = 120;
 
 /// A bare mirror.
 pub(crate) struct Mirror<'a> {
@@ -111,7 +111,7 @@ impl<'a> Mirror<'a> {
     async fn has(&self, kept: &str, commit: &str) -> Result<bool, GitError> {
         let what = format!("{kept}^{{commit}}");
         let arguments = ["rev-parse", "--verify", "--quiet", &what];
-        let job = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
+        let job = self.session.local(&self.folder, &arguments, b"", MAX_OUTPUT_BYTES).await?;
         Ok(job.good && String::from_utf8_lossy(&job.output).trim() == commit)
     }
 
@@ -134,7 +134,7 @@ impl<'a> Mirror<'a> {
     /// All entries below a tree or a commit but the folders.
     pub(crate) async fn entries(&self, tree: &str) -> Result<Vec<Entry>, GitError> {
         match self.good("ls-tree", &["-r", "-z", "--full-tree", tree]).await {
-            Err(GitError::TooLarge(_)) => Err(GitError::TooManyFiles(MOST_ENTRIES)),
+            Err(GitError::TooLarge(_)) => Err(GitError::TooManyFiles(MAX_ENTRIES)),
             listed => entries(&listed?),
         }
     }
@@ -151,7 +151,7 @@ impl<'a> Mirror<'a> {
 
     /// Runs git on what is there.
     pub(crate) async fn verify(&self, arguments: &[&str]) -> Result<(bool, Vec<u8>), GitError> {
-        let job = self.session.local(&self.folder, arguments, b"", MOST_OUTPUT).await?;
+        let job = self.session.local(&self.folder, arguments, b"", MAX_OUTPUT_BYTES).await?;
         Ok((job.good, job.stderr))
     }
 
@@ -202,7 +202,7 @@ impl<'a> Mirror<'a> {
 
     async fn sizes(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, usize>, GitError> {
         let arguments = ["cat-file", "--batch-check", "--buffer"];
-        let job = self.session.local(&self.folder, &arguments, &lines(ids), MOST_OUTPUT).await?;
+        let job = self.session.local(&self.folder, &arguments, &lines(ids), MAX_OUTPUT_BYTES).await?;
         if !job.good {
             return Err(GitError::Broken);
         }
@@ -211,7 +211,7 @@ impl<'a> Mirror<'a> {
 
     async fn good(&self, command: &str, arguments: &[&str]) -> Result<Zeroizing<Vec<u8>>, GitError> {
         let arguments = [&[command], arguments].concat();
-        let job = self.session.local(&self.folder, &arguments, b"", MOST_OUTPUT).await?;
+        let job = self.session.local(&self.folder, &arguments, b"", MAX_OUTPUT_BYTES).await?;
         match crate::stderr::fault(&job.stderr) {
             _ if job.good => Ok(job.output),
             crate::stderr::Fault::DiskFull => Err(GitError::DiskFull),
@@ -244,7 +244,7 @@ fn is_good(folder: &Path) -> bool {
     let packs = fs::read_dir(folder.join("objects/pack")).map(|it| it.flatten().count()).unwrap_or_default();
     // Alternates would be objects from elsewhere.
     let foreign = folder.join("objects/info/alternates").exists();
-    form && !locked && !foreign && packs <= MOST_PACKS * 4
+    form && !locked && !foreign && packs <= MAX_PACKS * 4
 }
 
 /// Removes a mirror.

@@ -31,8 +31,8 @@ use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(2);
-/// The most mirrors that are kept. All of them are walked after each fetch that changed one.
-const MOST_MIRRORS: usize = 256;
+/// The maximum of mirrors that are kept. All of them are walked after each fetch that changed one.
+const MAX_MIRRORS: usize = 256;
 /// The most bytes of one mirror.
 pub const MOST_MIRROR: u64 = 2 * 1024 * 1024 * 1024;
 /// What the names of folders of this form begin with.
@@ -268,7 +268,7 @@ fn tidy(directory: &Path, locks: &Locks, most: u64) -> u64 {
     all.sort();
     let (mut count, mut total) = (all.len(), all.iter().fold(0_u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes)));
     for (_, path, bytes) in all {
-        if total <= most && count <= MOST_MIRRORS {
+        if total <= most && count <= MAX_MIRRORS {
             break;
         }
         let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

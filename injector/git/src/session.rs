@@ -17,10 +17,10 @@ use crate::request::Request;
 use crate::settings::{self, Environment, Remote};
 use crate::stderr::{Fault, fault};
 
-/// The most bytes of a list of refs.
-const MOST_REFS: usize = 32 * 1024 * 1024;
-/// The most bytes of what the other commands print, but contents.
-pub(crate) const MOST_OUTPUT: usize = 16 * 1024 * 1024;
+/// The maximum of bytes of a list of refs.
+const MAX_REFS_BYTES: usize = 32 * 1024 * 1024;
+/// The maximum of bytes of what the other commands print, but contents.
+pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Processes for one request.
 pub(crate) struct Session<'a> {
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
         let url = self.url.to_string();
         match self.reach("ls-remote", &["ls-remote", "--quiet", &url], b"", None).await {
             Ok(output) => Ok(output),
-            Err(ProcessFailure::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MOST_REFS)),
+            Err(ProcessFailure::Known(GitError::TooLarge(_))) => Err(GitError::TooManyRefs(MAX_REFS_BYTES)),
             Err(ProcessFailure::Known(error)) => Err(error),
             Err(ProcessFailure::NotById) => Err(GitError::Git("ls-remote")),
         }
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
         let mut last = ProcessFailure::Known(GitError::Unreachable(self.host()));
         for addresses in each {
             let environment = self.environment(addresses, mirror);
-            let job = self.run(&self.programs.git, arguments, &environment, input, MOST_REFS, mirror).await;
+            let job = self.run(&self.programs.git, arguments, &environment, input, MAX_REFS_BYTES, mirror).await;
             let job = match job {
                 Ok(job) if job.good => {
                     return match mirror {
@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
                 }
                 Ok(job) => job,
                 Err(JobError::Start(error)) => return Err(ProcessFailure::Known(GitError::disk(error))),
-                Err(JobError::Output) => return Err(ProcessFailure::Known(GitError::TooLarge(MOST_REFS))),
+                Err(JobError::Output) => return Err(ProcessFailure::Known(GitError::TooLarge(MAX_REFS_BYTES))),
                 Err(JobError::Watched) => {
                     return Err(ProcessFailure::Known(GitError::TooLargeMirror(mirror.map_or(0, |(_, most)| most))));
                 }
@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
         arguments.extend([self.url.address().host.clone(), command.to_owned()]);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let environment = settings::local(&self.programs.path, self.private.path());
-        match self.run(&self.ssh, &arguments, &environment, b"", MOST_OUTPUT, None).await {
+        match self.run(&self.ssh, &arguments, &environment, b"", MAX_OUTPUT_BYTES, None).await {
             Ok(done) if done.good => Ok(done.output),
             _ => Err(GitError::LfsSsh),
         }
@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         let Ok(program) = self.programs.helper("ssh-keygen") else { return true };
         let environment = settings::local(&self.programs.path, self.private.path());
         let arguments = ["-y", "-P", "", "-f", "key"];
-        let job = self.run(&program, &arguments, &environment, b"", MOST_OUTPUT, None).await;
+        let job = self.run(&program, &arguments, &environment, b"", MAX_OUTPUT_BYTES, None).await;
         job.is_ok_and(|job| job.good)
     }
 

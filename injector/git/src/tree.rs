@@ -4,8 +4,8 @@ use nudge_core::remote::is_id;
 
 use crate::error::GitError;
 
-/// The most entries below a path.
-pub(crate) const MOST_ENTRIES: usize = 10_000;
+/// The maximum of entries below a path.
+pub(crate) const MAX_ENTRIES: usize = 10_000;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(crate) struct Entry {
 pub(crate) fn entries(listed: &[u8]) -> Result<Vec<Entry>, GitError> {
     let mut entries = Vec::new();
     for line in listed.split(|byte| *byte == 0).filter(|line| !line.is_empty()) {
-        if entries.len() == MOST_ENTRIES {
-            return Err(GitError::TooManyFiles(MOST_ENTRIES));
+        if entries.len() == MAX_ENTRIES {
+            return Err(GitError::TooManyFiles(MAX_ENTRIES));
         }
         entries.push(entry(line)?);
     }
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn entries_are_counted() {
-        let listed = line("100644 blob", '1', "a").repeat(MOST_ENTRIES);
-        assert_eq!(entries(listed.as_bytes()).unwrap().len(), MOST_ENTRIES);
+        let listed = line("100644 blob", '1', "a").repeat(MAX_ENTRIES);
+        assert_eq!(entries(listed.as_bytes()).unwrap().len(), MAX_ENTRIES);
         let listed = listed + &line("100644 blob", '1', "b");
-        assert!(matches!(entries(listed.as_bytes()), Err(GitError::TooManyFiles(MOST_ENTRIES))));
+        assert!(matches!(entries(listed.as_bytes()), Err(GitError::TooManyFiles(MAX_ENTRIES))));
     }
 }

@@ -26,7 +26,7 @@ use crate::reporting::{ConditionWriter, PodConditions, PodReport, Reports, Write
 use crate::settings::Settings;
 
 /// How often contents that no pod needs are looked for.
-const CHORES: Duration = Duration::from_secs(15);
+const CHORES_INTERVAL: Duration = Duration::from_secs(15);
 
 /// What the hub asks of the cluster.
 pub struct Cluster {
@@ -167,7 +167,7 @@ impl Hub {
     pub(crate) async fn chores(self: Arc<Self>) {
         let Polling { index, confirmations, contents, .. } = &self.polling;
         loop {
-            sleep(CHORES).await;
+            sleep(CHORES_INTERVAL).await;
             let configs = index.subscribed().into_iter().filter_map(|key| index.config(&key));
             let versions = |config: Arc<VersionedConfig>| {
                 let (status, uid) = (config.status.as_ref()?, config.metadata.uid.as_ref()?);

@@ -34,8 +34,8 @@ use crate::writes::{WriteError, Writes};
 
 /// The shortest time between two writes of a status.
 const STATUS_WRITE_INTERVAL: Duration = Duration::from_millis(500);
-/// Most acts at one look.
-const MOST_ACTS: usize = 4;
+/// The maximum of acts at one look.
+const MAX_ACTS_PER_LOOK: usize = 4;
 /// When to look again though nothing happens: clocks that were set may delay what is due.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(5);
 
@@ -266,7 +266,7 @@ impl Task {
     /// Decides, and does what is decided until there is nothing more to do.
     async fn reconcile(&mut self) {
         self.again = later(RESYNC_INTERVAL);
-        for _ in 0..MOST_ACTS {
+        for _ in 0..MAX_ACTS_PER_LOOK {
             if let (Content::Newest(Some(kept), known), Some(config)) = (&self.content, &self.config) {
                 let room = self.sources.budget.copies(&self.namespace, kept.newest.bytes());
                 self.validity.judge(config, (&known.version, &kept.newest), room).await;

@@ -40,9 +40,9 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 
 /// For how long a token of the account holds; no shorter one can be had.
 const TOKEN_SECONDS: i64 = 600;
 /// For how long a login is used at most, whatever Vault says.
-const LONGEST_LOGIN: Duration = Duration::from_hours(1);
+const MAX_LOGIN_LIFETIME: Duration = Duration::from_hours(1);
 /// The maximum of characters of a key that a message shows.
-const MOST_SHOWN: usize = 253;
+const MAX_SHOWN_CHARS: usize = 253;
 
 /// Vault, as one source sees it.
 pub(crate) struct Vault {
@@ -148,7 +148,7 @@ impl Vault {
             Some(login) => login,
             None => self.log_in(&address, &reach, &roots).await?,
         };
-        let (path, read) = match self.get(&address, &reach, &roots, &login).await {
+        let (login, read) = match self.get(&address, &reach, &roots, &login).await {
             // It may have been taken back.
             Err(VaultError::Forbidden(_)) if !fresh => {
                 let login = self.log_in(&address, &reach, &roots).await?;
@@ -158,7 +158,7 @@ impl Vault {
             read => (login, read),
         };
         let found = read?;
-        self.login = Some(path);
+        self.login = Some(login);
         Ok(found)
     }
 
@@ -181,7 +181,7 @@ impl Vault {
             _ => return Err(status_error(status)),
         };
         let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
-        let lease = Duration::from_secs(lease_duration).min(LONGEST_LOGIN);
+        let lease = Duration::from_secs(lease_duration).min(MAX_LOGIN_LIFETIME);
         // A login is renewed after half of its lease.
         Ok(Login {
             token: Zeroizing::new(client_token),
@@ -311,7 +311,7 @@ fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) ->
 }
 
 fn no_text(key: &str) -> Explanation {
-    let key: String = key.chars().take(MOST_SHOWN).collect();
+    let key: String = key.chars().take(MAX_SHOWN_CHARS).collect();
     let why = "is not text: a surrogate of its JSON has no other half; write the value again, or exclude the key";
     Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
 }

@@ -27,11 +27,11 @@ use super::reply::{Reply, ReplyReader};
 use super::trust::Credentials;
 
 /// How long connecting may take, with TLS.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a reply's body may take, once it has begun.
-const BODY: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a report may take, and the end of a poll that is to end for it.
-const REPORT: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of an error's body the agent reads, in bytes.
 const ERROR_BYTES: usize = 4 * 1024;
 /// Largest buffer for what the hub sends, in bytes.
@@ -117,12 +117,12 @@ impl HubClient {
         let interrupt = self.interrupt.clone();
         let given_up = async {
             interrupt.wait_until_asked().await;
-            sleep(REPORT).await;
+            sleep(REPORT_TIMEOUT).await;
         };
         let reply = tokio::select! {
             reply = self.send(POLL_PATH, body, patience) => reply?,
             () = given_up => {
-                let message = format!("the hub did not end the poll within {} s", REPORT.as_secs());
+                let message = format!("the hub did not end the poll within {} s", REPORT_TIMEOUT.as_secs());
                 return Err(Failure::new(FailureKind::TimedOut, message));
             }
         };
@@ -132,10 +132,10 @@ impl HubClient {
                 let late = |_| {
                     Failure::new(
                         FailureKind::TimedOut,
-                        format!("the hub's reply did not arrive within {} s", BODY.as_secs()),
+                        format!("the hub's reply did not arrive within {} s", BODY_TIMEOUT.as_secs()),
                     )
                 };
-                let reply = timeout(BODY, read_reply(reply.into_body())).await.map_err(late)??;
+                let reply = timeout(BODY_TIMEOUT, read_reply(reply.into_body())).await.map_err(late)??;
                 Ok(Answer::Changed(Box::new(reply)))
             }
             _ => Err(refused(reply).await),
@@ -145,7 +145,7 @@ impl HubClient {
     /// Reports what the pod runs and how its containers took it.
     pub async fn report(&mut self, report: &ReportRequest) -> Result<(), Failure> {
         let body = serde_json::to_vec(report).unwrap_or_default();
-        let result = match self.send(REPORT_PATH, body, REPORT).await {
+        let result = match self.send(REPORT_PATH, body, REPORT_TIMEOUT).await {
             Ok(reply) if reply.status().is_success() => Ok(()),
             Ok(reply) => Err(refused(reply).await),
             Err(failure) => Err(failure),
@@ -188,11 +188,11 @@ impl HubClient {
     }
 
     async fn connect(&self) -> Result<Connection, Failure> {
-        let deadline = Instant::now() + CONNECT;
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
         let late = |what: &str| {
             Failure::new(
                 FailureKind::TimedOut,
-                format!("{what} {} took more than {} s", self.url.authority(), CONNECT.as_secs()),
+                format!("{what} {} took more than {} s", self.url.authority(), CONNECT_TIMEOUT.as_secs()),
             )
         };
         let stream = timeout_at(deadline, self.reach()).await.map_err(|_| late("connecting to the hub at"))??;
@@ -263,7 +263,7 @@ async fn read_reply(mut body: Incoming) -> Result<Reply, Failure> {
 async fn refused(reply: Response<Incoming>) -> Failure {
     let (head, body) = reply.into_parts();
     let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let body = timeout(REPORT, Limited::new(body, ERROR_BYTES).collect()).await;
+    let body = timeout(REPORT_TIMEOUT, Limited::new(body, ERROR_BYTES).collect()).await;
     let body = Zeroizing::new(body.ok().and_then(Result::ok).map(|body| body.to_bytes().to_vec()).unwrap_or_default());
     let message = serde_json::from_slice::<ErrorBody>(&body).map(|error| error.message).unwrap_or_default();
     Failure::status(head.status, &message, retry_after.map(Duration::from_secs))
@@ -323,7 +323,7 @@ mod tests {
         let took = asked?.elapsed();
         tokio::time::resume();
         assert_eq!(answer.unwrap_err().kind, FailureKind::TimedOut);
-        assert!(took >= REPORT && took < REPORT * 2, "{took:?}");
+        assert!(took >= REPORT_TIMEOUT && took < REPORT_TIMEOUT * 2, "{took:?}");
         client.report(&ReportRequest::default()).await?;
         assert_eq!((hub.reports().len(), client.connections()), (1, 2));
         Ok(())

@@ -20,14 +20,14 @@ const MAX_CUTS: u32 = 3;
 /// How long the next poll waits for the report of what a reply has changed. It goes over the same connection.
 const REPORT_WAIT: Duration = Duration::from_millis(100);
 /// When a held poll is tried again.
-const HOLD_AGAIN: Duration = Duration::from_mins(10);
+const HOLD_RETRY_INTERVAL: Duration = Duration::from_mins(10);
 /// The longest wait that a hub can ask for by `Retry-After`.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_mins(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// After failures that mostly pass by themselves, and after replies that bring nothing.
 const TRANSIENT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// After failures that pass when a file or the hub changes.
-const MEDIUM: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
+const MEDIUM_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_mins(1) };
 /// After a refusal that only an admin can change.
 const REFUSAL_BACKOFF: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_mins(5) };
 
@@ -136,7 +136,7 @@ impl PollRetry {
                 if asked > 0 && took >= MIN_HELD_TIME && may_be_cut(failure) {
                     self.holding = match self.holding {
                         Holding::Held { cuts } if cuts + 1 < MAX_CUTS => Holding::Held { cuts: cuts + 1 },
-                        _ => Holding::Interval { until: now + HOLD_AGAIN },
+                        _ => Holding::Interval { until: now + HOLD_RETRY_INTERVAL },
                     };
                 }
                 // The next poll is not held: its answer shows that there is contact again.
@@ -156,7 +156,7 @@ fn may_be_cut(failure: &Failure) -> bool {
 pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
     match (failure.kind, failure.retry_after) {
         // At least as long as the hub asks for, and not all agents at that moment.
-        (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random),
+        (FailureKind::Busy, Some(wait)) if !wait.is_zero() => wait.min(MAX_RETRY_AFTER).mul_f64(1.0 + random),
         (
             FailureKind::Unreachable
             | FailureKind::Tls
@@ -167,7 +167,7 @@ pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
             _,
         ) => fully_jittered(TRANSIENT_BACKOFF.wait(failures), random),
         (FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local, _) => {
-            jittered(MEDIUM.wait(failures), random)
+            jittered(MEDIUM_BACKOFF.wait(failures), random)
         }
         (FailureKind::Forbidden, _) => jittered(REFUSAL_BACKOFF.wait(failures), random),
     }
@@ -214,12 +214,12 @@ mod tests {
         let ask = retry.next(PollEnd::Unchanged, 0, Duration::ZERO, start, 0.5);
         assert_eq!(ask, NextPoll { after: Duration::from_secs(30), reports: false, wait_seconds: 0 });
         // After a while one is held again; if it is cut too, it is back to the interval at once.
-        let later = start + HOLD_AGAIN;
+        let later = start + HOLD_RETRY_INTERVAL;
         assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
         retry.next(PollEnd::Failed(&cut), 300, MINUTE, later, 0.0);
         assert_eq!(retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5).wait_seconds, 0);
         // And if it is answered, that is over.
-        let later = later + HOLD_AGAIN;
+        let later = later + HOLD_RETRY_INTERVAL;
         retry.next(PollEnd::Unchanged, 0, Duration::ZERO, later, 0.5);
         assert_eq!(retry.next(PollEnd::Unchanged, 300, MINUTE, later, 0.5).wait_seconds, MAX_WAIT_SECONDS);
         assert!(!retry.by_interval());

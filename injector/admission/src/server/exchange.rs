@@ -29,7 +29,7 @@ use crate::verdict::{Denial, Verdict};
 use crate::webhook::{Webhook, WebhookError};
 
 /// The part of the API server's limit that is left for the way back.
-const MARGIN: Duration = Duration::from_millis(200);
+const ANSWER_MARGIN: Duration = Duration::from_millis(200);
 /// For who writes an object whose review takes too much memory.
 const TOO_MANY_VALUES: &str =
     "the object has too many fields to be checked by Nudge; remove annotations, labels or keys";
@@ -319,7 +319,9 @@ fn review_limit(uri: &Uri, settings: &AdmissionSettings) -> Duration {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let given = parameters.find_map(|parameter| parameter.strip_prefix("timeout=")?.strip_suffix('s'));
     let given = given.and_then(|seconds| seconds.parse::<u8>().ok()).map(|seconds| Duration::from_secs(seconds.into()));
-    given.map_or(settings.review, |given| given.saturating_sub(MARGIN).max(MARGIN).min(settings.longest_review))
+    given.map_or(settings.review, |given| {
+        given.saturating_sub(ANSWER_MARGIN).max(ANSWER_MARGIN).min(settings.longest_review)
+    })
 }
 
 fn json(answer: Vec<u8>) -> Response<Full<Bytes>> {
@@ -393,7 +395,7 @@ mod tests {
         for odd in ["/", "/?timeout=", "/?timeout=3", "/?timeout=999s", "/?timeout=-1s"] {
             assert_eq!(limit(odd), settings.review, "{odd}");
         }
-        assert_eq!(limit("/?timeout=0s"), MARGIN);
+        assert_eq!(limit("/?timeout=0s"), ANSWER_MARGIN);
         assert_eq!(limit("/?timeout=255s"), Duration::from_secs(5));
     }
 }

@@ -21,7 +21,7 @@ use crate::metrics::AdmissionMetrics;
 /// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
 /// How long a client may read none of an answer.
-const STALL: Duration = Duration::from_secs(20);
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves until `stopping` is true or its sender is gone, then lets requests that are being answered end.
 pub(super) async fn serve(
@@ -39,7 +39,7 @@ pub(super) async fn serve(
         tls: Tls {
             config: tls,
             handshake: settings.handshake,
-            stall: STALL,
+            stall: STALL_TIMEOUT,
             turns: Some(Turns { shares: Shares::new(settings.handshakes, 1), wait: settings.turn }),
             plain_http: "this port speaks HTTPS to the API server",
         },

@@ -18,7 +18,7 @@ use super::nodes::{VersionsError, kubelets, server};
 use crate::jitter::jittered;
 
 /// How often versions are read. An upgrade of a cluster takes hours.
-const EVERY: Duration = Duration::from_mins(5);
+const READ_INTERVAL: Duration = Duration::from_mins(5);
 /// How long one reading may take.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Waits after failures, before anything is known.
@@ -94,7 +94,7 @@ pub async fn keep_features(
         }
         failures = if error.is_some() { failures + 1 } else { 0 };
         if known.borrow().is_some() {
-            sleep(jittered(EVERY)).await;
+            sleep(jittered(READ_INTERVAL)).await;
         } else {
             sleep(BACKOFF.jittered(failures, rand::random())).await;
         }

@@ -15,7 +15,7 @@ use crate::watch_health::WatchHealth;
 /// From this many failures in a row on, they are reported; fewer are an everyday event.
 const FAILURES: u32 = 3;
 /// How often the API server is asked anew while configs wait, beside what the watch does by itself.
-const ASKS: Duration = Duration::from_secs(20);
+const ASK_INTERVAL: Duration = Duration::from_secs(20);
 
 impl Index {
     /// From now on policies hold, by a watch with this health.
@@ -30,7 +30,7 @@ impl Index {
         let (Some(policies), Some(space)) = (policies, spaces.get(namespace)) else { return Policies::default() };
         if policies.is_current() {
             policies.fault = None;
-        } else if policies.asked.is_none_or(|asked| asked.elapsed() >= ASKS) {
+        } else if policies.asked.is_none_or(|asked| asked.elapsed() >= ASK_INTERVAL) {
             policies.asked = Some(Instant::now());
             policies.health.ask();
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::jitter::jittered;
 
 /// Time between two beginnings, each of which is a list and a watch.
-const EVERY: Duration = Duration::from_millis(10);
+const START_INTERVAL: Duration = Duration::from_millis(10);
 /// Beginnings that do not wait after a time without any: a small cluster is known at once.
 const BURST: u32 = 50;
 /// Pages of lists at the same time, each of which is in memory.
@@ -34,7 +34,7 @@ impl Pace {
         let now = Instant::now();
         let at = {
             let mut next = self.next.lock();
-            turn_at(&mut next, now, jittered(EVERY))
+            turn_at(&mut next, now, jittered(START_INTERVAL))
         };
         if at > now {
             sleep_until(at).await;
@@ -50,7 +50,7 @@ impl Pace {
 
 /// When the next one may begin. The turns that were not taken before are kept, up to [`BURST`].
 fn turn_at(next: &mut Option<Instant>, now: Instant, every: Duration) -> Instant {
-    let oldest = now.checked_sub(EVERY * BURST).unwrap_or(now);
+    let oldest = now.checked_sub(START_INTERVAL * BURST).unwrap_or(now);
     let at = next.unwrap_or(oldest).max(oldest);
     *next = Some(at + every);
     at
@@ -64,7 +64,7 @@ mod tests {
     fn a_few_begin_at_once_and_many_are_spread() {
         let (mut next, start) = (None, Instant::now() + Duration::from_mins(1));
         let waits: Vec<_> =
-            (0..1000).map(|_| turn_at(&mut next, start, EVERY).saturating_duration_since(start)).collect();
+            (0..1000).map(|_| turn_at(&mut next, start, START_INTERVAL).saturating_duration_since(start)).collect();
         assert_eq!(waits.iter().filter(|wait| wait.is_zero()).count(), usize::try_from(BURST).unwrap() + 1);
         for second in 0..9 {
             let from = Duration::from_secs(second);
@@ -72,6 +72,6 @@ mod tests {
             assert!(begun <= 152, "{begun} in second {second}");
         }
         let later = start + Duration::from_mins(1);
-        assert!(turn_at(&mut next, later, EVERY) <= later, "turns that were not taken are kept");
+        assert!(turn_at(&mut next, later, START_INTERVAL) <= later, "turns that were not taken are kept");
     }
 }

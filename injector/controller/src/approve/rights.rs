@@ -16,9 +16,9 @@ use crate::controller::Controller;
 use crate::memory::Approver;
 
 /// The deadline of an answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
 /// The time until the API server is asked again where there was no answer, while something moves.
-const REST: Duration = Duration::from_secs(5);
+const REVIEW_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Controller {
     /// Asks beside the rollout, once at a time for each config.
@@ -31,7 +31,7 @@ impl Controller {
             let complete = controller.review_rights(stale).await;
             if !complete {
                 // An API server that refuses at once must not be asked all the time.
-                sleep(REST).await;
+                sleep(REVIEW_RETRY_INTERVAL).await;
             }
             controller.memories.get(&key, |memory| memory.rights_review.end(complete));
             controller.queue.add(key, Duration::ZERO);
@@ -46,7 +46,7 @@ impl Controller {
             let api = &api;
             async move {
                 let review = review(&approver);
-                let answer = timeout(PATIENCE, api.create(&PostParams::default(), &review)).await;
+                let answer = timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await;
                 match answer {
                     Ok(Ok(answer)) => Some((approver, answer.status.is_some_and(|status| status.allowed))),
                     Ok(Err(error)) => {
@@ -126,7 +126,7 @@ mod tests {
         for _ in 0..100 {
             let approvals = controller.approvals(&key, &config).await;
             assert_eq!(approvals.given[0].may, None);
-            sleep(REST / 50).await;
+            sleep(REVIEW_RETRY_INTERVAL / 50).await;
         }
         let asked = server.calls.lock().len();
         assert!((1..=3).contains(&asked), "{asked}");

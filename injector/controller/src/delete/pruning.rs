@@ -21,7 +21,7 @@ use crate::controller::Controller;
 use crate::memory::SideCall;
 
 /// The time between two lists of what pods and templates of a namespace name.
-const LISTS: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Deletes the versions beyond what is kept. Returns after which time to look again, where that was too soon.
@@ -46,9 +46,9 @@ impl Controller {
         }
         {
             let mut pruned = self.pruned.lock();
-            pruned.retain(|_, last| last.elapsed() < LISTS);
+            pruned.retain(|_, last| last.elapsed() < LIST_INTERVAL);
             if let Some(last) = pruned.get(&key.namespace) {
-                return Some(LISTS.saturating_sub(last.elapsed()));
+                return Some(LIST_INTERVAL.saturating_sub(last.elapsed()));
             }
             pruned.insert(key.namespace.clone(), Instant::now());
         }

@@ -19,7 +19,7 @@ use super::again::Again;
 use crate::controller::{Controller, written_by_us};
 
 /// The time in which a label is seen that is set while pods wait for their config.
-const LABELLED: Duration = Duration::from_mins(1);
+const LABEL_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Controller {
     /// Creates the config, if pods use a ConfigMap of its name and it has no versions yet.
@@ -43,7 +43,7 @@ impl Controller {
         if !wants_baseline(&map) {
             tracing::debug!(label = labels::BASELINE, "ConfigMap not taken over: it does not have the label");
             // Nobody watches ConfigMaps that are neither parts nor published.
-            return Ok(Again::At(LABELLED));
+            return Ok(Again::At(LABEL_CHECK_INTERVAL));
         }
         if let Some(reason) = baseline_refusal(&map) {
             tracing::info!(reason, "ConfigMap not taken over");

@@ -16,7 +16,7 @@ use crate::controller::Controller;
 use crate::move_state::is_moved;
 
 /// The time until another look at a config that is not moved because changes may have been missed.
-const BLIND: Duration = Duration::from_secs(1);
+const MISSED_CHANGES_RETRY: Duration = Duration::from_secs(1);
 
 impl Controller {
     /// Reconciles one config: looks at it once. Returns when to look again.
@@ -46,13 +46,13 @@ impl Controller {
             && let Some(what) = self.index.doubted(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
-            return Ok(Again::At(BLIND));
+            return Ok(Again::At(MISSED_CHANGES_RETRY));
         }
         // A hold may have been missed; the first version may need approval.
-        let may_go_on = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
-        if (is_moved(&config) || may_go_on) && brake.is_none() && self.index.doubts_policies() {
+        let has_no_version = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
+        if (is_moved(&config) || has_no_version) && brake.is_none() && self.index.doubts_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
-            return Ok(Again::At(BLIND));
+            return Ok(Again::At(MISSED_CHANGES_RETRY));
         }
         let (config, mut again) = match brake {
             Some((decision, evidence, looked_at)) => {
@@ -121,7 +121,7 @@ mod tests {
             serde_json::json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": "Moving"}}),
         ] {
             index.put_config(config(status));
-            assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::At(BLIND));
+            assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::At(MISSED_CHANGES_RETRY));
         }
     }
 

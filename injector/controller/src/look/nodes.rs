@@ -22,7 +22,7 @@ const NODES: usize = 20;
 /// Nodes of a page.
 const PAGE: u32 = 200;
 /// The time for which a list of nodes that are away is kept: many fall together, and each of their pods causes a reconcile.
-const REMEMBER: Duration = Duration::from_secs(2);
+const NODES_CACHE_TIME: Duration = Duration::from_secs(2);
 
 fn is_ready(node: Node) -> bool {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Controller {
     async fn read_nodes(&self, nodes: BTreeSet<&String>) -> Result<BTreeSet<String>, CallError> {
         let (away, open): (Vec<&String>, Vec<&String>) = {
             let unready = self.unready_nodes.lock();
-            let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < REMEMBER);
+            let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < NODES_CACHE_TIME);
             nodes.into_iter().partition(|node| unready.is_some_and(|(_, names)| names.contains(*node)))
         };
         let mut away: BTreeSet<String> = away.into_iter().cloned().collect();

@@ -19,7 +19,7 @@ use crate::controller::Controller;
 use crate::memory::SideCall;
 
 /// Waits between looks at which the API server does not have the objects that the index shows. The watch brings what it has.
-const OUTDATED: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
+const OUTDATED_INDEX_BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
 
 impl Controller {
     /// Reads objects whose version is not sealed. Returns whether one is there.
@@ -124,6 +124,6 @@ impl Controller {
             memory.outdated_looks = memory.outdated_looks.saturating_add(1);
             memory.outdated_looks
         });
-        Some(Again::At(OUTDATED.wait(looks)))
+        Some(Again::At(OUTDATED_INDEX_BACKOFF.wait(looks)))
     }
 }

@@ -15,9 +15,9 @@ use crate::controller::Controller;
 use crate::memory::ValidationMemory;
 
 /// The time until it is looked at again whether rules can be used that could not be: nobody watches the ConfigMaps of schemas.
-const UNUSABLE: Duration = Duration::from_secs(10);
+const UNUSABLE_RULES_RETRY: Duration = Duration::from_secs(10);
 /// The time until another attempt after a call that failed.
-const FAILED: Duration = Duration::from_secs(2);
+const FAILED_CALL_RETRY: Duration = Duration::from_secs(2);
 
 impl Controller {
     /// Returns the rules and verdicts of this config.
@@ -50,7 +50,7 @@ impl Controller {
     ) -> Option<Duration> {
         let next = unjudged.first()?.clone();
         if let Some(Err((_, since))) = &validation.rules {
-            let left = UNUSABLE.saturating_sub(since.elapsed());
+            let left = UNUSABLE_RULES_RETRY.saturating_sub(since.elapsed());
             if !left.is_zero() {
                 return Some(left);
             }
@@ -59,7 +59,7 @@ impl Controller {
         if self.validating.lock().insert(key.clone()) {
             // Its end keeps what came of it where there is a memory.
             self.memories.change(key, |_| ());
-            let mut end = ValidationEnd { controller: Arc::clone(self), key: key.clone(), again: FAILED };
+            let mut end = ValidationEnd { controller: Arc::clone(self), key: key.clone(), again: FAILED_CALL_RETRY };
             let (config, facts) = (Arc::clone(config), facts.clone());
             let validation = async move {
                 let ValidationEnd { controller, key, again } = &mut end;

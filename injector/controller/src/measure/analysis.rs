@@ -14,9 +14,9 @@ use crate::controller::Controller;
 use crate::memory::AnalysisMemory;
 
 /// The shortest time between two reads of answers.
-const READS: Duration = Duration::from_secs(1);
+const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest time between two writes of the same round, and after one that failed.
-const WRITES: Duration = Duration::from_secs(5);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Returns whether a version is on trial that is judged by numbers.
 fn is_measured(config: &VersionedConfig) -> bool {
@@ -33,7 +33,7 @@ impl Controller {
             return self.rehearsal_answers(key, &question).await;
         }
         let last = self.analysis_memory(key).unwrap_or_default();
-        if last.read_at.is_some_and(|at| at.elapsed() < READS) {
+        if last.read_at.is_some_and(|at| at.elapsed() < MIN_READ_INTERVAL) {
             return last.answers();
         }
         let (read_at, before) = (Some(Instant::now()), last.answers());
@@ -56,7 +56,7 @@ impl Controller {
     ) -> Option<Duration> {
         let last = self.analysis_memory(key);
         let failed_at = last.as_ref().and_then(|last| last.failed_at);
-        let rest = failed_at.map(|at| WRITES.saturating_sub(at.elapsed())).filter(|rest| !rest.is_zero());
+        let rest = failed_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|rest| !rest.is_zero());
         let Some(question) = question else {
             // While pods prove the version again, the object stays as it is.
             let may_be_there =
@@ -87,7 +87,7 @@ impl Controller {
             return rest;
         }
         let same_round = before.is_some_and(|before| before.round == question.round);
-        let early = last.written_at.map(|at| WRITES.saturating_sub(at.elapsed())).filter(|_| same_round);
+        let early = last.written_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|_| same_round);
         if let Some(early) = early.filter(|early| !early.is_zero()) {
             return Some(early);
         }
@@ -98,7 +98,7 @@ impl Controller {
                 let object = object.map(Arc::new);
                 let memory = AnalysisMemory { object, read_at: now, written_at: now, failed_at, rehearsal: None };
                 self.keep_analysis_memory(key, memory);
-                failed_at.map(|_| WRITES)
+                failed_at.map(|_| MIN_WRITE_INTERVAL)
             }
             Err(error) => Some(self.not_asked(key, last, &error)),
         }
@@ -108,7 +108,7 @@ impl Controller {
     fn not_asked(&self, key: &ConfigKey, last: AnalysisMemory, error: &CallError) -> Duration {
         tracing::warn!(config = %key, error = chain(error), "question of an analysis not written; retrying");
         self.keep_analysis_memory(key, AnalysisMemory { failed_at: Some(Instant::now()), ..last });
-        WRITES
+        MIN_WRITE_INTERVAL
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         controller.ask(&key, &config, Some(other)).await;
         assert_eq!(*failed.lock(), 2);
         let round = RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question };
-        assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(WRITES));
+        assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(MIN_WRITE_INTERVAL));
         assert_eq!(*failed.lock(), 3);
     }
 
@@ -218,7 +218,7 @@ mod tests {
         let config: VersionedConfig = serde_json::from_value(config).unwrap();
         let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
         for _ in 0..3 {
-            assert_eq!(controller.ask(&key, &config, Some(question.clone())).await, Some(WRITES));
+            assert_eq!(controller.ask(&key, &config, Some(question.clone())).await, Some(MIN_WRITE_INTERVAL));
             let known = controller.answers(&key, &config).await.unwrap();
             assert_eq!(known.round, question.round, "what was answered before another leader came counts");
         }
@@ -227,7 +227,7 @@ mod tests {
         let round =
             RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question.clone() };
         assert_eq!(controller.ask(&key, &config, Some(round)).await, None);
-        assert_eq!(controller.ask(&key, &config, Some(question)).await, Some(WRITES));
+        assert_eq!(controller.ask(&key, &config, Some(question)).await, Some(MIN_WRITE_INTERVAL));
         assert_eq!(*asked.lock(), 3);
     }
 

@@ -45,7 +45,7 @@ impl Controller {
         let round = &question.round;
         let rests = last.rehearsal(round).map_or(Duration::ZERO, |rehearsal| rehearsal.rests(Instant::now()));
         if last.object.as_ref().is_some_and(|object| object.spec == *question) {
-            return Some(rests.max(Rehearsal::SHORTEST));
+            return Some(rests.max(Rehearsal::MIN_REST));
         }
         if !rests.is_zero() {
             return None;
@@ -53,7 +53,7 @@ impl Controller {
         let written = self.write_analysis(key, config, question).await;
         let now = Instant::now();
         let (object, rehearsal, again) = match written {
-            Ok(Some(object)) => (Some(Arc::new(object)), Rehearsal::new(round, now), Some(Rehearsal::SHORTEST)),
+            Ok(Some(object)) => (Some(Arc::new(object)), Rehearsal::new(round, now), Some(Rehearsal::MIN_REST)),
             Ok(None) => (None, Rehearsal::unwritten(round, now), None),
             Err(error) => {
                 tracing::warn!(config = %key, error = chain(&error), "rehearsal of analyses not written; retrying");

@@ -39,24 +39,24 @@ pub(crate) struct Rehearsal {
 
 impl Rehearsal {
     /// The shortest rest.
-    pub(crate) const SHORTEST: Duration = Duration::from_secs(5);
+    pub(crate) const MIN_REST: Duration = Duration::from_secs(5);
     /// The longest rest.
-    const LONGEST: Duration = Duration::from_mins(5);
+    const MAX_REST: Duration = Duration::from_mins(5);
 
     /// Returns a rehearsal that was written now.
     pub(crate) fn new(round: &str, now: Instant) -> Self {
-        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::SHORTEST }
+        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::MIN_REST }
     }
 
     /// Returns a rehearsal that could not be written now.
     pub(crate) fn unwritten(round: &str, now: Instant) -> Self {
-        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::LONGEST }
+        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::MAX_REST }
     }
 
     /// Returns the rehearsal after its answers were read now.
     pub(crate) fn after_read(self, now: Instant) -> Self {
         let age = now.saturating_duration_since(self.asked_at);
-        Self { rests_until: now + age.clamp(Self::SHORTEST, Self::LONGEST), ..self }
+        Self { rests_until: now + age.clamp(Self::MIN_REST, Self::MAX_REST), ..self }
     }
 
     /// Returns for how long it rests from now on.

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 /// Time between two writes of one config that bring numbers alone.
-const OF_ONE: Duration = Duration::from_secs(2);
+const CONFIG_WRITE_INTERVAL: Duration = Duration::from_secs(2);
 /// The same of all configs.
-const OF_ALL: Duration = Duration::from_millis(50);
+const TOTAL_WRITE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The last and the planned write of one config.
 #[derive(Clone, Copy, Default)]
@@ -21,11 +21,11 @@ impl NumberWrites {
         let at = if let Some(at) = self.planned {
             at
         } else {
-            if let Some(early) = self.last.map(|at| at + OF_ONE).filter(|at| *at > now) {
+            if let Some(early) = self.last.map(|at| at + CONFIG_WRITE_INTERVAL).filter(|at| *at > now) {
                 return Err(early - now);
             }
             let at = free_at.map_or(now, |free| free.max(now));
-            *free_at = Some(at + OF_ALL);
+            *free_at = Some(at + TOTAL_WRITE_INTERVAL);
             *self.planned.insert(at)
         };
         if at > now {
@@ -67,7 +67,11 @@ mod tests {
         // One alone.
         let later = began + Duration::from_mins(2);
         let mut alone = NumberWrites::after_write(later);
-        assert_eq!(alone.plan(&mut free_at, later), Err(OF_ONE), "what was written a moment ago has them");
+        assert_eq!(
+            alone.plan(&mut free_at, later),
+            Err(CONFIG_WRITE_INTERVAL),
+            "what was written a moment ago has them"
+        );
         let mut is_written = |millis| alone.plan(&mut free_at, later + Duration::from_millis(millis)).is_ok();
         assert_eq!((0..10_000).filter(|millis| is_written(*millis)).count(), 4);
     }

@@ -10,9 +10,9 @@ use nudge_protocol::backoff::Backoff;
 
 /// The time until an object is looked at again that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
 /// label.
-const AGAIN: Duration = Duration::from_mins(5);
+const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// Waits after attempts in a row that failed or were refused.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: AGAIN };
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
 /// The same where a rollout waits for it.
 const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
@@ -89,7 +89,7 @@ impl PublishAttempts {
             _ => None,
         };
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
-        let wait = if is_retried { backoff.jittered(failures, random) } else { AGAIN };
+        let wait = if is_retried { backoff.jittered(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
         *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
     }

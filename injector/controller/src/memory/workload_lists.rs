@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// The age up to which a list is good.
-const FRESH: Duration = Duration::from_secs(1);
+const MAX_LIST_AGE: Duration = Duration::from_secs(1);
 /// The time for which the lists of a namespace are kept that nobody asks for.
 const KEPT: Duration = Duration::from_mins(1);
 
@@ -122,11 +122,11 @@ async fn fresh<T>(
     let asked_at = Instant::now();
     let mut slot = slot.lock().await;
     match &*slot {
-        Some((began, Ok(objects))) if began.elapsed() < FRESH => {
+        Some((began, Ok(objects))) if began.elapsed() < MAX_LIST_AGE => {
             if changed_at.lock().is_none_or(|changed_at| *began > changed_at) {
                 return Ok(Arc::clone(objects));
             }
-            sleep_until(*began + FRESH).await;
+            sleep_until(*began + MAX_LIST_AGE).await;
         }
         Some((failed, Err(error))) if *failed > asked_at => return Err(error.clone()),
         _ => {}
@@ -208,10 +208,10 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(look().await, 1);
         }
-        assert_eq!((began.elapsed(), *lists.lock()), (FRESH, 2), "still once a second, for all who look");
-        tokio::time::sleep(FRESH).await;
+        assert_eq!((began.elapsed(), *lists.lock()), (MAX_LIST_AGE, 2), "still once a second, for all who look");
+        tokio::time::sleep(MAX_LIST_AGE).await;
         lists_of_all.outdate("ns");
-        assert_eq!((look().await, began.elapsed()), (1, 2 * FRESH), "an old list keeps nobody waiting");
+        assert_eq!((look().await, began.elapsed()), (1, 2 * MAX_LIST_AGE), "an old list keeps nobody waiting");
     }
 
     #[tokio::test(start_paused = true)]

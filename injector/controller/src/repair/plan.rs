@@ -15,9 +15,9 @@ const REPORT_AGAIN: Duration = Duration::from_hours(1);
 /// The maximum of pods that one scan of a namespace reports; the next scan continues.
 const REPORTED_AT_ONCE: usize = 20;
 /// The time for which attempts to evict count.
-const MINUTE: Duration = Duration::from_mins(1);
+const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
 /// The time for which it is remembered that a pod of an owner was evicted.
-const OWNERS: Duration = Duration::from_hours(24);
+const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
 /// Pods and owners that are remembered, of each kind.
 const REMEMBERED: usize = 20_000;
 
@@ -145,8 +145,8 @@ impl RepairMemory {
     fn forget(&mut self, now: Instant) {
         let since = |at: Instant| now.saturating_duration_since(at);
         self.reported.retain(|_, at| since(*at) < REPORT_AGAIN);
-        self.owners.retain(|_, (at, _)| since(*at) < OWNERS);
-        while self.tried.front().is_some_and(|at| since(*at) >= MINUTE) {
+        self.owners.retain(|_, (at, _)| since(*at) < OWNER_MEMORY_TIME);
+        while self.tried.front().is_some_and(|at| since(*at) >= EVICTION_RATE_WINDOW) {
             self.tried.pop_front();
         }
     }
@@ -298,7 +298,7 @@ mod tests {
         let old = vec![pod("old", 1, Some("x"))];
         assert_eq!(scan(&mut memory, old, (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
         let pods = || vec![pod("new", 101, Some("x")), pod("other", 1, Some("x")), pod("else", 101, Some("y"))];
-        let plan = memory.plan(pods(), now + MINUTE, 9);
+        let plan = memory.plan(pods(), now + EVICTION_RATE_WINDOW, 9);
         assert_eq!(names(&plan), (vec!["else"], vec![("other", true), ("else", false), ("new", true)]));
     }
 
@@ -309,7 +309,7 @@ mod tests {
             let one = |name: &str, created| vec![pod(name, created, Some("x"))];
             assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Evicted).evict.len(), 1);
             assert_eq!(scan(&mut memory, one("b", 1), (now, 100), 9, end).evict.len(), 1);
-            assert!(memory.plan(one("new", 101), now + MINUTE, 9).evict.is_empty(), "{end:?}");
+            assert!(memory.plan(one("new", 101), now + EVICTION_RATE_WINDOW, 9).evict.is_empty(), "{end:?}");
         }
     }
 
@@ -318,7 +318,10 @@ mod tests {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let one = |name: &str, created| vec![pod(name, created, Some("x"))];
         assert_eq!(scan(&mut memory, one("a", 1), (now, 100), 9, EvictionOutcome::Refused).evict.len(), 1);
-        assert_eq!(names(&memory.plan(one("new", 101), now + MINUTE, 9)), (vec!["new"], vec![("new", false)]));
+        assert_eq!(
+            names(&memory.plan(one("new", 101), now + EVICTION_RATE_WINDOW, 9)),
+            (vec!["new"], vec![("new", false)])
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,8 +11,8 @@ use crate::controller::Controller;
 use crate::move_state::is_moved;
 
 /// The shortest time for which changes of pods are collected before a look: the same for each pod of a rollout, which waits for their reports.
-const PODS: Duration = Duration::from_secs(1);
-const MOVING_PODS: Duration = Duration::from_millis(100);
+const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
+const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 
 /// Queues the config that an event is about, and those that have waited for it.
 pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs, event: &IndexEvent) {
@@ -44,9 +44,9 @@ pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs
 /// Returns how long changes of a config's pods are collected: a look at many of them takes longer, and a pod of ten thousand says less.
 fn pod_event_wait(config: Option<&VersionedConfig>, pods: usize) -> Duration {
     let moves = config.and_then(|config| config.status.as_ref()).is_some_and(|status| status.rollout.stage.is_some());
-    let least = if moves { MOVING_PODS } else { PODS };
+    let least = if moves { MOVING_POD_CHANGES_DELAY } else { POD_CHANGES_DELAY };
     let each = Duration::from_micros(u64::try_from(pods).unwrap_or(u64::MAX).saturating_mul(100));
-    least.max(each).min(PODS)
+    least.max(each).min(POD_CHANGES_DELAY)
 }
 
 #[cfg(test)]
@@ -72,6 +72,6 @@ mod tests {
             [100, 100, 100, 500, 1000, 1000]
         );
         assert_eq!([0, 10_000].map(|pods| wait(&still, pods)), [1000, 1000]);
-        assert_eq!(pod_event_wait(None, 0), PODS);
+        assert_eq!(pod_event_wait(None, 0), POD_CHANGES_DELAY);
     }
 }

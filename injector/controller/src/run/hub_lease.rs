@@ -14,9 +14,9 @@ use crate::controller::Controller;
 use crate::move_state::is_moved;
 
 /// The time between two reads of the Lease.
-const EVERY: Duration = Duration::from_secs(5);
+const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);
 /// The time for which what was read before counts where the Lease can't be read.
-const UNREAD: Duration = Duration::from_secs(30);
+const LEASE_READ_GRACE: Duration = Duration::from_secs(30);
 
 impl Controller {
     /// Takes in the Lease as it is now. One that does not exist is renewed by nobody.
@@ -66,7 +66,7 @@ pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, le
             }
             Err(error) => {
                 tracing::debug!(error = chain(&error), "Lease of the hub not read");
-                if read.elapsed() >= UNREAD {
+                if read.elapsed() >= LEASE_READ_GRACE {
                     renewals = Renewals::default();
                     if controller.set_outage(&Outage::default()).is_some() {
                         tracing::warn!(
@@ -76,7 +76,7 @@ pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, le
                 }
             }
         }
-        sleep(EVERY).await;
+        sleep(LEASE_READ_INTERVAL).await;
     }
 }
 

@@ -21,29 +21,29 @@ use crate::metrics::ControllerMetrics;
 use crate::work_item::WorkItem;
 
 /// The time for which a new leader waits for the server to confirm what this replica knows.
-const CONFIRM: Duration = Duration::from_secs(30);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Configs that are reconciled at the same time.
 const WORKERS: usize = 8;
 /// The same for what is urgent alone, such as roll-backs, so that no others keep it waiting.
 const URGENT_WORKERS: usize = 4;
 /// The time after which each config is reconciled without any event.
-const RESYNC: Duration = Duration::from_mins(10);
+const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
 /// The time for which the versions of a deleted config stay: one that is deleted to be created again exists again by then.
-const GRACE: Duration = Duration::from_secs(5);
+const DELETED_CONFIG_GRACE: Duration = Duration::from_secs(5);
 /// The time until a config is reconciled again that is not done.
-const SOON: Duration = Duration::from_millis(50);
+const UNFINISHED_DELAY: Duration = Duration::from_millis(50);
 /// The time until a config is reconciled again that somebody else wrote first, if the watch does not bring that before.
-const CONFLICT: Duration = Duration::from_secs(1);
+const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// The time until another attempt to delete the versions of a deleted config.
-const DELETION: Duration = Duration::from_secs(30);
+const DELETION_RETRY: Duration = Duration::from_secs(30);
 
 /// Returns after which time a config is reconciled again without any event: at the latest when all are, however far away the end of an override
 /// is, or the next window. `random` is between 0 and 1, so that not all are reconciled at once.
 fn resync(again: Again, random: f64) -> Duration {
     match again {
-        Again::Soon => SOON,
-        Again::At(wait) => wait.min(RESYNC),
-        Again::Never => RESYNC.mul_f64(1.0 + random / 5.0),
+        Again::Soon => UNFINISHED_DELAY,
+        Again::At(wait) => wait.min(RESYNC_INTERVAL),
+        Again::Never => RESYNC_INTERVAL.mul_f64(1.0 + random / 5.0),
     }
 }
 
@@ -78,7 +78,7 @@ impl Leader {
         // What is not listed yet would count as deleted; and the previous leader may have done more than the index shows yet.
         let confirmed = async {
             index.synced().await;
-            index.confirm(led, CONFIRM).await
+            index.confirm(led, CONFIRM_TIMEOUT).await
         };
         tokio::select! {
             confirmed = confirmed => if let Err(watch) = confirmed {
@@ -146,7 +146,7 @@ impl Leader {
             // Somebody else wrote first; the watch brings what they wrote, and that is decided about at once.
             Err(error) if error.is_conflict() => {
                 item.success = true;
-                queue.add(key.clone(), CONFLICT);
+                queue.add(key.clone(), CONFLICT_DELAY);
             }
             Err(error) => {
                 metrics.failures.inc();
@@ -159,14 +159,14 @@ impl Leader {
     async fn delete_and_reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
         let Self { controller, deleted, .. } = self;
         for (at, config) in deleted.of_name(key) {
-            let early = GRACE.saturating_sub(at.elapsed());
+            let early = DELETED_CONFIG_GRACE.saturating_sub(at.elapsed());
             if !early.is_zero() {
                 controller.queue.add(key.clone(), early);
                 continue;
             }
             if let Err(error) = controller.delete_versions(key, &config).await {
                 tracing::warn!(error = chain(&error), "versions of a deleted config not deleted; retrying");
-                controller.queue.add(key.clone(), DELETION);
+                controller.queue.add(key.clone(), DELETION_RETRY);
                 continue;
             }
             deleted.forget(&config);
@@ -213,13 +213,13 @@ mod tests {
     fn a_config_has_its_turn_however_far_away_what_it_waits_for_is() {
         let day = Duration::from_hours(24);
         for (again, random, wait) in [
-            (Again::Soon, 0.5, SOON),
+            (Again::Soon, 0.5, UNFINISHED_DELAY),
             (Again::At(Duration::from_millis(20)), 0.5, Duration::from_millis(20)),
-            (Again::At(RESYNC), 0.5, RESYNC),
-            (Again::At(day), 0.5, RESYNC),
-            (Again::At(Duration::MAX), 0.5, RESYNC),
-            (Again::Never, 0.0, RESYNC),
-            (Again::Never, 1.0, RESYNC * 6 / 5),
+            (Again::At(RESYNC_INTERVAL), 0.5, RESYNC_INTERVAL),
+            (Again::At(day), 0.5, RESYNC_INTERVAL),
+            (Again::At(Duration::MAX), 0.5, RESYNC_INTERVAL),
+            (Again::Never, 0.0, RESYNC_INTERVAL),
+            (Again::Never, 1.0, RESYNC_INTERVAL * 6 / 5),
         ] {
             assert_eq!(resync(again, random), wait, "{again:?}");
         }

@@ -20,6 +20,6 @@ pub use answer::{AnswerError, number};
 pub use check::{Fault, analysis_faults, server};
 pub use judge::{Judgement, Memory, Names, Verdict, judge};
 pub use pace::period;
-pub use query::{MOST_PODS, fill, sample};
+pub use query::{MAX_PODS, fill, sample};
 pub use reach::{LONGEST_REACH, ReachError, reach};
 pub use rehearsal::{Rehearsal, is_answered, is_rehearsal, rehearsal, rehearsed};

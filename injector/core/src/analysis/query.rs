@@ -1,9 +1,9 @@
 //! The text of a query for certain pods.
 
-/// The most pods of a side that a query names.
-pub const MOST_PODS: usize = 100;
-/// The most bytes that their names may take.
-const MOST_BYTES: usize = 8192;
+/// The maximum of pods of a side that a query names.
+pub const MAX_PODS: usize = 100;
+/// The maximum of bytes that their names may take.
+const MAX_BYTES: usize = 8192;
 
 /// Names of these pods, each with a number at random that stays its own: of many a sample of those with the lowest numbers, which changes as
 /// little as the pods do.
@@ -13,10 +13,10 @@ pub fn sample<'a>(pods: impl Iterator<Item = (u32, &'a str)>) -> Vec<String> {
     let mut bytes = 0;
     let fits = |name: &&str| {
         bytes = name.len().saturating_add(1).saturating_add(bytes);
-        bytes <= MOST_BYTES
+        bytes <= MAX_BYTES
     };
     let mut names: Vec<String> =
-        pods.iter().map(|(_, name)| *name).take(MOST_PODS).take_while(fits).map(str::to_owned).collect();
+        pods.iter().map(|(_, name)| *name).take(MAX_PODS).take_while(fits).map(str::to_owned).collect();
     names.sort_unstable();
     names
 }
@@ -48,7 +48,7 @@ mod tests {
         let names: Vec<String> = (0..1000).map(|number| format!("web-{number:04}")).collect();
         let pods = |from: usize| (from..1000).map(|at| (u32::try_from(at * 7919 % 1000).unwrap(), names[at].as_str()));
         let all = sample(pods(0));
-        assert_eq!((all.len(), all.is_sorted()), (MOST_PODS, true));
+        assert_eq!((all.len(), all.is_sorted()), (MAX_PODS, true));
         let fewer = sample(pods(100));
         assert!(fewer.iter().filter(|name| all.contains(name)).count() >= 85, "as many as are left of them");
         // Long names: as many as fit.

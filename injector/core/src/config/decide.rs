@@ -87,9 +87,9 @@ pub struct Decision {
 }
 
 /// When to look again at a spec that can't be used: the time may come for the end of its override.
-const RECHECKED: Millis = 3_600_000;
+const INVALID_SPEC_RECHECK_MILLIS: Millis = 3_600_000;
 /// The maximum of transitions of a rollout at one look.
-const MOST_TRANSITIONS: usize = 16;
+const MAX_TRANSITIONS: usize = 16;
 
 /// Decides about the config. `evidence` is what this leader has seen of the pods so far. Returns the decision, and the evidence if it is used.
 pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Evidence) {
@@ -145,7 +145,7 @@ pub fn decide(observed: &Observed<'_>, evidence: &Evidence) -> (Decision, Eviden
         }
         Err(explanation) => (rollout.waiting(), Progress::impossible(explanation)),
     };
-    let recheck = why.as_ref().map(|_| RECHECKED);
+    let recheck = why.as_ref().map(|_| INVALID_SPEC_RECHECK_MILLIS);
     let progress = progress.by(why);
     let mut status = rollout.into_status(status);
     status.internal.yields = status.rollout.stage.is_some() && effects.yields();
@@ -243,7 +243,7 @@ fn transitions(
     };
     // The rest at the next look.
     let mut last = Effects { look_again: Some(observed.now.steady), ..Effects::default() };
-    for _ in 0..MOST_TRANSITIONS {
+    for _ in 0..MAX_TRANSITIONS {
         let before = rollout.clone();
         let (next, mut effects) = next(rollout, evidence, &seen, observed.now);
         rollout = next;

@@ -37,13 +37,13 @@ use crate::rollout::{Millis, Now, Withheld};
 /// When to look again at the latest, because the time of day may be set anew: an hour.
 const MAX_RECHECK_INTERVAL: Millis = 3_600_000;
 /// When to look again where policies are not known: the right to read them may be there.
-const UNKNOWN: Millis = 30_000;
+const UNKNOWN_POLICIES_RETRY_MILLIS: Millis = 30_000;
 
 /// Returns why the version that is requested may not go on, if it may not. A reason that needs somebody to act comes first.
 pub fn withheld(rules: &Effective<'_>, now: Now<'_>) -> Option<Withheld> {
     let Blocked { why, until } = rules.blocked(now.time.0)?;
     let again = match why.reason {
-        Reason::PoliciesUnknown => Some(now.steady + UNKNOWN),
+        Reason::PoliciesUnknown => Some(now.steady + UNKNOWN_POLICIES_RETRY_MILLIS),
         _ => until.map(|until| now.steady + now.until(until).unwrap_or(0).min(MAX_RECHECK_INTERVAL)),
     };
     Some(Withheld { why, until: again, ends: until.map(whole_seconds), unsaid: false })

@@ -15,7 +15,7 @@ use crate::faults::invalid;
 /// The time for which the next opening is looked for. Each window opens every week, except where its hour does not exist.
 const HORIZON: SignedDuration = SignedDuration::from_hours(24 * 60);
 /// The maximum of openings of one list of windows that are tried before another list opens: where they never open together, they cost no more.
-const MOST_TRIES: usize = 128;
+const MAX_TRIES: usize = 128;
 
 /// The reason why a window can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +126,7 @@ impl Windows {
 pub fn next_common_opening(all: &[Windows], at: Timestamp) -> Option<Opening> {
     let horizon = at.checked_add(HORIZON).ok()?;
     let mut last: Option<Opening> = None;
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         let from = last.as_ref().map_or(at, |opening| opening.at);
         let Some(closed) = all.iter().find(|windows| !windows.is_open(from)) else { break };
         last = Some(closed.next_opening(from).filter(|opening| opening.at < horizon)?);

@@ -13,11 +13,11 @@ const PREFIX: &str = "waiting.nudge.dev/";
 /// Longest name in an annotation's key.
 const NAME_BYTES: usize = 63;
 /// A shorter time does not matter.
-const MATTERS: Duration = Duration::from_secs(3);
+const MIN_NOTED_WAIT: Duration = Duration::from_secs(3);
 /// For how long a note counts: replicas write it every few seconds while it matters.
-const COUNTS: Duration = Duration::from_secs(20);
+const MAX_NOTE_AGE: Duration = Duration::from_secs(20);
 /// A note that has not changed for so long is of a replica that is gone.
-const GONE: Duration = Duration::from_mins(1);
+const GONE_REPLICA_AGE: Duration = Duration::from_mins(1);
 
 /// The key of the annotation of this replica.
 pub fn key(replica: &str) -> String {
@@ -42,8 +42,8 @@ pub const FAILING: usize = 4;
 /// The note of a replica whose oldest reports have waited for so long, such as `4 s at 2023-11-14T22:13:20Z` or
 /// `0 s at 2023-11-14T22:13:20Z, 40 s in shop, 7 s in web`; `None` where that does not matter. The time makes each note another one.
 pub fn note(waits: &Waits, now: Timestamp) -> Option<String> {
-    let failing: Vec<_> = waits.failing.iter().filter(|(_, wait)| *wait >= MATTERS).take(FAILING).collect();
-    if waits.shared < MATTERS && failing.is_empty() {
+    let failing: Vec<_> = waits.failing.iter().filter(|(_, wait)| *wait >= MIN_NOTED_WAIT).take(FAILING).collect();
+    if waits.shared < MIN_NOTED_WAIT && failing.is_empty() {
         return None;
     }
     let shared = format!("{} s at {}", waits.shared.as_secs(), now.strftime("%Y-%m-%dT%H:%M:%SZ"));
@@ -105,13 +105,14 @@ impl Lines {
     /// The notes that count, and for how long each has been as it is.
     fn counting(&self, now: Instant) -> impl Iterator<Item = (Waits, Duration)> {
         let since = move |at: &Instant| now.saturating_duration_since(*at);
-        let notes = self.seen.values().map(move |(note, at)| (note, since(at))).filter(|(_, since)| *since <= COUNTS);
+        let notes =
+            self.seen.values().map(move |(note, at)| (note, since(at))).filter(|(_, since)| *since <= MAX_NOTE_AGE);
         notes.filter_map(|(note, since)| Some((parse_note(note)?, since)))
     }
 
     /// The notes of replicas that are gone.
     pub fn gone(&self, now: Instant) -> impl Iterator<Item = &String> {
-        let is_gone = move |at: &Instant| now.saturating_duration_since(*at) > GONE;
+        let is_gone = move |at: &Instant| now.saturating_duration_since(*at) > GONE_REPLICA_AGE;
         self.seen.iter().filter(move |(_, (_, at))| is_gone(at)).map(|(key, _)| key)
     }
 }

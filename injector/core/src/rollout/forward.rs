@@ -20,9 +20,9 @@ use crate::analysis::{Judgement, Verdict as Measure};
 use crate::event_record::EventRecord;
 
 /// For how long harm is looked for after the version became current.
-const SUSPECT: Millis = 900_000;
+const SUSPECT_WINDOW: Millis = 900_000;
 /// How long it may take until the pods that judged are replaced: they end first, which takes 30 s by default.
-const REPLACED: Millis = 60_000;
+const REPLACEMENT_TIMEOUT: Millis = 60_000;
 
 /// Makes one transition of a move.
 pub(super) fn advance(
@@ -341,7 +341,7 @@ fn nobody_judges(
     let (target, count) = (&moved.target, tally.not_waited_for);
     // Jobs may be done before anything is seen of them.
     if seen.pods.iter().all(|pod| pod.is_of_job() || pod.ending) {
-        let end = evidence.judged.map(|judged| judged + REPLACED).filter(|end| now.steady < *end)?;
+        let end = evidence.judged.map(|judged| judged + REPLACEMENT_TIMEOUT).filter(|end| now.steady < *end)?;
         let message = format!("the pods that showed whether version {target} is good are gone; others may follow");
         return Some(Effects::waits(Reason::Progressing, message, Some(end)));
     }
@@ -452,7 +452,7 @@ fn restart(moved: Move, evidence: &mut Evidence, seen: &Observation<'_>, now: No
 
 /// Makes the target, which is proven, the current version.
 fn current(Move { base, target, .. }: Move, evidence: &mut Evidence, now: Now<'_>) -> Transition {
-    evidence.suspected_until = Some(now.steady + SUSPECT);
+    evidence.suspected_until = Some(now.steady + SUSPECT_WINDOW);
     let message = format!("version {target} is current, in place of {}", base.current);
     let base = Base { current: target, previous: Some(base.current), revision: base.revision }.reassigned(now.time);
     let event = EventRecord::new(Reason::Current, message);

@@ -15,11 +15,11 @@ pub const ALL: u64 = 1 << 32;
 /// The minimum of pods for which a workload has its own threshold.
 const LARGE_WORKLOAD_PODS: usize = 20;
 /// A step moves at most a quarter of the pods that restart in place at the same time, as a Deployment does by default.
-const IN_PLACE: usize = 4;
+const IN_PLACE_DIVISOR: usize = 4;
 /// The maximum of large workloads.
-const MOST_LARGE: usize = 100;
+const MAX_LARGE_WORKLOADS: usize = 100;
 /// The maximum of thresholds that are kept, with those of workloads that have shrunk or are gone; the latter are forgotten first.
-pub(super) const MOST_LISTED: usize = 2 * MOST_LARGE;
+pub(super) const MAX_WORKLOAD_THRESHOLDS: usize = 2 * MAX_LARGE_WORKLOADS;
 /// The maximum of bytes of their thresholds in the status. Fewer workloads have a threshold where names are long.
 const LARGE_BYTES: usize = 6 * 1024;
 /// Bytes of a threshold beside the name.
@@ -115,7 +115,7 @@ impl Thresholds {
     /// Returns the raised thresholds, but with no more pods that are Ready and restart in place than may be away at the same time.
     pub(super) fn raised_in_part(&self, pods: &[Subject], count: &Pods, selector: Option<&StepSelector>) -> Self {
         let whole = self.raised(pods, count, selector);
-        let most = (pods.iter().filter(|pod| pod.in_place).count() / IN_PLACE).max(1);
+        let most = (pods.iter().filter(|pod| pod.in_place).count() / IN_PLACE_DIVISOR).max(1);
         let ends = |pod: &&Subject| pod.in_place && pod.ready && whole.is_assigned(pod) && !self.is_assigned(pod);
         if pods.iter().filter(ends).count() <= most {
             return whole;
@@ -190,10 +190,10 @@ impl Thresholds {
         let shrunk = self.workloads.iter().filter(|own| !listed.contains(&own.workload) && own.threshold > next.config);
         next.workloads.extend(shrunk.cloned().collect::<Vec<_>>());
         next.workloads.retain(|own| own.threshold != next.config);
-        if next.workloads.len() > MOST_LISTED {
+        if next.workloads.len() > MAX_WORKLOAD_THRESHOLDS {
             let there: BTreeSet<&str> = pods.iter().map(|pod| pod.workload.as_str()).collect();
             next.workloads.sort_by_key(|own| !there.contains(own.workload.as_str()));
-            next.workloads.truncate(MOST_LISTED);
+            next.workloads.truncate(MAX_WORKLOAD_THRESHOLDS);
         }
         next.workloads.sort_by(|one, other| one.workload.cmp(&other.workload));
         next
@@ -263,13 +263,19 @@ fn large<'a>(groups: &BTreeMap<&'a str, Vec<&Subject>>, known: &[WorkloadThresho
     };
     let is_known = |workload: &str| known.iter().any(|own| own.workload == workload);
     let kept = known.iter().filter(|own| groups.contains_key(own.workload.as_str())).count();
-    let mut room = MOST_LISTED.saturating_sub(kept);
+    let mut room = MAX_WORKLOAD_THRESHOLDS.saturating_sub(kept);
     let has_room = |workload: &&str| {
         let listed = is_known(workload) || room > 0;
         room -= usize::from(listed && !is_known(workload));
         listed
     };
-    large.into_iter().take(MOST_LARGE).take_while(fits).map(|(_, workload)| workload).filter(has_room).collect()
+    large
+        .into_iter()
+        .take(MAX_LARGE_WORKLOADS)
+        .take_while(fits)
+        .map(|(_, workload)| workload)
+        .filter(has_room)
+        .collect()
 }
 
 /// How many of `wanted` pods each group has, by its size; none has less than it has already. Those with the largest remainders get one more.

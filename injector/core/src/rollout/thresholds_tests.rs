@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nudge_api::{Pods, StepSelector};
 
 use super::Subject;
-use super::thresholds::{MOST_LISTED, Thresholds};
+use super::thresholds::{MAX_WORKLOAD_THRESHOLDS, Thresholds};
 use crate::identity::Identity;
 use crate::keys::PodUid;
 use crate::pods::PodState;
@@ -32,13 +32,13 @@ fn thresholds_of_workloads_that_are_gone_are_forgotten_first() {
     for (name, share) in ('a'..='d').zip(["30%", "40%", "50%", "60%"]) {
         let pods = workloads(name, 20);
         thresholds = thresholds.raised(&pods, &Pods::Share(share.to_owned()), None);
-        assert!(thresholds.workloads.len() <= MOST_LISTED, "{}", thresholds.workloads.len());
+        assert!(thresholds.workloads.len() <= MAX_WORKLOAD_THRESHOLDS, "{}", thresholds.workloads.len());
         let half = assigned(&thresholds, &pods).len();
         let wanted = Pods::Share(share.to_owned()).count_of(pods.len());
         assert_eq!(half, wanted, "each has its own threshold");
     }
     let names = thresholds.workloads.iter().filter(|own| own.workload.starts_with("Deployment/d"));
-    assert!(names.count() > 90 && thresholds.workloads.len() == MOST_LISTED, "more were to be listed");
+    assert!(names.count() > 90 && thresholds.workloads.len() == MAX_WORKLOAD_THRESHOLDS, "more were to be listed");
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn no_pod_goes_back_when_more_workloads_are_large_than_can_be_listed() {
         let after = assigned(&thresholds, &pods);
         let sunk = before.iter().filter(|pod| !after.contains(pod)).count();
         assert_eq!(sunk, 0, "{name}: pods that lose the version");
-        assert!(thresholds.workloads.len() <= MOST_LISTED, "{name}");
+        assert!(thresholds.workloads.len() <= MAX_WORKLOAD_THRESHOLDS, "{name}");
         most = most.max(thresholds.workloads.len());
         old.extend(workloads(name, 12));
     }
-    assert_eq!(most, MOST_LISTED, "the bound is reached");
+    assert_eq!(most, MAX_WORKLOAD_THRESHOLDS, "the bound is reached");
 }
 
 #[test]

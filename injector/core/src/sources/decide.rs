@@ -20,7 +20,7 @@ use crate::requester::noted_retry;
 use crate::versions::{is_nearly_full, is_of_source};
 
 /// The maximum of failed versions that a source remembers.
-const MOST_FAILED: usize = 8;
+const MAX_FAILED: usize = 8;
 
 /// What the source has come to.
 enum SourceOutcome {
@@ -141,7 +141,7 @@ fn outcome(observed: &Observed<'_>, status: &ConfigSourceStatus) -> SourceOutcom
     // It was made by this source a moment ago: it is to be sealed, and then asked for.
     let own = status.version.as_deref() == Some(version);
     if own && !is_sealed && made_just_now(status, now) {
-        let until = status.make_time.as_ref().map(|made| after(made.0, SEALING));
+        let until = status.make_time.as_ref().map(|made| after(made.0, SEALING_TIMEOUT));
         let why = Reason::Progressing.explained(format!("version {version} is made, and is being sealed"));
         return SourceOutcome::Waits { version: version.to_owned(), why, until };
     }
@@ -197,10 +197,10 @@ fn invalid(observed: &Observed<'_>, version: &str) -> Option<Explanation> {
 }
 
 /// How long a version may take from its objects to its seal before its objects are looked after again.
-const SEALING: Duration = Duration::from_secs(30);
+const SEALING_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn made_just_now(status: &ConfigSourceStatus, now: Timestamp) -> bool {
-    status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING))
+    status.make_time.as_ref().is_some_and(|made| now < after(made.0, SEALING_TIMEOUT))
 }
 
 /// What a rollout of the config does that nothing may interrupt.
@@ -221,7 +221,7 @@ fn note_failure(status: &mut ConfigSourceStatus, config: Option<&VersionedConfig
     let Some(failure) = config.and_then(|config| config.rollout.failure.as_ref()) else { return };
     if is_of_source(&failure.version) && !status.failed_versions.contains(&failure.version) {
         status.failed_versions.push(failure.version.clone());
-        let surplus = status.failed_versions.len().saturating_sub(MOST_FAILED);
+        let surplus = status.failed_versions.len().saturating_sub(MAX_FAILED);
         status.failed_versions.drain(..surplus);
     }
 }

@@ -19,9 +19,9 @@ use super::session::Session;
 use crate::contents::ConfigView;
 
 /// How often a line is written that is equal to another one.
-const EVERY: Duration = Duration::from_secs(10);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// How often a full table is searched for lines that were written longer ago.
-const TIDY: Duration = Duration::from_secs(1);
+const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum number of addresses whose refusals are remembered.
 const ADDRESSES: usize = 1024;
 /// The maximum number of deliveries that are remembered.
@@ -135,12 +135,12 @@ impl<K: Eq + Hash> AuditLines<K> {
                 return self.beyond.then_some(0);
             }
         }
-        let before = self.by_key.insert(key, (now + EVERY, 0));
+        let before = self.by_key.insert(key, (now + REPEAT_INTERVAL, 0));
         Some(before.map_or(0, |(_, left_out)| left_out) + mem::take(&mut self.others))
     }
 
     fn tidy(&mut self, now: Instant) {
-        if self.tidied.is_some_and(|at| now < at + TIDY) {
+        if self.tidied.is_some_and(|at| now < at + PRUNE_INTERVAL) {
             return;
         }
         self.tidied = Some(now);
@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(lines.may_write(peer(1), now), None);
         }
         assert_eq!(lines.may_write(peer(2), now), Some(0), "another address is heard");
-        assert_eq!(lines.may_write(peer(1), now + EVERY), Some(1000));
+        assert_eq!(lines.may_write(peer(1), now + REPEAT_INTERVAL), Some(1000));
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((written, lines.by_key.len()), (ADDRESSES, ADDRESSES));
         assert_eq!(lines.may_write(peer(0), now), None);
         let left_out = u64::try_from(2 * ADDRESSES).unwrap() + 1;
-        assert_eq!(lines.may_write(peer(5000), now + EVERY), Some(left_out));
+        assert_eq!(lines.may_write(peer(5000), now + REPEAT_INTERVAL), Some(left_out));
         assert_eq!(lines.by_key.len(), 1);
     }
 

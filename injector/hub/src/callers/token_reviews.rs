@@ -31,7 +31,7 @@ const PER_POD: usize = 4;
 /// The maximum number of addresses whose reviews are counted apart.
 const ADDRESSES: usize = 4096;
 /// How often a review that was not made is logged.
-const WARN: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A token that was accepted.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ impl TokenReviews {
     /// Logs why a review was not made, for all who wait for it and all others in ten seconds.
     fn warn(&self, error: &ReviewError) {
         let (mut outcomes, now) = (self.outcomes.lock(), Instant::now());
-        if outcomes.warned.is_none_or(|at| now >= at + WARN) {
+        if outcomes.warned.is_none_or(|at| now >= at + WARNING_INTERVAL) {
             outcomes.warned = Some(now);
             tracing::warn!(error = chain(error), "token not reviewed");
         }

@@ -14,7 +14,7 @@ use super::content::{Content, assemble, changed, problem};
 use super::parts::{Part, PartError, PartSource};
 
 /// How long one read may take.
-const READ: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A sealed version that is to be read.
 pub(super) struct Fetch {
@@ -45,7 +45,7 @@ impl Fetch {
 
     async fn read(&self, source: &dyn PartSource, part: &PartStatus) -> Result<Part, FetchError> {
         let Self { namespace, version, .. } = self;
-        let read = timeout(READ, source.read(namespace, part.kind, &part.name)).await;
+        let read = timeout(READ_TIMEOUT, source.read(namespace, part.kind, &part.name)).await;
         let late = |_| Err(PartError::Unavailable(Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut))));
         read.unwrap_or_else(late).map_err(|error| match error {
             PartError::Missing => FetchError::Problem(changed(version, part, "is gone")),

@@ -10,7 +10,7 @@ use nudge_core::rollout::pod_number;
 /// How much longer a return takes for each pod that restarts in place, where the spec does not say how long it is spread.
 const FOR_EACH_POD: Duration = Duration::from_secs(2);
 /// The longest spread that the spec does not ask for.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_DEFAULT_SPREAD: Duration = Duration::from_secs(30);
 
 /// Returns how much longer the pod waits (`spec.rollout.rollbackSpreadSeconds`) when `passed` is over since this replica first saw the return. No
 /// clock is compared with another.
@@ -22,7 +22,7 @@ pub(super) fn time_left(config: &VersionedConfig, pod: &PodState, passed: Durati
     );
     let within = match config.spec.rollout.rollback_spread_seconds {
         Some(seconds) => Duration::from_secs(seconds.into()),
-        None if pod.in_place => (FOR_EACH_POD * status.pods.total).min(LONGEST),
+        None if pod.in_place => (FOR_EACH_POD * status.pods.total).min(MAX_DEFAULT_SPREAD),
         None => Duration::ZERO,
     };
     if !returns || within.is_zero() || !pod.ready || !pod.containers_ready {

@@ -27,7 +27,7 @@ use crate::settings::Settings;
 /// Waits after failures that may pass.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
 /// After how long a version is read again whose problem does not pass by itself.
-const AGAIN: Duration = Duration::from_secs(15);
+const PROBLEM_RETRY: Duration = Duration::from_secs(15);
 
 /// What the store has of a version.
 pub(crate) enum ContentLookup {
@@ -158,7 +158,7 @@ impl ContentStore {
             Err(problem) => {
                 let (namespace, version, message) = (&fetch.namespace, &fetch.version, &problem.message);
                 tracing::warn!(namespace, version, message, "version not served");
-                ContentState::Failed(Arc::new(problem), Instant::now() + jittered(AGAIN))
+                ContentState::Failed(Arc::new(problem), Instant::now() + jittered(PROBLEM_RETRY))
             }
         };
         entry.end.send_replace(());

@@ -66,7 +66,7 @@ async fn what_is_gone_is_reported_and_looked_for_again_later() {
     source.objects.lock().insert("shop-1".to_owned(), kept);
     assert!(get(&store, &version).await.is_err());
     assert_eq!(source.reads.load(Ordering::SeqCst), 1);
-    tokio::time::advance(AGAIN * 2).await;
+    tokio::time::advance(PROBLEM_RETRY * 2).await;
     assert!(get(&store, &version).await.is_ok());
 }
 

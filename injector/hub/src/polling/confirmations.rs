@@ -24,13 +24,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long one read may take.
-const READ: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Waits after reads that have confirmed nothing. The longest is shorter than a poll waits for an answer to be confirmed.
-const AGAIN: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(3) };
+const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(3) };
 /// How long a slot rests whose read the API server has refused because it has too much to do.
-const REST: Duration = Duration::from_millis(500);
+const BUSY_SLOT_PAUSE: Duration = Duration::from_millis(500);
 /// The maximum number of reads at the same time.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
 /// Reads configs as they are stored now.
 pub trait ConfigSource: Send + Sync + 'static {
@@ -86,7 +86,7 @@ pub(crate) struct Confirmations {
 
 impl Confirmations {
     pub(crate) fn new(index: Arc<Index>, source: Arc<dyn ConfigSource>) -> Arc<Self> {
-        Arc::new(Self { index, source, slots: Semaphore::new(AT_ONCE), by_config: Mutex::default() })
+        Arc::new(Self { index, source, slots: Semaphore::new(MAX_CONCURRENT_READS), by_config: Mutex::default() })
     }
 
     /// Returns whether the index has all changes of the config until `since`.
@@ -121,12 +121,12 @@ impl Confirmations {
             // The semaphore is never closed.
             let slot = self.slots.acquire().await;
             let began = Instant::now();
-            let confirmed = match timeout(READ, self.source.read(&key)).await {
+            let confirmed = match timeout(READ_TIMEOUT, self.source.read(&key)).await {
                 Ok(Ok(config)) => self.index.take_read_config(&key, config),
                 Ok(Err(error)) => {
                     tracing::debug!(config = %key, error = chain(&error), "config not confirmed");
                     if matches!(error, ConfigError::Busy) {
-                        sleep(jittered(REST)).await;
+                        sleep(jittered(BUSY_SLOT_PAUSE)).await;
                     }
                     false
                 }
@@ -150,7 +150,7 @@ impl Confirmations {
             Duration::ZERO
         } else {
             entry.failures = entry.failures.saturating_add(1);
-            jittered(AGAIN.wait(entry.failures))
+            jittered(READ_BACKOFF.wait(entry.failures))
         };
         entry.reading = until < entry.needed && entry.until.receiver_count() > 0;
         entry.reading.then_some(wait)
@@ -211,7 +211,7 @@ mod tests {
     async fn a_server_with_too_much_to_do_is_asked_less_whatever_number_of_configs_waits() {
         assert_eq!(reads(false, 200, 100).await, 200);
         let reads = reads(true, 200, 1000).await;
-        assert!((AT_ONCE..=AT_ONCE * 3).contains(&reads), "{reads}");
+        assert!((MAX_CONCURRENT_READS..=MAX_CONCURRENT_READS * 3).contains(&reads), "{reads}");
     }
 
     #[tokio::test]

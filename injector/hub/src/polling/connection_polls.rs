@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The longest pause before the same reply is sent over one connection again.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPolls {
@@ -24,7 +24,7 @@ impl ConnectionPolls {
     pub(super) fn not_before(&self, fingerprint: u64) -> Option<Instant> {
         let (_, at) = self.last.filter(|(last, _)| *last == fingerprint)?;
         let pause = Duration::from_secs(1) * 2_u32.saturating_pow(self.repeats.min(10));
-        Some(at + pause.min(LONGEST_PAUSE))
+        Some(at + pause.min(MAX_PAUSE))
     }
 
     pub(super) fn sent(&mut self, fingerprint: u64) {

@@ -19,11 +19,11 @@ const SHRINK: f64 = 0.7;
 /// An answer is slow that takes this many times as long as the quickest ones.
 const SLOW: u32 = 4;
 /// No answer within this time is slow, however quick others are: it is noise.
-const NOISE: Duration = Duration::from_millis(50);
+const NOISE_LATENCY: Duration = Duration::from_millis(50);
 /// For how long nothing begins after a refusal, which costs the server less time than a write: its limit alone would not spare it.
-const REST: Backoff = Backoff { first: Duration::from_millis(25), longest: Duration::from_secs(8) };
+const REFUSAL_BACKOFF: Backoff = Backoff { first: Duration::from_millis(25), longest: Duration::from_secs(8) };
 /// For how long, and as long again, the quickest answer is remembered.
-const MEMORY: Duration = Duration::from_secs(30);
+const QUICKEST_ANSWER_WINDOW: Duration = Duration::from_secs(30);
 
 /// The bound of the writes that run at the same time.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Concurrency {
     /// Takes in that a write was answered that had begun then, while `running` ran.
     pub(super) fn answered(&mut self, began: Instant, running: usize, now: Instant) {
         let took = now.saturating_duration_since(began);
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= MEMORY) {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= QUICKEST_ANSWER_WINDOW) {
             (self.since, self.before, self.quickest) = (Some(now), self.quickest, None);
         }
         let least = |known: Option<Duration>| Some(known.map_or(took, |known| known.min(took)));
@@ -72,7 +72,7 @@ impl Concurrency {
         if self.rests.is_none_or(|rests| began >= rests) {
             (self.refusals, self.rests) = (0, None);
         }
-        if took > (quickest * SLOW).max(NOISE) {
+        if took > (quickest * SLOW).max(NOISE_LATENCY) {
             self.shrink(began, now);
         } else if running * 2 >= self.limit() {
             // Else the limit has held little back, and nothing shows that the server can do more.
@@ -87,7 +87,7 @@ impl Concurrency {
     pub(super) fn refused(&mut self, began: Instant, now: Instant) {
         if self.rests.is_none_or(|rests| began >= rests) {
             self.refusals = self.refusals.saturating_add(1);
-            self.rests = Some(now + REST.wait(self.refusals));
+            self.rests = Some(now + REFUSAL_BACKOFF.wait(self.refusals));
         }
         self.shrink(began, now);
     }
@@ -189,14 +189,14 @@ mod tests {
             concurrency.answered(start + millis(number), 10, start + millis(12 + number));
             concurrency.refused(start + millis(number), start + millis(12 + number));
         }
-        assert_eq!(rest(&concurrency, start + millis(10)), Some(REST.first));
+        assert_eq!(rest(&concurrency, start + millis(10)), Some(REFUSAL_BACKOFF.first));
         concurrency.refused(start + millis(35), start + millis(40));
         concurrency.answered(start + millis(35), 10, start + millis(41));
-        assert_eq!(rest(&concurrency, start + millis(40)), Some(REST.first * 2), "another one in a row");
+        assert_eq!(rest(&concurrency, start + millis(40)), Some(REFUSAL_BACKOFF.first * 2), "another one in a row");
         concurrency.answered(start + millis(90), 10, start + millis(95));
         assert_eq!(rest(&concurrency, start), None);
         concurrency.refused(start + millis(96), start + millis(100));
-        assert_eq!(rest(&concurrency, start + millis(100)), Some(REST.first), "it begins anew");
+        assert_eq!(rest(&concurrency, start + millis(100)), Some(REFUSAL_BACKOFF.first), "it begins anew");
     }
 
     #[test]

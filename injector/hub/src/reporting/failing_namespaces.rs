@@ -8,9 +8,9 @@ use nudge_protocol::backoff::Backoff;
 use tokio::time::Instant;
 
 /// How long until the next write of a namespace begins.
-const REST: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
+const NAMESPACE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
 /// A namespace that did not fail again in this time is forgotten.
-const MEMORY: Duration = Duration::from_mins(2);
+const FAILURE_MEMORY_TIME: Duration = Duration::from_mins(2);
 
 /// Failures in a row of one namespace.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl FailingNamespaces {
     /// Returns, for a namespace that rests, since when it fails and when to look again.
     pub(super) fn rests(&self, namespace: &str, now: Instant) -> Option<(Instant, Instant)> {
         let outage = self.0.get(namespace).filter(|outage| now < outage.rests)?;
-        Some((outage.first, outage.rests.min(now + REST.wait(outage.failures))))
+        Some((outage.first, outage.rests.min(now + NAMESPACE_BACKOFF.wait(outage.failures))))
     }
 
     /// Takes in that a write begins, which is over at `end`. Where others have failed, it is the only one until then.
@@ -43,13 +43,13 @@ impl FailingNamespaces {
 
     /// Takes in that a write has failed that had begun then. Returns whether none had before.
     pub(super) fn failed(&mut self, namespace: &str, began: Instant, now: Instant) -> bool {
-        self.0.retain(|_, outage| now < outage.last + MEMORY);
+        self.0.retain(|_, outage| now < outage.last + FAILURE_MEMORY_TIME);
         let new = Outage { first: now, last: now, failures: 0, rests: now };
         let outage = self.0.entry(namespace.to_owned()).or_insert(new);
         // What had begun before the last failure says nothing more.
         if outage.failures == 0 || began > outage.last {
             outage.failures = outage.failures.saturating_add(1);
-            (outage.last, outage.rests) = (now, now + REST.wait(outage.failures));
+            (outage.last, outage.rests) = (now, now + NAMESPACE_BACKOFF.wait(outage.failures));
         }
         outage.first == now
     }

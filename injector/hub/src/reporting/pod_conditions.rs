@@ -14,7 +14,7 @@ use super::condition_writer::ConditionWriter;
 use super::reports::Reports;
 use super::write_order::PendingWrite;
 use super::write_queue::WriteQueue;
-use super::writer::{LATER, WritePlan, write_all};
+use super::writer::{BEHIND_REPLICA_DELAY, WritePlan, write_all};
 use crate::callers::{Authentication, PollSlots, Session};
 use crate::contents::{AgentCopy, ContentStore, config_views};
 use crate::metrics::Metrics;
@@ -57,7 +57,7 @@ impl PodConditions {
                 let delay = if pace == Pace::Passing { PASSING } else { Duration::ZERO };
                 self.queue.add(PendingWrite::new(&pod, pace == Pace::Urgent), delay);
             }
-            None => self.queue.add(PendingWrite::new(&pod, false), LATER),
+            None => self.queue.add(PendingWrite::new(&pod, false), BEHIND_REPLICA_DELAY),
         }
         Ok(())
     }

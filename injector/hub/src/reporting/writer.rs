@@ -21,16 +21,17 @@ use super::write_queue::WriteQueue;
 use crate::metrics::{ConditionResult, Metrics};
 
 /// How long one write may take.
-const WRITE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Waits after refusals: somebody may have to bind a role, or an API server that starts does not know the roles yet. The longest is shorter
 /// than what rollouts wait for.
-const REFUSED: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(2) };
+const REFUSED_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(2) };
 /// Waits until it is decided again about a pod that has changed meanwhile: the watch has to bring the change.
-const CHANGED: Backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(6400) };
+const CHANGED_POD_BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), longest: Duration::from_millis(6400) };
 /// Waits after failures that may pass. How often the API server is asked follows from [`Concurrency`].
-const UNAVAILABLE: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) };
+const UNAVAILABLE_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) };
 /// How long until a pod is looked at again whose agent knows more than this replica.
-pub(super) const LATER: Duration = Duration::from_secs(5);
+pub(super) const BEHIND_REPLICA_DELAY: Duration = Duration::from_secs(5);
 
 /// What is done about a pod's condition.
 #[derive(Debug)]
@@ -70,7 +71,7 @@ pub(super) async fn write_all(
                 match &result {
                     Err(WriteError::Unavailable(_)) => concurrency.refused(began, now),
                     Err(WriteError::Failed(_)) => {
-                        if failing.failed(namespace, began, now) && now >= began + WRITE {
+                        if failing.failed(namespace, began, now) && now >= began + WRITE_TIMEOUT {
                             concurrency.shrink(began, now);
                         }
                     }
@@ -100,13 +101,13 @@ pub(super) async fn write_all(
         }
         match plan(&write.pod) {
             WritePlan::Nothing => tokio::task::yield_now().await,
-            WritePlan::Later => queue.put(PendingWrite { since: None, ..write }, Instant::now() + LATER),
+            WritePlan::Later => queue.put(PendingWrite { since: None, ..write }, Instant::now() + BEHIND_REPLICA_DELAY),
             WritePlan::Write(pod, condition) => {
-                failing.begins(&write.pod.namespace, Instant::now() + WRITE);
+                failing.begins(&write.pod.namespace, Instant::now() + WRITE_TIMEOUT);
                 busy.insert(write.pod.clone(), None);
                 running.push(async move {
                     let began = Instant::now();
-                    let result = timeout(WRITE, writer.write(&pod, &condition)).await;
+                    let result = timeout(WRITE_TIMEOUT, writer.write(&pod, &condition)).await;
                     let late = |_| Err(WriteError::Failed("no answer in time".into()));
                     (write, began, result.unwrap_or_else(late))
                 });
@@ -147,9 +148,9 @@ fn finish(queue: &WriteQueue, write: PendingWrite, result: Result<(), WriteError
 fn pause(error: &WriteError, failures: u32) -> Option<Duration> {
     let backoff = match error {
         WriteError::Gone => return None,
-        WriteError::Changed => CHANGED,
-        WriteError::Refused(_) => REFUSED,
-        WriteError::Failed(_) | WriteError::Unavailable(_) => UNAVAILABLE,
+        WriteError::Changed => CHANGED_POD_BACKOFF,
+        WriteError::Refused(_) => REFUSED_BACKOFF,
+        WriteError::Failed(_) | WriteError::Unavailable(_) => UNAVAILABLE_BACKOFF,
     };
     Some(backoff.wait(failures.saturating_add(1)))
 }

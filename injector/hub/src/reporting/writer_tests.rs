@@ -99,7 +99,7 @@ async fn what_is_refused_for_long_is_tried_again_and_so_is_what_cannot_be_judged
     }
     let (queue, writer) =
         (WriteQueue::default(), Arc::new(FakeWriter { started: Some(Instant::now()), ..FakeWriter::default() }));
-    queue.add(pending("behind"), LATER);
+    queue.add(pending("behind"), BEHIND_REPLICA_DELAY);
     let written = run(&queue, &writer, 60).await;
     assert_eq!(written.len(), 1);
     assert!((12_000..20_000).contains(&written[0].1), "{written:?}");
@@ -182,7 +182,7 @@ async fn a_pod_that_is_refused_for_itself_stays_so_whatever_else_happens_to_it()
     for (refusal, expected) in [(RefusalScope::Pod, RefusalScope::Pod), (RefusalScope::Namespace, RefusalScope::None)] {
         let refused = PendingWrite { failures: 3, refusal, ..pending("a") };
         finish(&queue, refused, Err(WriteError::Changed), &metrics);
-        tokio::time::advance(CHANGED.longest).await;
+        tokio::time::advance(CHANGED_POD_BACKOFF.longest).await;
         assert_eq!(queue.next().await.refusal, expected);
     }
 }

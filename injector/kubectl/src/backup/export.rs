@@ -15,7 +15,7 @@ use super::stream;
 use crate::failure::Failure;
 
 /// The maximum of objects that a refusal names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// An export.
 pub(crate) struct Export {
@@ -129,9 +129,9 @@ impl Export {
         if strays.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = strays.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+        let names: Vec<String> = strays.iter().take(MAX_NAMED).map(ToString::to_string).collect();
         let more =
-            if strays.len() > MOST_NAMED { format!(" and {} more", strays.len() - MOST_NAMED) } else { String::new() };
+            if strays.len() > MAX_NAMED { format!(" and {} more", strays.len() - MAX_NAMED) } else { String::new() };
         Err(Failure::new(format!(
             "no config of the export has {}{more}: somebody has added that to the file, so nothing was imported",
             names.join(", ")

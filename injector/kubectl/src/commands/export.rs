@@ -35,7 +35,7 @@ const PAGE: u32 = 250;
 /// The maximum of objects of a kind.
 const MAX_OBJECTS: usize = 100_000;
 /// The maximum of names of what is missing.
-const MOST_NAMED: usize = 1000;
+const MAX_NAMED: usize = 1000;
 
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -147,7 +147,7 @@ async fn written(
         encrypted: with_secrets,
         content_key: command.content_key,
         left_out,
-        missing: selected.missing.first(MOST_NAMED).cloned().collect(),
+        missing: selected.missing.first(MAX_NAMED).cloned().collect(),
         missing_count: selected.missing.count(),
     };
     let mut file = Writer::default();

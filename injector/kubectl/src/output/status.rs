@@ -95,7 +95,7 @@ pub(crate) struct ApprovalReport {
 
 impl ApprovalReport {
     /// How many are said of a version: those who deny it first.
-    const MOST: usize = 32;
+    const MAX_SHOWN: usize = 32;
 
     /// Returns the approvals about the version that is asked for, as it is: of each user the first, those who deny it before those who approve it.
     pub(crate) fn all<'a>(
@@ -119,7 +119,7 @@ impl ApprovalReport {
         all.sort_by(|one, other| (order(one), &one.approver).cmp(&(order(other), &other.approver)));
         let mut seen = BTreeSet::new();
         all.retain(|one| seen.insert((one.decision.as_str(), one.approver.clone())));
-        all.truncate(Self::MOST);
+        all.truncate(Self::MAX_SHOWN);
         all
     }
 

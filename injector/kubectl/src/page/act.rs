@@ -54,7 +54,7 @@ pub(crate) struct Asked {
 }
 
 /// The longest reason, in bytes.
-const LONGEST_REASON: usize = 1024;
+const MAX_REASON_BYTES: usize = 1024;
 
 impl Act {
     /// The words of the command after `kubectl nudge`. Names can't begin like a flag, and a reason stands in the word of its flag.
@@ -74,7 +74,7 @@ impl Act {
         }
         words.extend(self.flags.iter().map(|&flag| flag.to_owned()));
         match asked.reason.as_deref().map(str::trim).filter(|_| self.reason.is_some()) {
-            Some(reason) if reason.len() > LONGEST_REASON => return Err(Failure::usage("the reason is too long")),
+            Some(reason) if reason.len() > MAX_REASON_BYTES => return Err(Failure::usage("the reason is too long")),
             Some(reason) if !reason.is_empty() => words.push(format!("--reason={reason}")),
             _ if self.reason.is_some() => return Err(Failure::usage("give a reason")),
             Some(_) | None => {}
@@ -171,7 +171,7 @@ mod tests {
         assert!(
             APPROVE.words(&asked(Some("1"), Some(" "))).is_err() && APPROVE.words(&asked(Some("1"), None)).is_err()
         );
-        assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(LONGEST_REASON + 1)))).is_err());
+        assert!(APPROVE.words(&asked(Some("1"), Some(&"x".repeat(MAX_REASON_BYTES + 1)))).is_err());
         let plain = Act { version: false, digest: false, reason: None, flags: &[], ..APPROVE };
         assert_eq!(plain.words(&asked(Some("1"), Some("x"))).unwrap(), ["approve", "shop"]);
     }

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::output::status::why_not;
 
-/// The most pods of a config that a window is sent.
-const MOST_CELLS: usize = 20_000;
+/// The maximum of pods of a config that a window is sent.
+const MAX_CELLS: usize = 20_000;
 
 /// How it is with a pod: the worst that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -131,7 +131,7 @@ pub(crate) fn cells<'a>(config: &VersionedConfig, pods: impl Iterator<Item = &'a
     for (at, pod) in pods.into_iter().enumerate() {
         let assigned = assigned_version(status, identity, pod);
         cells.assigned += usize::from(status.target_version.is_some() && assigned == status.target_version.as_deref());
-        if at >= MOST_CELLS {
+        if at >= MAX_CELLS {
             continue;
         }
         let version = pod.runs(name).map(nudge_protocol::VersionName::as_str);
@@ -236,10 +236,10 @@ mod tests {
     #[test]
     fn other_pods_are_left_out_and_too_many_are_counted_alone() {
         let mut pods: Vec<PodState> =
-            (0..=MOST_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
+            (0..=MAX_CELLS).map(|at| pod(&format!("p{at:05}"), true, "True", "Applied", "shop=1")).collect();
         pods.push(PodState { namespace: "other".to_owned(), ..pod("x", true, "True", "Applied", "shop=1") });
         pods.push(PodState { terminating: true, ..pod("y", true, "True", "Applied", "shop=1") });
         let cells = cells(&config(&json!({"currentVersion": "1"})), pods.iter(), &mut Plan::default());
-        assert_eq!((cells.total, cells.shown.len()), (MOST_CELLS + 1, MOST_CELLS));
+        assert_eq!((cells.total, cells.shown.len()), (MAX_CELLS + 1, MAX_CELLS));
     }
 }

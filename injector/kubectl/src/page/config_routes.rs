@@ -23,11 +23,11 @@ use crate::version::digest;
 use crate::version::stored::{readable_contents, sealed};
 
 /// The most of the text of a key's change that is sent, in bytes. The command shows the rest.
-const MOST_TEXT: usize = 256 * 1024;
+const MAX_TEXT_BYTES: usize = 256 * 1024;
 /// How long a command may take. Another one has to wait for it.
 const ACT_LIMIT: Duration = Duration::from_mins(1);
 /// The most of the texts of all changes together.
-const MOST_TEXTS: usize = 2 * 1024 * 1024;
+const MAX_TEXTS: usize = 2 * 1024 * 1024;
 
 /// A config that the page shows.
 #[derive(Deserialize)]
@@ -116,9 +116,9 @@ async fn changes(
 
 /// The changes without texts that are too long to be shown.
 fn bounded(mut changes: Vec<Change>) -> Vec<Change> {
-    let mut left = MOST_TEXTS;
+    let mut left = MAX_TEXTS;
     for change in &mut changes {
-        if change.text.len() > MOST_TEXT.min(left) {
+        if change.text.len() > MAX_TEXT_BYTES.min(left) {
             change.text.clear();
             change.instead = Some("too long to be shown here; see kubectl nudge diff");
         }
@@ -192,11 +192,14 @@ mod tests {
         let change =
             |bytes: usize| Change { key: "k".to_owned(), what: "changed", instead: None, text: "x".repeat(bytes) };
         let lengths = |changes: Vec<Change>| bounded(changes).iter().map(|it| it.text.len()).collect::<Vec<_>>();
-        assert_eq!(lengths(vec![change(MOST_TEXT), change(MOST_TEXT + 1), change(1)]), [MOST_TEXT, 0, 1]);
-        let all = lengths(vec![change(MOST_TEXT); 9]);
-        assert_eq!(all.iter().sum::<usize>(), MOST_TEXTS);
         assert_eq!(
-            bounded(vec![change(MOST_TEXT + 1)])[0].instead.map(|why| why.contains("kubectl nudge diff")),
+            lengths(vec![change(MAX_TEXT_BYTES), change(MAX_TEXT_BYTES + 1), change(1)]),
+            [MAX_TEXT_BYTES, 0, 1]
+        );
+        let all = lengths(vec![change(MAX_TEXT_BYTES); 9]);
+        assert_eq!(all.iter().sum::<usize>(), MAX_TEXTS);
+        assert_eq!(
+            bounded(vec![change(MAX_TEXT_BYTES + 1)])[0].instead.map(|why| why.contains("kubectl nudge diff")),
             Some(true)
         );
     }

@@ -48,7 +48,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 /// How many windows may be open at the same time.
-const MOST_WINDOWS: usize = 16;
+const MAX_WINDOWS: usize = 16;
 
 /// Runs the words of a command.
 pub(crate) type RunWords = fn(Session, Vec<String>) -> LocalBoxFuture<'static, Result<(), Failure>>;
@@ -117,7 +117,7 @@ pub(crate) async fn serve(session: Session, options: Options) -> Result<(), Fail
         access: RefCell::new(access),
         opened: tokio::sync::Notify::new(),
         feed: Feed::new(),
-        windows: Arc::new(Semaphore::new(MOST_WINDOWS)),
+        windows: Arc::new(Semaphore::new(MAX_WINDOWS)),
         acting: Semaphore::new(1),
         session,
         options,

@@ -20,7 +20,7 @@ use super::view::ConfigView;
 use super::{Page, config_routes, guard, stream};
 
 /// The longest body of a request, in bytes.
-const MOST_BODY: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 /// How long a body may take.
 const BODY_LIMIT: Duration = Duration::from_secs(5);
 
@@ -77,7 +77,7 @@ fn nothing_here() -> Refusal {
 
 /// The body as this type, and nothing more.
 async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Refusal> {
-    let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MOST_BODY).collect()).await;
+    let body = timeout(BODY_LIMIT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
     let Ok(Ok(body)) = body else {
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "the body is too long or broken off"));
     };

@@ -16,17 +16,17 @@ use super::{Page, routes};
 use crate::failure::Failure;
 
 /// How many connections there may be. Others of this machine wait until one ends.
-const MOST_CONNECTIONS: usize = 128;
+const MAX_CONNECTIONS: usize = 128;
 /// How long the head of a request may take.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// The longest head of a request, in bytes.
-const MOST_HEAD: usize = 16 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// After a failed accept, so that a machine without file descriptors is not asked all the time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections for as long as it is polled, within a `LocalSet`.
 pub(super) async fn accept(listener: TcpListener, page: Rc<Page>) -> Result<(), Failure> {
-    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return Ok(()) };
         let Ok((stream, _)) = listener.accept().await else {
@@ -42,7 +42,11 @@ pub(super) async fn accept(listener: TcpListener, page: Rc<Page>) -> Result<(), 
                 async move { Ok::<_, Infallible>(routes::answer(&page, request).await) }
             });
             let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(MOST_HEAD).keep_alive(false);
+            server
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_LIMIT)
+                .max_buf_size(MAX_HEAD_BYTES)
+                .keep_alive(false);
             // What fails here is a client that went away.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(slot);

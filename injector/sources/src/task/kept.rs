@@ -12,7 +12,7 @@ use super::{Content, Task, later};
 use crate::content::Newest;
 
 /// When content is read again that there was no room for.
-const NO_ROOM: Duration = Duration::from_mins(1);
+const NO_ROOM_RETRY: Duration = Duration::from_mins(1);
 
 /// Content, which takes its room.
 pub(super) struct Kept {
@@ -29,7 +29,7 @@ impl Task {
         match self.sources.budget.keep(&self.namespace, newest.bytes()) {
             Ok(room) => Content::Newest(Some(Kept { newest: Arc::new(newest), _room: room }), known),
             Err(why) => {
-                self.reread = Some(later(jittered(NO_ROOM, rand::random())));
+                self.reread = Some(later(jittered(NO_ROOM_RETRY, rand::random())));
                 Content::Refused(why)
             }
         }

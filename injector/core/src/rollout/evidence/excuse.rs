@@ -9,11 +9,11 @@ use super::Evidence;
 use super::history::PodHistory;
 
 /// The maximum time between harm and a restart of the pod's agent for which both count as caused by the node.
-const WITH_AGENT: Millis = 60_000;
+const AGENT_RESTART_WINDOW: Millis = 60_000;
 /// The maximum time between the beginning of harm to a pod and its removal for which the removal counts as the cause.
-const TAKEN_AWAY: Millis = 10_000;
+const REMOVAL_WINDOW: Millis = 10_000;
 /// How long a pod must be healthy again, before others are looked at, for its harm to be forgiven once.
-const BRIEF: Millis = 2_500;
+const RECOVERY_TIME: Millis = 2_500;
 
 impl Evidence {
     /// Forgets that pods were unready for a moment, as all pods of a node are whose kubelet restarts: once for each pod. Harm to other pods stays as
@@ -30,8 +30,8 @@ impl Evidence {
         self.harms.retain(|harm| {
             let may_be = harm.kind == HarmKind::Unready && harm.assigned == assigned;
             let Some(history) = pods.get_mut(harm.uid.as_str()).filter(|_| may_be) else { return true };
-            let well = history.healthy.is_some_and(|since| now - since >= BRIEF && since < harm.compared_at());
-            if !well || history.forgiven || now > harm.compared_at() + BRIEF {
+            let well = history.healthy.is_some_and(|since| now - since >= RECOVERY_TIME && since < harm.compared_at());
+            if !well || history.forgiven || now > harm.compared_at() + RECOVERY_TIME {
                 return true;
             }
             (history.forgiven, history.role) = (true, history.role.mended());
@@ -57,7 +57,7 @@ impl Evidence {
         }
         for harm in self.harms.iter_mut().filter(|harm| !harm.excused && harm.kind.may_be_excused()) {
             // Somebody who deletes a broken pod does not make the version a better one.
-            let just = now - harm.at <= TAKEN_AWAY;
+            let just = now - harm.at <= REMOVAL_WINDOW;
             let taken_away = match pods.get(harm.uid.as_str()) {
                 None => just && harm.kind == HarmKind::Unready,
                 Some(pod) => !pod.node_ready || (just && (pod.disrupted || pod.ending)),
@@ -70,7 +70,7 @@ impl Evidence {
             // One that has not been ready since the API ordered a restart is not as its node has made it.
             let with_agent = history.filter(|history| history.starts_until.is_none());
             let with_agent = with_agent.and_then(|history| history.agent_restarted);
-            let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= WITH_AGENT);
+            let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= AGENT_RESTART_WINDOW);
             let flaps = harm.kind == HarmKind::Unready && history.is_some_and(PodHistory::was_unwell);
             harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
         }
