@@ -205,7 +205,7 @@ impl Vault {
         match call(what, api.create_token_request(account, &PostParams::default(), &asking)).await {
             Ok(TokenRequest { status: Some(status), .. }) => Ok(Zeroizing::new(status.token)),
             Ok(_) => Err(refused("auth.kubernetes.serviceAccount", &"the API server gave no token")),
-            Err(error) if error.code() == 403 => Err(VaultError::Said(self.unallowed())),
+            Err(error) if error.code() == 403 => Err(VaultError::Said(self.token_not_allowed())),
             Err(error) if error.code() == 404 => {
                 let message = format!("ServiceAccount {account} does not exist; create it, or name another one");
                 Err(VaultError::Said(Reason::SourceRefused.explained(message)))
@@ -218,7 +218,7 @@ impl Vault {
         }
     }
 
-    fn unallowed(&self) -> Explanation {
+    fn token_not_allowed(&self) -> Explanation {
         let (account, source, own) = (&self.spec.auth.kubernetes.service_account, &self.source, &self.sources.account);
         Reason::NotAllowed.explained(format!(
             "Nudge may not ask for tokens of ServiceAccount {account}; allow it: kubectl create role nudge-source-{source} --verb=create \

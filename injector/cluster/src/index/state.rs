@@ -215,7 +215,9 @@ impl Index {
     /// Adds a config from a watch, unless a newer state of it is known: the answer to an own write may come before its watch event.
     pub fn put_config(&self, config: VersionedConfig) {
         self.take_config(config, false, |known, new| {
-            known.is_none_or(|known| known.metadata.uid != new.metadata.uid || revision_of(known) < revision_of(new))
+            known.is_none_or(|known| {
+                known.metadata.uid != new.metadata.uid || resource_version(known) < resource_version(new)
+            })
         });
     }
 
@@ -229,7 +231,9 @@ impl Index {
     /// Replaces a config by the answer to an own write. The answer may come after the config is gone, so it adds none.
     pub fn put_written_config(&self, config: VersionedConfig) {
         self.take_config(config, true, |known, new| {
-            known.is_some_and(|known| known.metadata.uid == new.metadata.uid && revision_of(known) < revision_of(new))
+            known.is_some_and(|known| {
+                known.metadata.uid == new.metadata.uid && resource_version(known) < resource_version(new)
+            })
         });
     }
 
@@ -237,10 +241,10 @@ impl Index {
     /// this name than the one that was found, or one that is gone: only its watch knows in which order they came.
     pub fn take_read_config(&self, key: &ConfigKey, found: Option<VersionedConfig>) -> bool {
         let Some(found) = found else { return self.config(key).is_none() };
-        let (uid, revision) = (found.metadata.uid.clone(), revision_of(&found));
+        let (uid, revision) = (found.metadata.uid.clone(), resource_version(&found));
         self.put_written_config(found);
         let known = self.config(key);
-        let has = |known: Arc<VersionedConfig>| known.metadata.uid == uid && revision_of(&known) >= revision;
+        let has = |known: Arc<VersionedConfig>| known.metadata.uid == uid && resource_version(&known) >= revision;
         known.map_or_else(|| self.is_left_out(key), has)
     }
 
@@ -281,7 +285,7 @@ impl Index {
             }
             // The counts of pods, which change with every report, concern no pod.
             let concerns = known.is_none_or(|known| assignment(&known.config) != assignment(&config));
-            let same = known.filter(|known| revision(&known.config) == revision(&config));
+            let same = known.filter(|known| assignment_revision(&known.config) == assignment_revision(&config));
             let since = same.map_or_else(Instant::now, |known| known.since);
             let (is_known, before) = (known.is_some(), known.map_or(0, |known| known.bytes));
             let name = key.name.as_str();
@@ -421,18 +425,18 @@ impl Index {
 }
 
 /// Resource versions are numbers that grow: every API server has it so, and KEP-5504 promises it.
-fn revision_of(config: &VersionedConfig) -> u64 {
+fn resource_version(config: &VersionedConfig) -> u64 {
     let version = config.metadata.resource_version.as_deref();
     version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 /// What grows with every change of what a pod is assigned.
-fn revision(config: &VersionedConfig) -> (Option<&String>, Option<u64>) {
+fn assignment_revision(config: &VersionedConfig) -> (Option<&String>, Option<u64>) {
     (config.metadata.uid.as_ref(), config.status.as_ref().map(|status| status.internal.revision))
 }
 
 /// All of a move that the versions assigned to pods depend on. Its evidence, which changes all the time, concerns no pod.
-fn thresholds(status: &VersionedConfigStatus) -> impl PartialEq + '_ {
+fn assigned_by_move(status: &VersionedConfigStatus) -> impl PartialEq + '_ {
     let InternalStatus { revision, threshold, workloads, selectors, .. } = &status.internal;
     (revision, threshold, workloads, selectors, status.rollout.stage)
 }
@@ -440,6 +444,6 @@ fn thresholds(status: &VersionedConfigStatus) -> impl PartialEq + '_ {
 /// All of a config that the versions assigned to pods depend on.
 fn assignment(config: &VersionedConfig) -> impl PartialEq + '_ {
     let status = config.status.as_ref();
-    let of_status = status.map(|it| (thresholds(it), &it.current_version, &it.target_version, &it.versions));
+    let of_status = status.map(|it| (assigned_by_move(it), &it.current_version, &it.target_version, &it.versions));
     (&config.metadata.uid, &config.metadata.deletion_timestamp, &config.spec.allowed_service_accounts, of_status)
 }

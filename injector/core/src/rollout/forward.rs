@@ -57,15 +57,15 @@ pub(super) fn advance(
         }
     }
     // There is no failure, or it does not apply any more.
-    let (moved, tally, measured) = looked(Move { failure: None, ..moved }, evidence, seen, now);
+    let (moved, tally, measured) = evaluate_pods(Move { failure: None, ..moved }, evidence, seen, now);
     let numbers = moved.evidence.clone();
-    let (rollout, effects) = judged(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);
+    let (rollout, effects) = judge_and_advance(moved, (&tally, measured.as_ref()), stage, evidence, seen, now);
     let question = question(&rollout, evidence, seen, now);
     (rollout, Effects { numbers, question, ..effects })
 }
 
 /// Makes one transition of a move whose pods were looked at.
-fn judged(
+fn judge_and_advance(
     moved: Move,
     (tally, measured): (&Tally, Option<&Judgement>),
     stage: Stage,
@@ -91,7 +91,7 @@ fn judged(
     // Pods that are restarted are not Ready meanwhile; the restart has its own deadline.
     let waits = match stage {
         Stage::Restarting => effects,
-        Stage::Moving | Stage::Baking => effects.or_else(|| unproven(&moved, tally, evidence, seen, now)),
+        Stage::Moving | Stage::Baking => effects.or_else(|| unproven_wait(&moved, tally, evidence, seen, now)),
     };
     // Harm is seen without the hub, and has its deadline.
     let held = seen.without_hub(tally.owed() > 0).filter(|_| !harmed && stage != Stage::Restarting);
@@ -126,7 +126,7 @@ fn judged(
 }
 
 /// Looks at the pods. Returns the move with what the status says of them, how many are where, and what was measured of them.
-fn looked(
+fn evaluate_pods(
     mut moved: Move,
     evidence: &mut Evidence,
     seen: &Observation<'_>,
@@ -152,7 +152,7 @@ fn looked(
 }
 
 /// Returns what the move waits for from its pods.
-fn unproven(
+fn unproven_wait(
     moved: &Move,
     tally: &Tally,
     evidence: &mut Evidence,

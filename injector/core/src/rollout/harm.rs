@@ -70,7 +70,7 @@ impl Harm {
     }
 
     /// Returns whether the probes noticed the harm sooner than they could have noticed anything that began with the notification.
-    pub(super) fn is_older(&self) -> bool {
+    pub(super) fn began_before_notification(&self) -> bool {
         self.kind == HarmKind::Unready
             && self.after.is_some_and(|after| after + MAX_OBSERVATION_DELAY < Millis::from(self.notices_after) * 1000)
     }

@@ -11,7 +11,7 @@ use crate::contents::ConfigView;
 
 /// The decision about a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
+pub(super) enum PollDecision {
     /// The agent has what its pod is to run.
     Hold,
     /// Something differs that is the pod's own.
@@ -22,16 +22,16 @@ pub(super) enum Verdict {
 
 /// Compares what the pod should have with what its agent has. A replica that is `stale`, which does not know whether it knows the newest, never
 /// replaces one container by another.
-pub(super) fn verdict(views: &[ConfigView], request: &PollRequest, containers_hash: &str, stale: bool) -> Verdict {
+pub(super) fn verdict(views: &[ConfigView], request: &PollRequest, containers_hash: &str, stale: bool) -> PollDecision {
     let containers = request.containers_hash != containers_hash && (!stale || request.containers_hash.is_empty());
     let verdicts = views.iter().map(|view| compare(view, entry_of(view, request)));
     // An answer is about all configs, so none of them may be older than what the agent has.
-    verdicts.max().unwrap_or(Verdict::Hold).max(if containers { Verdict::Answer } else { Verdict::Hold })
+    verdicts.max().unwrap_or(PollDecision::Hold).max(if containers { PollDecision::Answer } else { PollDecision::Hold })
 }
 
 /// Returns the configs that are not as the agent has them.
 pub(super) fn differing<'a>(views: &'a [ConfigView], request: &PollRequest) -> impl Iterator<Item = &'a ConfigView> {
-    views.iter().filter(|view| compare(view, entry_of(view, request)) != Verdict::Hold)
+    views.iter().filter(|view| compare(view, entry_of(view, request)) != PollDecision::Hold)
 }
 
 /// Returns whether the revision of a config has grown by what concerns other pods alone. Not where the agent has other containers, which only a
@@ -52,24 +52,24 @@ pub(super) fn spread(views: &[ConfigView], request: &PollRequest, containers_has
     spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
-fn compare(view: &ConfigView, entry: Option<&Held>) -> Verdict {
-    let Some(entry) = entry else { return Verdict::Answer };
+fn compare(view: &ConfigView, entry: Option<&Held>) -> PollDecision {
+    let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
     if view.uid.is_empty() && entry.problem == reason {
         // What it is to the agent that it had of a config which is gone is the agent's affair; the reason is enough.
-        return Verdict::Hold;
+        return PollDecision::Hold;
     }
     if entry.uid != view.uid {
-        return Verdict::Answer;
+        return PollDecision::Answer;
     }
     if view.revision < entry.revision {
-        return Verdict::Behind;
+        return PollDecision::Behind;
     }
     let same_content = match &view.content {
         Ok(content) => entry.version == view.version && entry.sha256 == content.sha256,
         Err(_) => true,
     };
-    if entry.problem == reason && same_content { Verdict::Hold } else { Verdict::Answer }
+    if entry.problem == reason && same_content { PollDecision::Hold } else { PollDecision::Answer }
 }
 
 /// A reply, ready to be sent.
@@ -194,42 +194,46 @@ mod tests {
         PollRequest { configs, ..PollRequest::default() }
     }
 
-    fn judge(view: &ConfigView, held: Held) -> Verdict {
+    fn judge(view: &ConfigView, held: Held) -> PollDecision {
         verdict(std::slice::from_ref(view), &request(vec![held]), "", false)
     }
 
     #[test]
     fn what_differs_is_answered() {
         let now = view("u", 5, Ok(1));
-        assert_eq!(judge(&now, held(&now)), Verdict::Hold);
-        assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), Verdict::Answer);
-        assert_eq!(judge(&view("v", 1, Ok(1)), held(&now)), Verdict::Answer, "another object of the name");
-        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), Verdict::Answer, "it is gone");
-        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), Verdict::Answer);
-        assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), Verdict::Answer);
-        assert_eq!(judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }), Verdict::Answer, "bootstrap");
+        assert_eq!(judge(&now, held(&now)), PollDecision::Hold);
+        assert_eq!(judge(&view("u", 5, Ok(2)), held(&now)), PollDecision::Answer);
+        assert_eq!(judge(&view("v", 1, Ok(1)), held(&now)), PollDecision::Answer, "another object of the name");
+        assert_eq!(judge(&view("", 0, Err(HubReason::NotFound)), held(&now)), PollDecision::Answer, "it is gone");
+        assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), PollDecision::Answer);
+        assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), PollDecision::Answer);
+        assert_eq!(
+            judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }),
+            PollDecision::Answer,
+            "bootstrap"
+        );
         let nothing = verdict(std::slice::from_ref(&now), &request(Vec::new()), "", false);
-        assert_eq!(nothing, Verdict::Answer);
+        assert_eq!(nothing, PollDecision::Answer);
         let containers = |stale| verdict(std::slice::from_ref(&now), &request(vec![held(&now)]), "other", stale);
-        assert_eq!(containers(false), Verdict::Answer);
+        assert_eq!(containers(false), PollDecision::Answer);
     }
 
     #[test]
     fn an_older_state_is_never_answered_whatever_the_other_configs_say() {
         let old = view("u", 4, Ok(1));
-        assert_eq!(judge(&old, held(&view("u", 5, Ok(2)))), Verdict::Behind);
+        assert_eq!(judge(&old, held(&view("u", 5, Ok(2)))), PollDecision::Behind);
         let mut other = view("v", 9, Ok(3));
         other.name = ConfigName::new("keys").unwrap();
         let both = [other, old];
         let held = vec![held(&view("u", 5, Ok(2)))];
-        assert_eq!(verdict(&both, &request(held), "changed", false), Verdict::Behind);
+        assert_eq!(verdict(&both, &request(held), "changed", false), PollDecision::Behind);
     }
 
     #[test]
     fn what_concerns_other_pods_alone_is_passed_on_and_not_answered() {
         let now = view("u", 5, Ok(1));
         let later = view("u", 6, Ok(1));
-        assert_eq!(judge(&later, held(&now)), Verdict::Hold);
+        assert_eq!(judge(&later, held(&now)), PollDecision::Hold);
         let newer = |view: &ConfigView| is_newer(std::slice::from_ref(view), &request(vec![held(&now)]), "");
         assert!(newer(&later) && !newer(&now) && !newer(&view("v", 9, Ok(1))));
         let passed =
@@ -242,15 +246,15 @@ mod tests {
         let here = view("u", 5, Ok(1));
         let stale = PollRequest { containers_hash: "a".to_owned(), ..request(vec![held(&here)]) };
         let later = [view("u", 6, Ok(1))];
-        assert_eq!(verdict(&later, &stale, "b", true), Verdict::Hold);
+        assert_eq!(verdict(&later, &stale, "b", true), PollDecision::Hold);
         assert!(is_newer(&later, &stale, "a") && !is_newer(&later, &stale, "b"), "nor beside a newer revision");
     }
 
     #[test]
     fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
         let gone = view("", 0, Err(HubReason::NotFound));
-        assert_eq!(judge(&gone, held(&gone)), Verdict::Hold);
-        assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), Verdict::Hold);
+        assert_eq!(judge(&gone, held(&gone)), PollDecision::Hold);
+        assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), PollDecision::Hold);
     }
 
     #[test]
@@ -293,7 +297,7 @@ mod tests {
         #[test]
         fn the_agent_that_took_it_in_is_held(view in any_view(), hash in "[ab]{0,1}", stale: bool) {
             let request = PollRequest { containers_hash: hash.clone(), ..request(vec![held(&view)]) };
-            prop_assert_eq!(verdict(&[view], &request, &hash, stale), Verdict::Hold);
+            prop_assert_eq!(verdict(&[view], &request, &hash, stale), PollDecision::Hold);
         }
 
         #[test]
@@ -301,9 +305,9 @@ mod tests {
             let request = PollRequest { containers_hash: hash, ..request(vec![held(&before)]) };
             let verdict = verdict(std::slice::from_ref(&now), &request, "a", stale);
             if !now.uid.is_empty() && now.uid == before.uid && now.revision < before.revision {
-                prop_assert_eq!(verdict, Verdict::Behind);
+                prop_assert_eq!(verdict, PollDecision::Behind);
             }
-            if verdict == Verdict::Hold && !now.uid.is_empty() {
+            if verdict == PollDecision::Hold && !now.uid.is_empty() {
                 prop_assert_eq!(&now.uid, &before.uid);
                 let content = |view: &ConfigView| view.content.clone().map(|content| content.sha256.clone());
                 let content = |view: &ConfigView| content(view).map_err(|problem| problem.reason);
@@ -314,9 +318,9 @@ mod tests {
         #[test]
         fn what_was_answered_and_taken_in_is_not_answered_again(now in any_view(), before in any_view()) {
             let request = request(vec![held(&before)]);
-            if verdict(std::slice::from_ref(&now), &request, "", false) == Verdict::Answer {
+            if verdict(std::slice::from_ref(&now), &request, "", false) == PollDecision::Answer {
                 let next = super::tests::request(vec![held(&now)]);
-                prop_assert_eq!(verdict(std::slice::from_ref(&now), &next, "", false), Verdict::Hold);
+                prop_assert_eq!(verdict(std::slice::from_ref(&now), &next, "", false), PollDecision::Hold);
             }
         }
     }

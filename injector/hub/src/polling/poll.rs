@@ -13,7 +13,7 @@ use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{Verdict, compose, differing, fingerprint, is_newer, spread, verdict};
+use super::answer::{PollDecision, compose, differing, fingerprint, is_newer, spread, verdict};
 use super::confirmations::Confirmations;
 use super::connection_polls::ConnectionPolls;
 use crate::callers::{Authentication, PollSlots, Session};
@@ -126,7 +126,7 @@ impl Polling {
         let request = &poll.request;
         let stale = self.is_stale(&pod);
         let verdict = verdict(&views, request, &pod.containers_hash, stale);
-        if verdict == Verdict::Hold {
+        if verdict == PollDecision::Hold {
             poll.patience = None;
             if now >= deadline {
                 return Err(self.unchanged(&pod, &views, request, PollResult::Unchanged));
@@ -142,11 +142,11 @@ impl Polling {
         let keys = differing(&views, request).map(|view| ConfigKey::new(&*pod.namespace, view.name.clone()));
         let unconfirmed: Vec<ConfigKey> =
             keys.filter(|key| !self.confirmations.holds(key, session.from.since)).collect();
-        if verdict == Verdict::Behind || !unconfirmed.is_empty() {
+        if verdict == PollDecision::Behind || !unconfirmed.is_empty() {
             let until = *poll.patience.get_or_insert(now + self.settings.behind);
             if now >= until {
                 return Err(behind(match verdict {
-                    Verdict::Behind => "this replica of the hub knows less than the agent",
+                    PollDecision::Behind => "this replica of the hub knows less than the agent",
                     _ => "this replica of the hub can't confirm what it knows",
                 }));
             }
@@ -195,9 +195,9 @@ impl Polling {
         };
         let ConfigViews { views, .. } = self.views(&pod, &poll.request);
         match verdict(&views, &poll.request, &pod.containers_hash, self.is_stale(&pod)) {
-            Verdict::Hold => self.unchanged(&pod, &views, &poll.request, result),
+            PollDecision::Hold => self.unchanged(&pod, &views, &poll.request, result),
             // The next poll is answered with it.
-            Verdict::Answer | Verdict::Behind => (Reply::nothing(), result),
+            PollDecision::Answer | PollDecision::Behind => (Reply::nothing(), result),
         }
     }
 

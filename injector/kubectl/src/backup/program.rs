@@ -33,7 +33,7 @@ pub(crate) fn run(command: &mut Command, input: &[u8], what: &str) -> Result<Zer
     .map_err(|error| failure(&error))?;
     let status = child.wait().map_err(|error| failure(&error))?;
     if !status.success() {
-        return Err(Failure::new(format!("{what}: {program}: {}", complained(&complaint, &program))));
+        return Err(Failure::new(format!("{what}: {program}: {}", failure_message(&complaint, &program))));
     }
     if output.len() > MAX_BYTES {
         return Err(Failure::new(format!("{what}: more than {MAX_BYTES} bytes")));
@@ -50,7 +50,7 @@ pub(crate) fn missing(what: &str, program: &str) -> Failure {
 }
 
 /// What a program that failed says first.
-pub(crate) fn complained(complaint: &[u8], program: &str) -> String {
+pub(crate) fn failure_message(complaint: &[u8], program: &str) -> String {
     let why = String::from_utf8_lossy(complaint);
     let why = why.lines().next().unwrap_or("it failed").trim_start_matches(program);
     why.trim_start_matches(": ").trim_start_matches("error: ").trim_end_matches(['.', '\r']).to_owned()

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::program::{complained, missing, run};
+use super::program::{failure_message, missing, run};
 use crate::failure::Failure;
 
 const PROGRAM: &str = "ssh-keygen";
@@ -42,7 +42,7 @@ pub(crate) fn sign(file: &Path, key: &Path) -> Result<(), Failure> {
 
 /// Why ssh-keygen has not signed, and the way out for a key with a passphrase that nobody was there to give.
 fn refused(complaint: &[u8], key: &Path, terminal: bool) -> String {
-    let why = complained(complaint, PROGRAM);
+    let why = failure_message(complaint, PROGRAM);
     let why = why.trim_start_matches("Enter passphrase: ");
     if terminal || !why.contains("passphrase") {
         return why.to_owned();

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let extent = match (command.all_namespaces, &connection.namespace) {
         (true, _) => Extent::All,
         (false, Some(_)) => Extent::One,
-        (false, None) => Extent::AsMuchAsMayBe,
+        (false, None) => Extent::AllIfAllowed,
     };
     let options = Options {
         port: command.port,

@@ -12,7 +12,7 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All namespaces if the user may list them, else the namespace of the session.
-    AsMuchAsMayBe,
+    AllIfAllowed,
     /// All namespaces.
     All,
     /// The namespace of the session.
@@ -39,7 +39,7 @@ where
     if extent != Extent::One {
         match probe_list(&Api::<K>::all(session.client.clone())).await {
             Ok(()) => return Ok(Scope::All),
-            Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AsMuchAsMayBe => {}
+            Err(kube::Error::Api(status)) if status.code == 403 && extent == Extent::AllIfAllowed => {}
             Err(error) => return refused(what, &error),
         }
     }

@@ -72,7 +72,8 @@ impl Evidence {
             let with_agent = with_agent.and_then(|history| history.agent_restarted);
             let with_agent = with_agent.is_some_and(|at| (at - harm.at).abs() <= AGENT_RESTART_WINDOW);
             let flaps = harm.kind == HarmKind::Unready && history.is_some_and(PodHistory::was_unwell);
-            harm.excused = taken_away || weather || with_agent || (harm.assigned && (flaps || harm.is_older()));
+            harm.excused =
+                taken_away || weather || with_agent || (harm.assigned && (flaps || harm.began_before_notification()));
         }
     }
 }

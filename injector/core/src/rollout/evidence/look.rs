@@ -130,7 +130,9 @@ impl Evidence {
 
     /// Turns unreadiness that probes noticed too soon into crashes: what has crashed since did not become unready because of what was before.
     fn turn_into_crashes(&mut self, crashed: &HashSet<&str>, now: Millis) {
-        for harm in self.harms.iter_mut().filter(|harm| harm.is_older() && crashed.contains(harm.uid.as_str())) {
+        for harm in
+            self.harms.iter_mut().filter(|harm| harm.began_before_notification() && crashed.contains(harm.uid.as_str()))
+        {
             (harm.kind, harm.at, harm.excused) = (HarmKind::Restarted, now, false);
         }
     }

@@ -152,12 +152,12 @@ pub(super) fn compared(
         }
         // The published ConfigMap belongs to its user, who may have made it anew.
         Kind::ConfigMap if label(exported, labels::CONFIG).is_none() => Comparison::Same,
-        Kind::ConfigMap | Kind::Secret => compare::part(exported, &kinded(place.kind, value)),
+        Kind::ConfigMap | Kind::Secret => compare::part(exported, &with_kind(place.kind, value)),
     })
 }
 
 /// The object with the kind that it was asked for by.
-fn kinded(kind: Kind, mut value: Value) -> Value {
+fn with_kind(kind: Kind, mut value: Value) -> Value {
     let resource = kind.resource();
     value["apiVersion"] = resource.api_version.into();
     value["kind"] = resource.kind.into();
