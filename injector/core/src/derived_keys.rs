@@ -17,7 +17,7 @@ pub const KEY_BYTES: usize = 32;
 #[derive(Clone, Debug)]
 pub struct ContentKey(pub(crate) hmac::Key);
 
-/// The key of the [notes](crate::signed) of admission.
+/// The key of the notes of admission.
 #[derive(Clone, Debug)]
 pub struct NoteKey(pub(crate) hmac::Key);
 
