@@ -385,6 +385,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_part_is_noted_for_the_config_that_is_there_and_for_no_other() {
+        let made_for = |mut made: ConfigMap| {
+            made.metadata.creation_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+            nudge_core::versions::made_for_a_config(&NoteKey::new(b"key"), PartKind::ConfigMap, &made.metadata)
+        };
+        let mut forged = object();
+        forged["metadata"]["annotations"] = json!({labels::MADE_FOR: "1 x y"});
+        for may_update in [false, true] {
+            for part in [&object(), &forged] {
+                let (made, _) = marked(FakeLookups { may_update, ..current() }, part).await;
+                assert!(made_for(made).is_some(), "whoever made it");
+                let (made, _) = marked(FakeLookups { may_update, ..FakeLookups::default() }, part).await;
+                assert!(!made.metadata.annotations.unwrap_or_default().contains_key(labels::MADE_FOR), "no config");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_creation_looks_up_the_requesters_right_and_the_config() {
         let creation = request("ConfigMap", "CREATE", None, Some(&object()));
         assert_eq!(reviewed(current(), &creation).await, (Verdict::allow(), Vec::new()));
