@@ -396,7 +396,7 @@ mod tests {
         for may_update in [false, true] {
             for part in [&object(), &forged] {
                 let (made, _) = marked(FakeLookups { may_update, ..current() }, part).await;
-                assert!(made_for(made).is_some(), "whoever made it");
+                assert!(made_for(made).is_some(), "for every user");
                 let (made, _) = marked(FakeLookups { may_update, ..FakeLookups::default() }, part).await;
                 assert!(!made.metadata.annotations.unwrap_or_default().contains_key(labels::MADE_FOR), "no config");
             }
