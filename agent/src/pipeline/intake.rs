@@ -292,8 +292,12 @@ impl Intake {
     /// Looks for room for these contents later, as far as there is none now.
     fn note_room(&mut self, room: Option<&Room>, contents: &[Arc<VersionContent>]) {
         let without = |content: &&Arc<VersionContent>| self.check_room(room, std::slice::from_ref(content)).is_err();
-        let files: Vec<_> =
+        let mut files: Vec<_> =
             contents.iter().filter(without).map(|one| self.store.files_with(std::slice::from_ref(one))).collect();
+        // Each may have room, and all of them none.
+        if files.is_empty() && self.check_room(room, contents).is_err() {
+            files.push(self.store.files_with(contents));
+        }
         if !files.is_empty() {
             self.unplaced.files = files;
             self.unplaced.look_later();

@@ -150,7 +150,7 @@ fn value<'a>(there: &'a Contents, entry: &str) -> Option<&'a Zeroizing<Vec<u8>>>
     there.get(entry).filter(|bytes| !bytes.is_empty())
 }
 
-/// Whether the Secret has the root and all that follows from it. Fails where it can't be made so.
+/// Returns whether the Secret has the root and all that follows from it. Fails if it can't be made so.
 fn is_whole(there: &Contents, root: &[u8], immutable: bool, place: &str) -> Result<bool, ContentKeyError> {
     let mut is_whole = true;
     for (entry, bytes) in entries(root) {

@@ -28,8 +28,9 @@ impl Controller {
 
     /// Deletes the parts that were created for a config of this name, which is not there.
     pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
-        // Pods would lose what they run.
-        if self.index.config(key).is_some() || self.index.is_left_out(key) || self.index.count_users(key) > 0 {
+        // Pods would lose what they run. While some are left out nobody knows what they use.
+        let is_used = self.index.users(key).is_none_or(|users| !users.is_empty());
+        if self.index.config(key).is_some() || self.index.is_left_out(key) || is_used {
             return Ok(());
         }
         let (mut parts, mut first) = (Vec::new(), None);

@@ -9,11 +9,12 @@ use nudge_api::PartKind;
 use nudge_core::derived_keys::Keys;
 use nudge_core::identity::Identity;
 use nudge_core::versions::made_for;
-use nudge_protocol::labels;
+use nudge_protocol::{ConfigName, labels};
 use serde_json::{Value, json};
 
 use nudge_cluster::index::Index;
-use nudge_core::keys::ConfigKey;
+use nudge_core::keys::{ConfigKey, PodUid};
+use nudge_core::pods::PodState;
 use tokio::time::Instant;
 
 use super::orphans::{GRACE, delete_parts_of};
@@ -55,6 +56,15 @@ fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
 
 /// What is deleted, and after how long the last of it, where the API server has these other objects.
 async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (Vec<String>, Duration) {
+    deleted_beside(Vec::new(), changed, fault).await
+}
+
+/// The same beside these pods.
+async fn deleted_beside(
+    pods: Vec<PodState>,
+    changed: Vec<(&'static str, Value)>,
+    fault: Option<Fault>,
+) -> (Vec<String>, Duration) {
     let played = Arc::new(FakeApiServer::default());
     *played.broken.lock() = fault.map(|fault| (fault, ("DELETE", "left")));
     let client = played.client(move |method, path, _| answer(method, path, &changed));
@@ -64,6 +74,7 @@ async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (
     for name in ["left", "early", "moved"] {
         index.put_part(key.clone(), part("1", name, name));
     }
+    pods.into_iter().for_each(|pod| index.put_pod(pod));
     let controller = controller_over(client, Arc::clone(&index));
     let began = Instant::now();
     let keys = index.configs_of_orphans();
@@ -85,6 +96,20 @@ async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (
 #[tokio::test(start_paused = true)]
 async fn parts_that_were_created_for_a_config_go_with_it_and_no_others() {
     assert_eq!(deleted(Vec::new(), None).await, (vec!["left".to_owned()], GRACE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_pods_use_stays() {
+    let pod = |config: &str| PodState {
+        namespace: "ns-0".to_owned(),
+        name: "web".to_owned(),
+        uid: PodUid::new("0af7651c-d43b-41d5-8e2f-000000000001").unwrap(),
+        configs: vec![ConfigName::new(config).unwrap()],
+        ..PodState::default()
+    };
+    let deleted = async |config: &str| deleted_beside(vec![pod(config)], Vec::new(), None).await.0;
+    assert_eq!(deleted("c0").await, Vec::<String>::new());
+    assert_eq!(deleted("other").await, ["left"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,6 +137,36 @@ async fn a_version_that_had_no_room_is_taken_when_there_is() -> Result<()> {
 }
 
 #[tokio::test]
+async fn two_configs_that_have_room_each_but_not_together_are_taken_when_there_is() -> Result<()> {
+    let hub = FakeHub::start()?;
+    activate(&hub, "1.0.0", 5)?;
+    hub.activate("keys", "7", &[("other", b"x")])?;
+    let mut pod = Pod::new(&hub)?;
+    pod.configs = crate::hub_source::TWO;
+    // 128 pages.
+    let Some(disk) = Disk::at(pod.path("files"), "size=512k")? else { return Ok(()) };
+    pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
+    let mut client = pod.start().await?;
+    let in_the_way = disk.0.join("in-the-way");
+    fs::write(&in_the_way, vec![0; 60 * 4096])?;
+    let (mut first, mut second) = (Ok(()), Ok(()));
+    let named = |prefix: &str| (0..40).map(|number| format!("{prefix}-{number}")).collect::<Vec<_>>();
+    let (keys, others) = (named("key"), named("other"));
+    hub.say(|say| {
+        let keys: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), &b"y"[..])).collect();
+        let others: Vec<(&str, &[u8])> = others.iter().map(|key| (key.as_str(), &b"y"[..])).collect();
+        first = say.config("shop").set("1.0.1", &keys);
+        second = say.config("keys").set("8", &others);
+    });
+    first.and(second)?;
+    let status = pod.serves(&mut client, "shop=1.0.1,keys=7").await?;
+    ensure!(status.configs[1].problem.is_some(), "{status:?}");
+    fs::remove_file(&in_the_way)?;
+    pod.serves(&mut client, "shop=1.0.1,keys=8").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_agent_that_starts_again_keeps_files_that_would_not_fit_twice() -> Result<()> {
     let hub = FakeHub::start()?;
     activate(&hub, "1.0.0", 100)?;
