@@ -74,7 +74,9 @@ async fn deleted_beside(
     for name in ["left", "early", "moved"] {
         index.put_part(key.clone(), part("1", name, name));
     }
-    pods.into_iter().for_each(|pod| index.put_pod(pod));
+    for pod in pods {
+        index.put_pod(pod);
+    }
     let controller = controller_over(client, Arc::clone(&index));
     let began = Instant::now();
     let keys = index.configs_of_orphans();
