@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 
 use super::caller::Caller;
 use super::lookups::{AttendedKind, LookupError, Lookups, Right};
-use super::object::{Content, VersionObject};
 use super::review::{self, Request};
 use super::verdict::Denial;
+use super::version_object::{Content, VersionObject};
 
 /// A part of version 1.0.1 of the config shop.
 pub(super) fn part(kind: PartKind, name: &str) -> VersionObject {

@@ -8,8 +8,8 @@ use nudge_protocol::names::is_dns_label;
 use nudge_server::slots::Peer;
 use serde_json::{Value, json};
 
-use super::requester::is_namespace_controller;
 use super::review::{TEXT_BYTES, measures};
+use super::system_users::is_namespace_controller;
 use super::tenants::Tenant;
 
 /// As deep as the API server parses. Each level takes a byte even where it is skipped.

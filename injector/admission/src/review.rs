@@ -54,6 +54,11 @@ impl Request {
         &self.user
     }
 
+    /// Returns the namespace, which a request about a namespaced object has.
+    pub(super) fn required_namespace(&self) -> Result<&str, ReviewError> {
+        self.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(ReviewError::Request("it has no namespace"))
+    }
+
     /// The tenant whose request it is.
     pub(super) fn tenant(&self) -> Tenant {
         Tenant::new(self.caller.peer(), self.namespace.as_deref().unwrap_or_default(), self.user())

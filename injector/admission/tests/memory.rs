@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRangeItem};
 use kube::core::ObjectMeta;
-use nudge_admission::pods::{InjectPods, PodLookups};
 use nudge_admission::{
-    AdmissionSettings, Caller, LookupError, Lookups, Outline, Request, Right, Webhook, Webhooks, guards, review,
+    AdmissionSettings, Caller, InjectPods, LookupError, Lookups, Outline, PodLookups, Request, Right, Webhook,
+    Webhooks, guards, review,
 };
 use nudge_api::{VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::{Client, Config};
-use nudge_admission::pods::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_admission::{
     Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals,
     KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers,
     ValidateAnalyses, Webhooks, guards,
 };
+use nudge_admission::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_certs::{Certificates, CertificatesError};
 use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;

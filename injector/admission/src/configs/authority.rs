@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 use crate::verdict::Denial;
 
 /// The change that needs the right; `None` where there is none. The objects are compared as JSON, so unknown fields count too.
-pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+pub(crate) fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let Some(old) = old else { return Some("create it") };
     let forced = |object: &DynamicObject| {
         let annotations = object.metadata.annotations.as_ref();
@@ -40,7 +40,7 @@ pub fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'stati
 
 /// The change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server holds, because it takes the
 /// managers out of the old object of a review.
-pub fn hands_over(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
+pub(crate) fn hands_over(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
     let differs = holder(stored).is_some() != holder(&new.metadata).is_some();
     differs.then_some("change who sets its spec.version")
 }
@@ -54,7 +54,7 @@ fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
 
 /// The change because of which versions are deleted sooner or later; `None` where there is none. A config that is created keeps as many
 /// versions as one that does not say how many.
-pub fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+pub(crate) fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let usual = u64::from(VersionedConfigSpec::default().history_limit);
     let limit = |object: &DynamicObject| object.data["spec"]["historyLimit"].as_u64().unwrap_or(usual);
     if limit(new) < old.map_or(usual, limit) {
@@ -65,13 +65,13 @@ pub fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'sta
 }
 
 /// The kinds of objects that are parts of the config's versions.
-pub fn kinds(config: &VersionedConfig) -> BTreeSet<PartKind> {
+pub(crate) fn kinds(config: &VersionedConfig) -> BTreeSet<PartKind> {
     let versions = config.status.iter().flat_map(|status| &status.versions);
     versions.flat_map(|version| version.parts.iter().map(|part| part.kind)).collect()
 }
 
 /// The denial for a user who may not delete objects of this kind.
-pub fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
+pub(crate) fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
     Denial::forbidden(format!(
         "VersionedConfig {name}: user {user:?} may not {what}, because that deletes its versions; this needs the right to delete \
          {kind}s in namespace {namespace}"
@@ -79,13 +79,13 @@ pub fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind:
 }
 
 /// The kinds of the objects of the config's name that a user must be able to update who makes the change.
-pub fn published(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Vec<PartKind> {
+pub(crate) fn published(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Vec<PartKind> {
     let secret = [old, Some(new)].into_iter().flatten().any(|spec| spec.publishes(PartKind::Secret));
     if secret { vec![PartKind::ConfigMap, PartKind::Secret] } else { vec![PartKind::ConfigMap] }
 }
 
 /// The denial for a user who may not update the published object of this kind.
-pub fn not_permitted(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
+pub(crate) fn not_permitted(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
     Denial::forbidden(format!(
         "VersionedConfig {name}: user {user:?} may not {what}, because that decides what {kind} {name} holds; this needs the right to \
          update {kind} {name} in namespace {namespace}"

@@ -3,20 +3,23 @@
 use nudge_api::{Override, VersionedConfig, VersionedConfigSpec, VersionedConfigStatus};
 
 /// What a request sets `spec.version` to, where it changes it.
-pub fn chosen_version<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<Option<&'a str>> {
+pub(crate) fn chosen_version<'a>(
+    old: Option<&VersionedConfigSpec>,
+    new: &'a VersionedConfigSpec,
+) -> Option<Option<&'a str>> {
     let before = old.and_then(|old| old.version.as_deref());
     let after = new.version.as_deref();
     (before != after).then_some(after)
 }
 
 /// What a request asks for all pods at once, where it sets or changes that.
-pub fn at_once<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a Override> {
+pub(crate) fn at_once<'a>(old: Option<&VersionedConfigSpec>, new: &'a VersionedConfigSpec) -> Option<&'a Override> {
     let before = old.and_then(|old| old.rollout.overridden.as_ref());
     new.rollout.overridden.as_ref().filter(|it| before != Some(*it))
 }
 
 /// The warning about a version in `spec.version` that the status does not list as complete.
-pub fn not_complete(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<String> {
+pub(crate) fn not_complete(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<String> {
     let version = config.spec.version.as_deref()?;
     let status = status?;
     let name = config.metadata.name.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use nudge_protocol::labels::IMPORTING;
 use crate::verdict::Denial;
 
 /// What a request does about the annotation, if it does anything.
-pub fn imports(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+pub(crate) fn imports(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let of = |object: &DynamicObject| object.metadata.annotations.as_ref()?.get(IMPORTING).cloned();
     let (before, after) = (old.and_then(of), of(new));
     match (before, after) {
@@ -18,7 +18,7 @@ pub fn imports(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'sta
 }
 
 /// The denial for a user who may not import the config.
-pub fn may_not_import(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
+pub(crate) fn may_not_import(user: &str, namespace: &str, name: &str, what: &str) -> Denial {
     Denial::forbidden(format!(
         "VersionedConfig {name}: user {user:?} may not {what}, because that decides whether Nudge acts on the config; this needs the right to \
          import VersionedConfig {name} in namespace {namespace} (ClusterRole nudge-restore)"

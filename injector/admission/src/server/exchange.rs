@@ -26,7 +26,7 @@ use crate::outline::Outline;
 use crate::review;
 use crate::tenants::{Tenant, TenantPermit, TenantQueues, TenantShares};
 use crate::verdict::{Denial, Verdict};
-use crate::webhook::{Webhook, WebhookError};
+use crate::webhooks::{Webhook, WebhookError};
 
 /// The part of the API server's limit that is left for the way back.
 const ANSWER_MARGIN: Duration = Duration::from_millis(200);

@@ -1,17 +1,17 @@
 //! The HTTPS server that the API server calls, with its own listener, threads and runtime: nothing else in the process can keep it
 //! waiting.
 
-mod clients;
+mod client_authority;
 mod exchange;
+mod listener;
 mod refusal_log;
-mod running;
-mod serve;
+mod start;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-pub use clients::{Clients, ClientsError};
-pub use running::{AdmissionServer, StartError, Webhooks};
+pub use client_authority::{Clients, ClientsError};
+pub use start::{AdmissionServer, StartError};
 
 /// Bounds of the server. A test crosses each of them.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +54,10 @@ pub struct AdmissionSettings {
 }
 
 /// Bodies up to this length always have room: 512 times this is still little.
-pub const SMALL_BODY_BYTES: usize = 64 * 1024;
+pub(crate) const SMALL_BODY_BYTES: usize = 64 * 1024;
 
 /// The maximum of objects take less memory than this, in bytes.
-pub const SMALL_OBJECT_BYTES: usize = 512 * 1024;
+pub(crate) const SMALL_OBJECT_BYTES: usize = 512 * 1024;
 
 impl AdmissionSettings {
     /// The usual bounds.

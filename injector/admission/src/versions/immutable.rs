@@ -4,11 +4,11 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
 
-use crate::object::VersionObject;
+use crate::version_object::VersionObject;
 
 /// The operation that makes a part immutable. An existing object that gets the label is left alone: it is not a version, and
 /// validation denies the label.
-pub fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
+pub(crate) fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
     let was_none = old.is_some_and(|old| !old.is_labelled());
     if !new.is_labelled() || new.immutable || new.is_terminating() || was_none {
         return None;

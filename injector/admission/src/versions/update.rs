@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use nudge_protocol::labels;
 
-use super::shape;
-use crate::object::VersionObject;
+use super::part_shape;
 use crate::verdict::Denial;
+use crate::version_object::VersionObject;
 
 /// Decides about a change of an object that is, or would become, part of a version.
-pub fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
+pub(crate) fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
     match (old.is_labelled(), new.is_labelled()) {
         (false, false) => return Ok(()),
         (false, true) => return Err(becomes(new)),
@@ -32,7 +32,7 @@ pub fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
         )));
     }
     if old.metadata.owner_references.iter().flatten().next().is_none() {
-        shape::owners(new)?;
+        part_shape::owners(new)?;
     }
     Ok(())
 }

@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::lookups::{LookupError, Lookups, Right};
-use super::object::VersionObject;
 use super::review::Request;
 use super::verdict::Denial;
+use super::version_object::VersionObject;
 
 /// Compiles rules and judges contents, one at a time: each may take a processor for a second.
 #[derive(Clone, Debug)]
@@ -135,11 +135,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config_webhook::ValidateConfigs;
     use crate::fixtures::{FakeLookups, request};
     use crate::verdict::Verdict;
-    use crate::version_webhooks::ValidateVersions;
-    use crate::webhook::Webhook as _;
+    use crate::webhooks::Webhook as _;
+    use crate::webhooks::configs::ValidateConfigs;
+    use crate::webhooks::versions::ValidateVersions;
 
     fn config(validation: &Value) -> Value {
         json!({

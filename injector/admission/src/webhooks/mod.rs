@@ -1,18 +1,37 @@
 //! The webhooks of versions, configs, approvals, sources and policies.
 
+mod analyses;
+mod approvals;
+pub(crate) mod configs;
+#[cfg(test)]
+mod configs_tests;
+mod only_enabled;
+mod pods;
+mod policies;
+mod source_notes;
+mod sources;
+#[cfg(test)]
+mod spec_faults_tests;
+mod unattended;
+pub(crate) mod versions;
+mod webhook;
+
 use std::sync::Arc;
 
 use nudge_core::derived_keys::NoteKey;
 
-use super::approval_webhook::{MutateApprovals, ValidateApprovals};
-use super::config_webhook::{MutateConfigs, ValidateConfigs};
-use super::lookups::Lookups;
-use super::only_enabled::OnlyEnabled;
-use super::policy_webhook::ValidatePolicies;
-use super::server::Webhooks;
-use super::source_setter::MutateSources;
-use super::source_webhook::ValidateSources;
-use super::version_webhooks::{MutateVersions, ValidateVersions};
+use self::approvals::{MutateApprovals, ValidateApprovals};
+use self::configs::{MutateConfigs, ValidateConfigs};
+use self::policies::ValidatePolicies;
+use self::source_notes::MutateSources;
+use self::sources::ValidateSources;
+use self::versions::{MutateVersions, ValidateVersions};
+use crate::lookups::Lookups;
+
+pub use analyses::{AnalysisWriters, ValidateAnalyses};
+pub use only_enabled::OnlyEnabled;
+pub use pods::InjectPods;
+pub use webhook::{Webhook, WebhookError, Webhooks};
 
 /// The webhooks that guard versions, configs and approvals in enabled namespaces, sources in all, and policies. `key` marks the parts whose
 /// creators may update the ConfigMap, and signs who made a version, who asked for it, who approved it, and who set the spec of a source.

@@ -21,9 +21,9 @@ use nudge_server::slots::Peer;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::recent::{Recent, RecentSettings};
-use crate::kube_lookups::LOOKUP_TIMEOUT;
-use crate::lookups::LookupError;
+use super::LookupError;
+use super::answer_cache::{Recent, RecentSettings};
+use super::api_server::LOOKUP_TIMEOUT;
 use crate::review::Request;
 use crate::tenants::TenantShares;
 

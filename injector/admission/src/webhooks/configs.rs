@@ -14,26 +14,26 @@ use nudge_api::{Analysis, PartKind, ValidationRule, VersionedConfig, VersionedCo
 use nudge_core::config::config_faults;
 use nudge_core::derived_keys::NoteKey;
 
-use super::faults::refuse_new;
-use super::lookups::{AttendedKind, LookupError, Lookups, Right};
-use super::requester::empties_namespace;
-use super::review::{Request, ReviewError};
-use super::validation::{self, Judge};
-use super::verdict::{Denial, Verdict};
-use super::version_webhooks::namespace;
+use super::unattended;
 use super::webhook::{Webhook, WebhookError};
-use super::{attention, audit, configs};
 use crate::configs::Weakening;
+use crate::faults::refuse_new;
+use crate::lookups::{AttendedKind, LookupError, Lookups, Right};
+use crate::review::{Request, ReviewError};
+use crate::system_users::empties_namespace;
+use crate::validation_rules::{self as validation, Judge};
+use crate::verdict::{Denial, Verdict};
+use crate::{audit, configs};
 
 /// Notes who asks for versions, and marks configs that have guards.
 #[derive(Clone, Debug)]
-pub(super) struct MutateConfigs {
+pub(crate) struct MutateConfigs {
     key: Arc<NoteKey>,
 }
 
 impl MutateConfigs {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<NoteKey>) -> Self {
+    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
@@ -47,7 +47,7 @@ impl MutateConfigs {
         let new = object(request.object.as_ref())?;
         let name = new.metadata.name.as_deref().unwrap_or(&request.name);
         let asks = (request.user(), Timestamp::now());
-        let mut changes = configs::note_requester((old, new), (namespace(request)?, name), asks, &self.key);
+        let mut changes = configs::note_requester((old, new), (request.required_namespace()?, name), asks, &self.key);
         changes.extend(configs::mark_guarded(new));
         Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
     }
@@ -65,14 +65,14 @@ impl Webhook for MutateConfigs {
 
 /// Checks requests about configs.
 #[derive(Clone, Debug)]
-pub(super) struct ValidateConfigs<L> {
+pub(crate) struct ValidateConfigs<L> {
     lookups: Arc<L>,
     judge: Judge,
 }
 
 impl<L: Lookups> ValidateConfigs<L> {
     /// A webhook that uses `lookups`.
-    pub(super) fn new(lookups: Arc<L>) -> Self {
+    pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups, judge: Judge::default() }
     }
 
@@ -97,7 +97,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         if let Err(denial) = refuse_new(&format!("VersionedConfig {name}"), &stored, &faults(&new.spec)) {
             return Ok(Verdict::Deny(denial));
         }
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         if let Some(denial) = self.check_import(request, (namespace, name), (old_object, object)).await? {
             return Ok(Verdict::Deny(denial));
         }
@@ -141,7 +141,7 @@ impl<L: Lookups> ValidateConfigs<L> {
         let reads = self.check_rule_references(request, namespace, name, rules);
         let unattended = async {
             if analyses.is_some_and(|analyses| !analyses.is_empty()) {
-                attention::warning(&*self.lookups, request, namespace, AttendedKind::Analyses).await
+                unattended::warning(&*self.lookups, request, namespace, AttendedKind::Analyses).await
             } else {
                 None
             }
@@ -238,7 +238,7 @@ impl<L: Lookups> ValidateConfigs<L> {
             return Ok(Verdict::allow());
         }
         let old = config(request.old_object.as_ref())?;
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let name = old.metadata.name.as_deref().unwrap_or(&request.name);
         // A client that knows the uid has read the config. No other learns from the answer whether it exists and what uses it.
         let known = old.metadata.uid.as_ref().filter(|uid| !uid.is_empty());

@@ -15,24 +15,23 @@ use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, che
 use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::{Value, json};
 
-use super::audit;
-use super::faults::refuse_new;
-use super::lookups::{Lookups, Right};
-use super::requester::{collects_garbage, empties_namespace};
-use super::review::{Request, ReviewError};
-use super::verdict::{Denial, Verdict};
-use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+use crate::audit;
+use crate::faults::refuse_new;
+use crate::lookups::{Lookups, Right};
+use crate::review::{Request, ReviewError};
+use crate::system_users::{collects_garbage, empties_namespace};
+use crate::verdict::{Denial, Verdict};
 
 /// Writes who approves, and the groups of that user.
 #[derive(Clone, Debug)]
-pub(super) struct MutateApprovals {
+pub(crate) struct MutateApprovals {
     key: Arc<NoteKey>,
 }
 
 impl MutateApprovals {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<NoteKey>) -> Self {
+    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
@@ -106,13 +105,13 @@ fn add(path: &[&str], value: Value) -> PatchOperation {
 
 /// Checks requests about approvals.
 #[derive(Clone, Debug)]
-pub(super) struct ValidateApprovals<L> {
+pub(crate) struct ValidateApprovals<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateApprovals<L> {
     /// A webhook that uses `lookups`.
-    pub(super) fn new(lookups: Arc<L>) -> Self {
+    pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
@@ -130,7 +129,7 @@ impl<L: Lookups> ValidateApprovals<L> {
         let new = object(request.object.as_ref())?;
         let approval = approval(new)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, reason, .. } = &approval.spec;
-        let (title, namespace) = (title(&approval, request), namespace(request)?);
+        let (title, namespace) = (title(&approval, request), request.required_namespace()?);
         if let Err(denial) = refuse_new(&title, &[], &approval_faults(&approval.spec)) {
             return Ok(Verdict::Deny(denial));
         }
@@ -206,7 +205,7 @@ impl<L: Lookups> ValidateApprovals<L> {
         }
         let approval = approval(old)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, .. } = &approval.spec;
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let right = Right::Override(config);
         if user == approver || self.lookups.may(request, namespace, right).await? {
             audit::withdrawn(request, config, version, decision.as_str(), approver);

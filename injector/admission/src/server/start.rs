@@ -14,9 +14,9 @@ use tokio::sync::{oneshot, watch};
 
 use super::AdmissionSettings;
 use super::exchange::Exchange;
-use super::serve::serve;
+use super::listener::serve;
 use crate::metrics::AdmissionMetrics;
-use crate::webhook::Webhook;
+use crate::webhooks::Webhooks;
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +42,6 @@ pub enum StartError {
 
 /// Beyond the backlog the API server's next connection is late by a second at least.
 const SOCKET: SocketOptions = SocketOptions { backlog: 4096, send_buffer: None, receive_buffer: None, keepalive: None };
-
-/// The webhooks of a server.
-pub type Webhooks = Vec<Arc<dyn Webhook>>;
 
 /// The running server; when dropped, it stops without waiting for requests.
 #[derive(Debug)]

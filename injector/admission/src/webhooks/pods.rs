@@ -8,13 +8,11 @@ use kube::core::admission::Operation;
 use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refusal, inject, read};
 use nudge_protocol::ConfigName;
 
-use super::lookups::PodLookups;
 use crate::audit;
-use crate::lookups::LookupError;
+use crate::lookups::{LookupError, PodLookups};
 use crate::review::{Request, ReviewError};
 use crate::verdict::{Denial, Verdict};
-use crate::version_webhooks::namespace;
-use crate::webhook::{Webhook, WebhookError};
+use crate::webhooks::{Webhook, WebhookError};
 
 /// This replica can't inject pods yet. The failure policy refuses them, and their controller tries again.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +74,7 @@ impl<L: PodLookups> InjectPods<L> {
         pod_request: &PodRequest,
         (features, hub_ca): (Features, impl AsRef<str>),
     ) -> Result<Facts, WebhookError> {
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let mut names: BTreeSet<ConfigName> = pod_request.configs().into_iter().collect();
         let references = pod_request.config_maps();
         names.extend(references.iter().filter_map(|name| ConfigName::new(name).ok()));

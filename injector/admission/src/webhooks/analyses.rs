@@ -5,9 +5,9 @@ use futures::future::BoxFuture;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 
-use super::review::{Request, ReviewError};
-use super::verdict::{Denial, Verdict};
 use super::webhook::{Webhook, WebhookError};
+use crate::review::{Request, ReviewError};
+use crate::verdict::{Denial, Verdict};
 
 /// Who writes what, by the names of users.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,9 @@ use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 
-use super::lookups::{AttendedKind, LookupError, Lookups, Right};
-use super::review::Request;
-use super::tenants::TenantShares;
+use super::{AttendedKind, LookupError, Lookups, Right};
+use crate::review::Request;
+use crate::tenants::TenantShares;
 
 /// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);

@@ -7,14 +7,14 @@ use kube::core::dynamic::DynamicObject;
 use nudge_api::RolloutPolicy;
 use nudge_core::governance::policy_faults;
 
-use super::faults::refuse_new;
-use super::review::{Request, ReviewError};
-use super::verdict::Verdict;
 use super::webhook::{Webhook, WebhookError};
+use crate::faults::refuse_new;
+use crate::review::{Request, ReviewError};
+use crate::verdict::Verdict;
 
 /// Checks requests about policies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ValidatePolicies;
+pub(crate) struct ValidatePolicies;
 
 impl ValidatePolicies {
     fn verdict(request: &Request) -> Result<Verdict, WebhookError> {

@@ -1,5 +1,9 @@
 //! Look-ups that webhooks for versions and configs need beyond the request: live, bounded in time, without effect.
 
+mod answer_cache;
+mod api_server;
+mod pods;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +15,12 @@ use nudge_api::{PartKind, VersionApproval, VersionedConfig};
 use nudge_core::governance::Policies;
 use tokio::time::timeout;
 
-use super::review::Request;
+pub use self::api_server::{
+    Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups,
+    LOOKUP_TIMEOUT, Subscribers,
+};
+pub use self::pods::{KubePodLookups, PodLookupState, PodLookups};
+use crate::review::Request;
 
 /// Why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]

@@ -11,13 +11,13 @@ use nudge_core::sources::source_faults;
 use nudge_protocol::labels::APPROVER_GROUPS;
 use serde_json::{Value, json};
 
-use crate::approval_webhook::ValidateApprovals;
-use crate::config_webhook::ValidateConfigs;
 use crate::fixtures::{FakeLookups, ahead, message, request};
-use crate::policy_webhook::ValidatePolicies;
-use crate::source_webhook::ValidateSources;
 use crate::verdict::{Denial, Verdict};
-use crate::webhook::Webhook as _;
+use crate::webhooks::Webhook as _;
+use crate::webhooks::approvals::ValidateApprovals;
+use crate::webhooks::configs::ValidateConfigs;
+use crate::webhooks::policies::ValidatePolicies;
+use crate::webhooks::sources::ValidateSources;
 
 /// Who may do everything.
 fn lookups() -> Arc<FakeLookups> {

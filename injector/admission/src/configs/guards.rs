@@ -14,24 +14,24 @@ use crate::verdict::Denial;
 
 /// What needs the right to override the config, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weakening {
+pub(crate) struct Weakening {
     what: String,
     because: String,
 }
 
 impl Weakening {
     /// What the user may not do.
-    pub fn what(&self) -> &str {
+    pub(crate) fn what(&self) -> &str {
         &self.what
     }
 
     /// Why the user may not do that.
-    pub fn because(&self) -> &str {
+    pub(crate) fn because(&self) -> &str {
         &self.because
     }
 
     /// The denial for a user who may not override the config.
-    pub fn denial(&self, user: &str, namespace: &str, name: &str) -> Denial {
+    pub(crate) fn denial(&self, user: &str, namespace: &str, name: &str) -> Denial {
         let Self { what, because } = self;
         Denial::forbidden(format!(
             "VersionedConfig {name}: user {user:?} may not {what}, because {because}; this needs the right to override VersionedConfig \
@@ -41,7 +41,11 @@ impl Weakening {
 }
 
 /// What a request takes away from the guards of the config, if it does.
-pub fn weakening(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec, now: Timestamp) -> Option<Weakening> {
+pub(crate) fn weakening(
+    old: Option<&VersionedConfigSpec>,
+    new: &VersionedConfigSpec,
+    now: Timestamp,
+) -> Option<Weakening> {
     let less = match old {
         Some(old) => weakened(&old.rollout, &new.rollout, now),
         None => weakened(&RolloutSpec::default(), &new.rollout, now),
@@ -55,14 +59,14 @@ pub fn weakening(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec, n
 }
 
 /// How deleting the config weakens its guards.
-pub fn deletes_guards(config: &VersionedConfig) -> Option<Weakening> {
+pub(crate) fn deletes_guards(config: &VersionedConfig) -> Option<Weakening> {
     let guards = guards(&config.spec.rollout);
     let because = format!("that removes its guards ({})", guards.join(", "));
     (!guards.is_empty()).then(|| Weakening { what: "delete it".to_owned(), because })
 }
 
 /// The operations after which the config has the label exactly if it has guards. The schema is checked later, so they may be anything.
-pub fn mark_guarded(config: &DynamicObject) -> Vec<PatchOperation> {
+pub(crate) fn mark_guarded(config: &DynamicObject) -> Vec<PatchOperation> {
     let rollout = &config.data["spec"]["rollout"];
     let is_empty = |field: &Value| field.is_null() || field.as_array().is_some_and(Vec::is_empty);
     let guarded = ["approval", "windows", "analysis"].iter().any(|field| !is_empty(&rollout[*field]));

@@ -6,10 +6,10 @@ use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use nudge_protocol::labels::{self, MADE_BY, MADE_FOR, MAY_ACTIVATE};
 use serde_json::{Value, json};
 
-use crate::object::VersionObject;
+use crate::version_object::VersionObject;
 
 /// Returns the operations after which the part has exactly these notes: each annotation with its text, or none.
-pub fn set_notes<'a>(
+pub(crate) fn set_notes<'a>(
     part: &VersionObject,
     notes: impl IntoIterator<Item = (&'a str, Option<String>)>,
 ) -> Vec<PatchOperation> {
@@ -38,14 +38,14 @@ fn set(part: &VersionObject, label: &str, note: Option<String>, none: bool) -> V
 }
 
 /// Returns the operations that restore the notes of a part whose update lacks them, such as one by `kubectl replace`.
-pub fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
+pub(crate) fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
     let forgotten = |label| old.annotation(label).filter(|_| new.annotation(label).is_none()).map(str::to_owned);
     let kept = [MAY_ACTIVATE, MADE_BY, MADE_FOR].into_iter().filter(|_| old.is_labelled() && new.is_labelled());
     set_notes(new, kept.filter_map(|label| Some((label, Some(forgotten(label)?)))))
 }
 
 /// The warning for a user who creates a part without a mark.
-pub fn not_by_itself(part: &VersionObject, because: &str) -> String {
+pub(crate) fn not_by_itself(part: &VersionObject, because: &str) -> String {
     let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| part.label(label).unwrap_or_default());
     format!(
         "version {version} of config {config} will not become current by itself, because {because}; a user who may activate it \

@@ -6,7 +6,7 @@ use nudge_protocol::labels;
 use crate::verdict::Denial;
 
 /// Decides about the deletion of a config with this many subscribers. `None`: Nudge does not know all pods of the namespace.
-pub fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
+pub(crate) fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
     let annotations = config.metadata.annotations.as_ref();
     let forced =
         annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true");

@@ -1,10 +1,10 @@
 //! Warnings about objects that nobody in Nudge looks at: they would lie there without a condition.
 
-use super::lookups::{AttendedKind, Lookups};
-use super::review::Request;
+use crate::lookups::{AttendedKind, Lookups};
+use crate::review::Request;
 
 /// What to say where nobody looks at such objects, with the way out. Nothing where that can't be found out.
-pub(super) async fn warning(
+pub(crate) async fn warning(
     lookups: &impl Lookups,
     request: &Request,
     namespace: &str,

@@ -13,25 +13,26 @@ use nudge_core::identity::Identity;
 use nudge_core::versions::{made_by, made_for, mark};
 use nudge_protocol::labels;
 
-use super::lookups::{AttendedKind, LookupError, Lookups, Right};
-use super::object::VersionObject;
-use super::requester::empties_namespace;
-use super::review::{Request, ReviewError};
-use super::validation::Judge;
-use super::verdict::Verdict;
+use super::unattended;
 use super::webhook::{Webhook, WebhookError};
-use super::{attention, audit, versions};
+use crate::lookups::{AttendedKind, LookupError, Lookups, Right};
+use crate::review::Request;
+use crate::system_users::empties_namespace;
+use crate::validation_rules::Judge;
+use crate::verdict::Verdict;
+use crate::version_object::VersionObject;
+use crate::{audit, versions};
 
 /// Makes versions immutable, marks those that may become current by themselves, and notes who created each part, and for which config.
 #[derive(Clone, Debug)]
-pub(super) struct MutateVersions<L> {
+pub(crate) struct MutateVersions<L> {
     lookups: Arc<L>,
     key: Arc<NoteKey>,
 }
 
 impl<L: Lookups> MutateVersions<L> {
     /// Marks with `key` the parts whose creators may update the ConfigMap.
-    pub(super) fn new(lookups: Arc<L>, key: Arc<NoteKey>) -> Self {
+    pub(crate) fn new(lookups: Arc<L>, key: Arc<NoteKey>) -> Self {
         Self { lookups, key }
     }
 
@@ -50,11 +51,11 @@ impl<L: Lookups> MutateVersions<L> {
     async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let unseen = async {
             let secrets = AttendedKind::Secrets;
             if object.kind == PartKind::Secret {
-                attention::warning(&*self.lookups, request, namespace, secrets).await
+                unattended::warning(&*self.lookups, request, namespace, secrets).await
             } else {
                 None
             }
@@ -139,14 +140,14 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
 
 /// Checks requests about versions.
 #[derive(Clone, Debug)]
-pub(super) struct ValidateVersions<L> {
+pub(crate) struct ValidateVersions<L> {
     lookups: Arc<L>,
     judge: Judge,
 }
 
 impl<L: Lookups> ValidateVersions<L> {
     /// A webhook that uses `lookups`.
-    pub(super) fn new(lookups: Arc<L>) -> Self {
+    pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups, judge: Judge::default() }
     }
 
@@ -169,9 +170,11 @@ impl<L: Lookups> ValidateVersions<L> {
             return Ok(Verdict::allow());
         }
         match versions::shape(&object) {
-            Ok(part) if part.number.count() == 1 => {
-                Ok(self.judge.check_version(&*self.lookups, request, namespace(request)?, &object).await.into())
-            }
+            Ok(part) if part.number.count() == 1 => Ok(self
+                .judge
+                .check_version(&*self.lookups, request, request.required_namespace()?, &object)
+                .await
+                .into()),
             shape => Ok(shape.map(drop).into()),
         }
     }
@@ -181,7 +184,7 @@ impl<L: Lookups> ValidateVersions<L> {
         let Some(config) = object.label(labels::CONFIG).filter(|_| !empties_namespace(&request.user_info)) else {
             return Ok(Verdict::allow());
         };
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let config = self.lookups.config(namespace, config).await?;
         let verdict = Verdict::from(versions::delete(&object, config.as_ref()));
         // Looked up only where it makes a difference. A failure must not let a refused deletion pass.
@@ -200,11 +203,6 @@ impl<L: Lookups> Webhook for ValidateVersions<L> {
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(self.verdict(request))
     }
-}
-
-/// The namespace of a request about a namespaced object.
-pub(super) fn namespace(request: &Request) -> Result<&str, ReviewError> {
-    request.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(ReviewError::Request("it has no namespace"))
 }
 
 #[cfg(test)]

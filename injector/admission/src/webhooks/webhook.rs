@@ -1,12 +1,13 @@
 //! A webhook: it decides about the reviews of one path of the admission server.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::lookups::LookupError;
-use super::review::{Request, ReviewError};
-use super::verdict::Verdict;
+use crate::lookups::LookupError;
+use crate::review::{Request, ReviewError};
+use crate::verdict::Verdict;
 
 /// Why a request gets no verdict.
 #[derive(Debug, thiserror::Error)]
@@ -36,3 +37,6 @@ pub trait Webhook: Send + Sync + 'static {
     /// Decides about a request.
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>>;
 }
+
+/// The webhooks of a server.
+pub type Webhooks = Vec<Arc<dyn Webhook>>;

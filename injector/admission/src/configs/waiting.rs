@@ -6,7 +6,7 @@ use nudge_core::config::config_faults;
 use nudge_core::governance::{Effective, Policies};
 
 /// The warning about a version that has to wait for a time: the user learns at once until when.
-pub fn waits(
+pub(crate) fn waits(
     config: &VersionedConfig,
     status: Option<&VersionedConfigStatus>,
     policies: &Policies,

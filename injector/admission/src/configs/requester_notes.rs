@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// The operations after which the config says who asked, if `user` does so now. `name` is empty where the API server has yet to make it up:
 /// then nobody will know.
-pub fn note_requester(
+pub(crate) fn note_requester(
     (old, new): (Option<&DynamicObject>, &DynamicObject),
     (namespace, name): (&str, &str),
     (user, now): (&str, Timestamp),

@@ -10,23 +10,23 @@ use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
 use nudge_core::sources::{published, source_faults};
 use nudge_protocol::labels;
 
-use super::faults::refuse_new;
-use super::lookups::{AttendedKind, Lookups, Right};
-use super::review::{Request, ReviewError};
-use super::verdict::{Denial, Verdict};
-use super::version_webhooks::namespace;
+use super::unattended;
 use super::webhook::{Webhook, WebhookError};
-use super::{attention, audit};
+use crate::audit;
+use crate::faults::refuse_new;
+use crate::lookups::{AttendedKind, Lookups, Right};
+use crate::review::{Request, ReviewError};
+use crate::verdict::{Denial, Verdict};
 
 /// Checks requests about sources.
 #[derive(Clone, Debug)]
-pub(super) struct ValidateSources<L> {
+pub(crate) struct ValidateSources<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateSources<L> {
     /// A webhook that uses `lookups`.
-    pub(super) fn new(lookups: Arc<L>) -> Self {
+    pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
@@ -42,7 +42,7 @@ impl<L: Lookups> ValidateSources<L> {
             },
             _ => return Ok(Verdict::allow()),
         };
-        let namespace = namespace(request)?;
+        let namespace = request.required_namespace()?;
         let source = source(request)?;
         let name = source.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
         // The config has the name of the source where the spec names none, and that may still have to be generated.
@@ -76,7 +76,7 @@ impl<L: Lookups> ValidateSources<L> {
         let asked = lent(from, config, known.is_some_and(|known| known.spec.publishes(PartKind::Secret)))
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
-        let unattended = attention::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
+        let unattended = unattended::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
         let (asked, unattended) = join(try_join_all(asked), unattended).await;
         let missing = asked?.into_iter().find(|(_, allowed)| !allowed);
         let Some((right, _)) = missing else {
@@ -133,7 +133,7 @@ impl<L: Lookups> Webhook for ValidateSources<L> {
 }
 
 /// The change that needs the rights; `None` where there is none. The specs are compared as JSON, so unknown fields count too.
-pub(super) fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
+pub(crate) fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
     let sync = |object: Option<&DynamicObject>| object?.metadata.annotations.as_ref()?.get(labels::SYNC).cloned();
     if spec(old) != spec(new) {
         return Some("change its spec");
@@ -236,7 +236,7 @@ mod tests {
                 [verb, group, resource].map(str::to_owned)
             })
             .collect();
-        let roles = include_str!("../../../deploy/components/sources/rbac-namespace.yaml");
+        let roles = include_str!("../../../../deploy/components/sources/rbac-namespace.yaml");
         let roles: Vec<Value> = serde_saphyr::from_multiple(roles).unwrap();
         let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
         let mut unasked = Vec::new();

@@ -15,11 +15,10 @@ use nudge_core::requester::{note_setter, noted_setter};
 use nudge_protocol::labels::SET_BY;
 use serde_json::{Value, json};
 
-use super::review::{Request, ReviewError};
-use super::source_webhook::change;
-use super::verdict::Verdict;
-use super::version_webhooks::namespace;
+use super::sources::change;
 use super::webhook::{Webhook, WebhookError};
+use crate::review::{Request, ReviewError};
+use crate::verdict::Verdict;
 
 /// The fields of a spec that say when versions are made and activated, and how long they stay, and nothing of their content.
 const OTHERS: [&str; 7] = [
@@ -34,13 +33,13 @@ const OTHERS: [&str; 7] = [
 
 /// Notes who sets the spec of a source.
 #[derive(Clone, Debug)]
-pub(super) struct MutateSources {
+pub(crate) struct MutateSources {
     key: Arc<NoteKey>,
 }
 
 impl MutateSources {
     /// A webhook that signs with `key`.
-    pub(super) fn new(key: Arc<NoteKey>) -> Self {
+    pub(crate) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
@@ -56,7 +55,7 @@ impl MutateSources {
         };
         let new = request.object.as_ref().ok_or(lacks)?;
         let name = new.metadata.name.as_deref().unwrap_or(&request.name);
-        let of = (namespace(request)?, name);
+        let of = (request.required_namespace()?, name);
         let is_kept = |old: &&DynamicObject| {
             let is_noted = note(old).is_some_and(|note| noted_setter(&self.key, of, note).is_some());
             // Who needs the rights of the source for a change also stands for a spec that is nobody's.

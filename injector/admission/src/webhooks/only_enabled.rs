@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::lookups::Lookups;
-use super::review::Request;
-use super::verdict::{Denial, Verdict};
-use super::version_webhooks::namespace;
 use super::webhook::{Webhook, WebhookError};
+use crate::lookups::Lookups;
+use crate::review::Request;
+use crate::verdict::{Denial, Verdict};
 
 /// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy `Ignore`.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(async move {
-            if self.lookups.is_enabled(request, namespace(request)?).await? {
+            if self.lookups.is_enabled(request, request.required_namespace()?).await? {
                 return self.webhook.review(request).await;
             }
             // The same for a namespace that does not exist.
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
     use crate::fixtures::{FakeLookups, request};
     use crate::review::ReviewError;
-    use crate::version_webhooks::ValidateVersions;
+    use crate::webhooks::versions::ValidateVersions;
 
     #[tokio::test]
     async fn requests_from_other_namespaces_are_refused() {

@@ -11,12 +11,12 @@ use nudge_tests::log;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::config_webhook::{MutateConfigs, ValidateConfigs};
-use super::fixtures::{FakeLookups, ahead, request, sealed};
-use super::lookups::{AttendedKind, LookupError};
-use super::review::Request;
-use super::verdict::Verdict;
+use super::configs::{MutateConfigs, ValidateConfigs};
 use super::webhook::{Webhook as _, WebhookError};
+use crate::fixtures::{FakeLookups, ahead, request, sealed};
+use crate::lookups::{AttendedKind, LookupError};
+use crate::review::Request;
+use crate::verdict::Verdict;
 
 fn config(version: &str) -> Value {
     json!({

@@ -4,14 +4,14 @@ use nudge_core::versions::{PartLabels, PartLabelsError};
 use nudge_protocol::Key;
 use nudge_protocol::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 
-use crate::object::VersionObject;
 use crate::verdict::Denial;
+use crate::version_object::VersionObject;
 
 /// The type of Secrets that the cluster itself fills in and changes.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// Checks a part by itself.
-pub fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
+pub(crate) fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
     let part = PartLabels::parse(&object.metadata).map_err(|error| {
         let missing = matches!(error, PartLabelsError::NoVersion | PartLabelsError::NoNumber { .. });
         let remedy = if missing { "add it" } else { "correct it" };
