@@ -3,6 +3,7 @@
 
 mod conditions;
 mod config_source;
+mod config_state;
 mod crd;
 mod evidence;
 mod governance;
@@ -21,6 +22,7 @@ mod versioned_config;
 
 pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
+pub use config_state::ConfigState;
 pub use crd::{
     analysis_crd, analysis_crd_yaml, approval_crd, approval_crd_yaml, crd, crd_yaml, policy_crd, policy_crd_yaml,
     source_crd, source_crd_yaml,
@@ -39,9 +41,9 @@ pub use source_from::{
     VaultKv, VaultSource,
 };
 pub use status::{
-    BackgroundStatus, ConfigState, Consent, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts,
-    RetiredVersion, RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus,
-    VersionedConfigStatus, Watch, WithheldStatus, WorkloadThreshold,
+    BackgroundStatus, Consent, InternalStatus, InvalidVersion, PartKind, PartStatus, PodCounts, RetiredVersion,
+    RolloutFailure, RolloutStage, RolloutStatus, SelectorThreshold, VersionState, VersionStatus, VersionedConfigStatus,
+    Watch, WithheldStatus, WorkloadThreshold,
 };
 pub use step_selector::StepSelector;
 pub use text::Text;

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time}
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConditionType, EvidenceStatus, Reason, Release, StepSelector, find_condition};
+use crate::{EvidenceStatus, Reason, Release, StepSelector};
 
 /// State of the config: its versions, its pods and its rollout. Only Nudge writes the status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -114,20 +114,6 @@ impl VersionedConfigStatus {
         self.versions.iter().find(|version| version.version == name)
     }
 
-    /// Where the config stands.
-    pub fn state(&self) -> ConfigState {
-        let ready = find_condition(&self.conditions, ConditionType::Ready);
-        match (self.rollout.stage, ready) {
-            (Some(RolloutStage::RollingBack | RolloutStage::Returning), _) => ConfigState::RollingBack,
-            (Some(_), _) => ConfigState::Progressing,
-            (None, Some(ready)) if ready.status == "True" => ConfigState::Current,
-            (None, Some(ready)) if ready.reason == Reason::Failed.as_str() && self.rollout.failure.is_some() => {
-                ConfigState::Failed
-            }
-            (None, _) => ConfigState::Waiting,
-        }
-    }
-
     /// Returns whether the version is current, a target, or what a rollout would return to.
     pub fn holds(&self, version: &str) -> bool {
         [&self.current_version, &self.target_version, &self.previous_version]
@@ -140,35 +126,6 @@ impl VersionedConfigStatus {
     pub fn is_in_use(&self, version: &str) -> bool {
         let published = [&self.published_version, &self.published_secret_version];
         self.holds(version) || published.into_iter().flatten().any(|published| published == version)
-    }
-}
-
-/// Where a config stands, in one word for commands, metrics and the page. The object has conditions instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ConfigState {
-    /// Nothing moves, and what is asked for is not current; the condition Ready says why.
-    #[default]
-    Waiting,
-    /// All is as the spec says.
-    Current,
-    /// Pods are being moved to the target.
-    Progressing,
-    /// Pods are being moved back.
-    RollingBack,
-    /// The target failed and everything is back on the version before.
-    Failed,
-}
-
-impl ConfigState {
-    /// Its name, as commands and metrics have it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "Waiting",
-            Self::Current => "Current",
-            Self::Progressing => "Progressing",
-            Self::RollingBack => "RollingBack",
-            Self::Failed => "Failed",
-        }
     }
 }
 

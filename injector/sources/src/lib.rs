@@ -15,6 +15,7 @@ mod oci;
 mod run;
 mod server_polls;
 mod shared;
+mod slow_fetch;
 mod task;
 mod upstream;
 mod validity;

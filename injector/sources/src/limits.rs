@@ -1,7 +1,5 @@
 //! What sources may take together of the memory of their pod, and how many of them there may be. The sum of all is the limit of the pod.
 
-use std::time::Duration;
-
 use nudge_api::{Explanation, Reason};
 use nudge_cluster::turns::{Turn, Turns};
 
@@ -34,8 +32,6 @@ pub(crate) const OCI_MIB: u32 = nudge_oci::PULL_MIB;
 /// What one read of Vault takes at most, in MiB: an answer as it comes and in one piece, and its values in both forms.
 pub(crate) const VAULT_MIB: u32 = 64;
 
-/// A git fetch that takes longer counts as slow.
-pub(crate) const SLOW_FETCH_AFTER: Duration = Duration::from_secs(30);
 /// The most slow fetches at the same time; each namespace may have one of them.
 const MAX_SLOW_FETCHES: usize = 2;
 

@@ -5,6 +5,10 @@ mod baseline;
 mod bounds_tests;
 mod config_of_part;
 mod digest;
+mod displaced_versions;
+#[cfg(test)]
+mod displaced_versions_tests;
+mod history_limit;
 mod inventory;
 #[cfg(test)]
 mod inventory_tests;
@@ -12,16 +16,12 @@ mod mark;
 mod part_author;
 mod part_facts;
 mod part_labels;
-mod prune;
 mod rule_verdicts;
 mod seal;
 mod seal_check;
 mod secret_type;
 mod source_gone;
 mod source_name;
-mod status_room;
-#[cfg(test)]
-mod status_room_tests;
 mod version_authors;
 
 pub(crate) use baseline::RESERVED;
@@ -30,12 +30,14 @@ pub use baseline::{
 };
 pub use config_of_part::{made_for, made_for_a_config};
 pub use digest::{Contents, PLAIN, contents_of, part_digest};
+pub(crate) use displaced_versions::wish;
+pub use displaced_versions::{MAX_RETIRED, MAX_VERSIONS, is_nearly_full};
+pub use history_limit::{is_beyond_limit, to_prune};
 pub use inventory::{Inventory, inventory};
 pub use mark::{is_marked, mark};
 pub use part_author::{AUTHOR_BYTES, author, made_by};
 pub use part_facts::{PartFacts, object_name};
 pub use part_labels::{MAX_PARTS, PartLabels, PartLabelsError, PartNumber};
-pub use prune::{is_beyond_limit, to_prune};
 pub use rule_verdicts::{Judging, RulesState, Unjudged, Verdict, Verdicts};
 #[cfg(test)]
 pub(crate) use seal::tests::seals;
@@ -46,6 +48,4 @@ pub use seal_check::{Facts, SealCheck, seal_check};
 pub(crate) use secret_type::OPAQUE;
 pub use secret_type::is_configuration;
 pub use source_name::{SOURCE_PREFIX, digest_of_parts, is_of_source};
-pub(crate) use status_room::wish;
-pub use status_room::{MAX_RETIRED, MAX_VERSIONS, is_nearly_full};
 pub(crate) use version_authors::authors;

@@ -1,5 +1,6 @@
 //! Requests to one repository of a registry, with the credential that it may have.
 
+mod blob_redirect;
 mod remembered;
 mod token;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, Request, Response, StatusCode};
 use nudge_core::outbound::Address;
 use nudge_core::remote::Reference;
@@ -17,7 +18,6 @@ use serde::Deserialize;
 use crate::credential::Credential;
 use crate::error::OciError;
 use crate::session::remembered::{Key, Remembered};
-use crate::url::located;
 
 /// How long one request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
@@ -132,31 +132,6 @@ impl<'a> Session<'a> {
             Credential::Basic { .. } => self.denied(),
             Credential::Anonymous => self.no_access(),
         })
-    }
-
-    /// Asks for a blob, which a registry may have elsewhere. Nothing but the request goes there.
-    pub(crate) async fn ask_blob(&mut self, ask: &Ask) -> Result<Response<Bytes>, OciError> {
-        let answer = self.ask(ask).await?;
-        if !answer.status().is_redirection() {
-            return Ok(answer);
-        }
-        let refusal = |why| OciError::Redirect { host: self.host(), what: "a blob", why };
-        let location = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
-        let (address, path) = located(location.unwrap_or_default(), self.reference.address())
-            .ok_or_else(|| refusal("its target is not an address"))?;
-        if !address.tls && &address != self.reference.address() {
-            return Err(refusal("its target has no TLS"));
-        }
-        let there = Ask { method: ask.method.clone(), path, accept: None, content: None, bytes: ask.bytes };
-        let answer = self.send(&address, &there, None).await?;
-        if answer.status().is_redirection() {
-            return Err(refusal("its target redirects again"));
-        }
-        if !answer.status().is_success() {
-            let status = answer.status().as_u16();
-            return Err(OciError::Status { host: address.authority(), what: "the request for a blob", status });
-        }
-        Ok(answer)
     }
 
     async fn send(

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

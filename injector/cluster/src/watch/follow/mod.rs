@@ -5,6 +5,7 @@
 //! time since the server last confirmed it, by an event, a bookmark, or an end in good order.
 
 mod error;
+mod paged_list;
 mod source;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
 use kube::ResourceExt;
-use kube::api::{ListParams, ObjectMeta, WatchEvent, WatchParams};
+use kube::api::{ObjectMeta, WatchEvent, WatchParams};
 use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -22,13 +23,11 @@ use super::metrics::WatchMetrics;
 use super::pace::Pace;
 use crate::lenient::{Names, parse, reason};
 pub use error::FollowError;
+use paged_list::list;
 pub(super) use source::{HasMeta, Metadata, Source, Whole};
-use source::{PAGE_BYTES, Page};
 
 /// How much longer than it was asked to a watch may last.
 const WATCH_OVERRUN: Duration = Duration::from_secs(5);
-/// Longest time for a page of a list.
-const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a watch lasts that is to confirm what is known, in seconds: it brings what was missed, and its end says that this was all.
 const CONFIRMING_WATCH_SECONDS: u32 = 1;
 /// The share of the requested time after which the end of a watch is normal; an earlier end is a cut.
@@ -262,46 +261,6 @@ where
                 *version = read(&object, sink, Change::Put, false).or(version.take());
             }
             Some(WatchEvent::Deleted(object)) => *version = read(&object, sink, Change::Gone, true).or(version.take()),
-        }
-    }
-}
-
-/// One list. Returns its version.
-async fn list<S>(
-    following: &Following<S>,
-    sink: &mut (impl FnMut(Change<S::Item>) + Send),
-) -> Result<String, FollowError>
-where
-    S: Source,
-{
-    let Following { source, labels, page: most, health, pace, .. } = following;
-    let (what, mut most) = (health.what, *most);
-    let mut params = ListParams::default().limit(most);
-    if !labels.is_empty() {
-        params = params.labels(labels);
-    }
-    sink(Change::Listing);
-    loop {
-        // Until what has come is parsed.
-        let _turn = pace.page().await;
-        let page = tokio::time::timeout(PAGE_TIMEOUT, source.page(&params)).await;
-        let page = page.map_err(|_| FollowError::Silent { what })?;
-        let Some(bytes) = page.map_err(|source| FollowError::List { what, source })? else {
-            if most == 1 {
-                return Err(FollowError::TooLarge { what, most: PAGE_BYTES });
-            }
-            most = (most / 4).max(1);
-            params = params.limit(most);
-            continue;
-        };
-        let page: Page<'_> = serde_json::from_slice(&bytes)
-            .map_err(|error| FollowError::List { what, source: kube::Error::SerdeError(error) })?;
-        for object in page.items.into_iter().flatten() {
-            read(object, sink, Change::Found, false);
-        }
-        match page.metadata.next.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(page.metadata.resource_version.unwrap_or_default()),
         }
     }
 }

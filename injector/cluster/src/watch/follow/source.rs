@@ -7,7 +7,6 @@ use futures::{AsyncBufRead, AsyncReadExt, StreamExt};
 use kube::api::{Api, ListParams, ObjectMeta, WatchEvent, WatchParams};
 use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Resource};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -87,24 +86,6 @@ async fn bounded(body: impl AsyncBufRead + Send) -> kube::Result<Option<Vec<u8>>
     let (body, mut bytes) = (std::pin::pin!(body), Vec::new());
     body.take(PAGE_BYTES + 1).read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)?;
     Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= PAGE_BYTES))
-}
-
-/// A page whose objects are parsed one by one.
-#[derive(Deserialize)]
-pub(super) struct Page<'a> {
-    #[serde(default)]
-    pub(super) metadata: PageMeta,
-    /// Absent, or null, where there are none: the API server writes an empty list of metadata so.
-    #[serde(borrow, default)]
-    pub(super) items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct PageMeta {
-    #[serde(rename = "continue")]
-    pub(super) next: Option<String>,
-    pub(super) resource_version: Option<String>,
 }
 
 #[cfg(test)]

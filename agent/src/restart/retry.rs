@@ -1,23 +1,16 @@
-//! When a restart of all containers is commanded, and whether it was done. Pure but for the file.
+//! When a restart of all containers is commanded, when it is commanded again, and whether it was done. Pure.
 //!
 //! A restart is known by the IDs of containers, which the hub gives: each of those that take their configuration by a restart has another
 //! one than when it was commanded. An agent that finds after its own start that this is not so does not command it again at once, and gives
 //! up after [`MAX_COMMANDS`] commands for one content.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nudge_protocol::ContainerName;
 use nudge_protocol::backoff::Backoff;
 use serde::{Deserialize, Serialize};
 
-use crate::private_file::write_whole;
-
-/// Its name in the state folder.
-const FILE: &str = "restart";
 /// The shortest time between commands for different contents.
 const MIN_COMMAND_INTERVAL: Duration = Duration::from_secs(3);
 /// Waits for a restart that was commanded until it is commanded again. Init containers of the pod run again, which takes as long as it takes.
@@ -85,38 +78,6 @@ pub fn next(last: Option<&Command>, content: &str, ids: &Ids, wanted: Duration, 
     Next::Command(Command { content: content.to_owned(), before: ids.clone(), times: times + 1 })
 }
 
-/// The file of one agent.
-#[derive(Clone, Debug)]
-pub struct CommandFile {
-    path: PathBuf,
-}
-
-impl CommandFile {
-    /// The file in the state folder.
-    pub fn new(state: &Path) -> Self {
-        Self { path: state.join(FILE) }
-    }
-
-    /// Reads the file. If that fails, no restart counts as commanded.
-    pub fn load(&self) -> Option<Command> {
-        let read = match fs::read(&self.path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => Err(error),
-        };
-        read.inspect_err(|error| {
-            tracing::warn!(%error, path = %self.path.display(), "record of the last restart not read");
-        })
-        .ok()
-    }
-
-    /// Writes the file.
-    pub fn store(&self, command: &Command) -> io::Result<()> {
-        let bytes = serde_json::to_vec(command)?;
-        write_whole(&self.path, 0o600, |file| file.write_all(&bytes))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,17 +138,5 @@ mod tests {
         assert_eq!(wait, Next::Wait(Duration::from_secs(20)));
         let given = command(next(None, "x", &ids("a", ""), CONTAINER_START_TIMEOUT, LONG));
         assert!(!is_done(&given, &ids("c", "")) && is_done(&given, &ids("c", "d")));
-    }
-
-    #[test]
-    fn the_record_is_read_back_and_a_damaged_one_is_none() {
-        let state = tempfile::tempdir().unwrap();
-        let file = CommandFile::new(state.path());
-        assert_eq!(file.load(), None);
-        let given = command(next(None, "x", &ids("a", "b"), LONG, LONG));
-        file.store(&given).unwrap();
-        assert_eq!(file.load(), Some(given));
-        fs::write(state.path().join(FILE), "{").unwrap();
-        assert_eq!(file.load(), None);
     }
 }

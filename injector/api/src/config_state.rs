@@ -1,0 +1,48 @@
+//! The one word that commands, metrics and the page show for a config.
+
+use crate::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, find_condition};
+
+/// Where a config stands, in one word for commands, metrics and the page. The object has conditions instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ConfigState {
+    /// Nothing moves, and what is asked for is not current; the condition Ready says why.
+    #[default]
+    Waiting,
+    /// All is as the spec says.
+    Current,
+    /// Pods are being moved to the target.
+    Progressing,
+    /// Pods are being moved back.
+    RollingBack,
+    /// The target failed and everything is back on the version before.
+    Failed,
+}
+
+impl ConfigState {
+    /// Returns the name, as commands and metrics have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "Waiting",
+            Self::Current => "Current",
+            Self::Progressing => "Progressing",
+            Self::RollingBack => "RollingBack",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+impl VersionedConfigStatus {
+    /// Returns where the config stands.
+    pub fn state(&self) -> ConfigState {
+        let ready = find_condition(&self.conditions, ConditionType::Ready);
+        match (self.rollout.stage, ready) {
+            (Some(RolloutStage::RollingBack | RolloutStage::Returning), _) => ConfigState::RollingBack,
+            (Some(_), _) => ConfigState::Progressing,
+            (None, Some(ready)) if ready.status == "True" => ConfigState::Current,
+            (None, Some(ready)) if ready.reason == Reason::Failed.as_str() && self.rollout.failure.is_some() => {
+                ConfigState::Failed
+            }
+            (None, _) => ConfigState::Waiting,
+        }
+    }
+}
