@@ -1,4 +1,6 @@
-//! Lists the objects of a namespace, page by page, so that a large one takes little memory.
+//! Lists of objects, page by page, so that a long one takes little memory.
+
+use std::fmt::Debug;
 
 use kube::Resource;
 use kube::api::ListParams;
@@ -9,20 +11,29 @@ use serde::de::DeserializeOwned;
 use crate::call::{CallError, call};
 use crate::lenient::Lenient;
 
-/// Objects of a page.
-const PAGE: u32 = 200;
+/// The number of objects of a page.
+const PAGE_SIZE: u32 = 200;
 
 /// Calls `take` with every object of a kind in the namespace.
-pub async fn each<K>(client: &Client, namespace: &str, mut take: impl FnMut(K)) -> Result<(), CallError>
+pub async fn for_each_object<K>(client: &Client, namespace: &str, mut take: impl FnMut(K)) -> Result<(), CallError>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let api: Api<Lenient<K>> = Api::namespaced(client.clone(), namespace);
-    let mut params = ListParams::default().limit(PAGE);
+    let listing = || format!("listing {} in {namespace}", K::plural(&()));
+    for_each_listed(listing, &api, |Lenient(object)| take(object)).await
+}
+
+/// Calls `take` with every object that the API lists. `what` is the operation, as a message has it.
+pub async fn for_each_listed<K: Clone + DeserializeOwned + Debug>(
+    what: impl Fn() -> String,
+    api: &Api<K>,
+    mut take: impl FnMut(K),
+) -> Result<(), CallError> {
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     loop {
-        let listing = || format!("listing {} in {namespace}", K::plural(&()));
-        let page = call(listing, api.list(&params)).await?;
-        page.items.into_iter().for_each(|Lenient(object)| take(object));
+        let page = call(&what, api.list(&params)).await?;
+        page.items.into_iter().for_each(&mut take);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),

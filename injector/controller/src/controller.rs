@@ -1,4 +1,4 @@
-//! What the controllers share, and what the leader remembers between two looks.
+//! What the controllers share, and what the leader remembers between two reconciles.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use super::urgency::is_urgent;
 /// The field manager of the fields that Nudge writes.
 pub(super) const FIELD_MANAGER: &str = "nudge-controller";
 
+/// Returns parameters of a write that name the field manager.
 pub(super) fn written_by_us() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
@@ -49,18 +50,18 @@ pub struct Controller {
     pub(super) memories: ConfigMemories,
     /// The configs of which a version is being validated.
     pub(super) validating: Mutex<HashSet<ConfigKey>>,
-    /// One validation at a time, of one namespace after another: each may take a processor for a second.
+    /// The turns of validations: one at a time, of one namespace after another, since each may take a processor for a second.
     pub(super) validation_turns: Turns,
-    /// When the next write that brings numbers alone may be planned.
-    pub(super) free_number_write: Mutex<Option<Instant>>,
-    /// When versions of each namespace were last to be pruned.
-    pub(super) pruned: Mutex<HashMap<String, Instant>>,
+    /// The time from which on the next write that brings numbers alone may be planned.
+    pub(super) number_writes_free_at: Mutex<Option<Instant>>,
+    /// The time at which versions of each namespace were last to be pruned.
+    pub(super) pruned_at: Mutex<HashMap<String, Instant>>,
     pub(super) workload_lists: WorkloadLists,
     /// The nodes that were not Ready when all were listed last, and when that was.
     pub(super) unready_nodes: Mutex<Option<(Instant, BTreeSet<String>)>>,
-    /// What the replicas of the hub note on their Lease: for how long reports wait there.
+    /// The notes of the hub's replicas on their Lease: for how long reports wait there.
     pub(super) hub_notes: Mutex<Lines>,
-    /// Why the hub is away, if it is.
+    /// The outage of the hub, if there is one.
     pub(super) hub_outage: Mutex<Outage>,
     pub(super) approver_rights: Mutex<ApproverRights>,
     /// The configs whose approvals may have another status.
@@ -98,8 +99,8 @@ impl Controller {
             memories: ConfigMemories::default(),
             validating: Mutex::default(),
             validation_turns: Turns::new(1, 1),
-            free_number_write: Mutex::default(),
-            pruned: Mutex::default(),
+            number_writes_free_at: Mutex::default(),
+            pruned_at: Mutex::default(),
             unready_nodes: Mutex::default(),
             hub_notes: Mutex::default(),
             hub_outage: Mutex::default(),
@@ -109,11 +110,11 @@ impl Controller {
     }
 
     /// Notes that from now on this replica leads, and that its index is complete.
-    pub(super) fn begin(&self) {
+    pub(super) fn begin_to_lead(&self) {
         *self.led_since.lock() = Some(Instant::now());
     }
 
-    /// Returns since when no change in the namespace can have been missed.
+    /// Returns the time since which no change in the namespace can have been missed.
     pub(super) fn complete_since(&self, namespace: &str) -> Option<Instant> {
         (*self.led_since.lock()).max(self.index.last_blind(namespace))
     }
@@ -123,36 +124,36 @@ impl Controller {
         self.index.silent_in(namespace, self.silence).is_none()
     }
 
-    /// Returns the time that evidence is measured with.
+    /// Returns the current time of the steady clock, with which evidence is measured.
     pub(super) fn steady(&self) -> Millis {
         self.steady_at(Instant::now()).unwrap_or(Millis::MAX)
     }
 
-    /// Returns that time of another moment; `None` before this replica began.
+    /// Returns the steady time of a moment; `None` before this replica began.
     pub(super) fn steady_at(&self, at: Instant) -> Option<Millis> {
         Millis::try_from(at.checked_duration_since(self.started)?.as_millis()).ok()
     }
 
-    /// Returns the seals of a config. The keys are large for a future.
+    /// Returns the seals of a config, in a box, because the keys are large for a future.
     pub(super) fn seals(&self, key: &ConfigKey, config: &VersionedConfig) -> Box<Seals> {
         Box::new(Seals::new(&self.keys.content, key, Identity::of(config)))
     }
 
-    /// Returns for how long the oldest report has waited in a hub that may be of this namespace.
+    /// Returns how long the oldest report has waited in a hub, if it may be of this namespace.
     pub(super) fn report_wait(&self, namespace: &str) -> Millis {
         let longest = self.hub_notes.lock().longest(namespace, Instant::now());
         Millis::try_from(longest.as_millis()).unwrap_or(Millis::MAX)
     }
 
-    /// Forgets what was observed before, as a new leader must.
+    /// Forgets all that was observed, as a new leader must.
     pub(super) fn forget(&self) {
         self.memories.forget_all();
         *self.unready_nodes.lock() = None;
         *self.hub_outage.lock() = Outage::default();
-        *self.free_number_write.lock() = None;
+        *self.number_writes_free_at.lock() = None;
         self.move_order.forget();
         *self.approver_rights.lock() = ApproverRights::default();
         self.approval_queue.clear();
-        self.pruned.lock().clear();
+        self.pruned_at.lock().clear();
     }
 }

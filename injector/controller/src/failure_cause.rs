@@ -1,26 +1,37 @@
-//! Why a call of the API server failed: the cause that a condition has.
+//! The cause that a condition has where a call of the API server failed.
 
+use nudge_api::PartKind;
 use nudge_cluster::call::CallError;
+use nudge_core::publish::PublishedKind as _;
 use nudge_protocol::bounded_text::one_line;
 
-/// Maximum of bytes that a message has of the API server's answer.
-const ANSWER_BYTES: usize = 320;
+/// The maximum size of the part of the API server's answer that a message has.
+const MAX_ANSWER_BYTES: usize = 320;
 
-/// Why a call failed.
+/// The cause of a call's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FailureCause {
-    /// Whether the API server refuses it: the next attempt would get the same answer.
+    /// Whether the API server refuses the call, so that the next attempt would get the same answer.
     pub(super) refused: bool,
     /// The HTTP status of the answer, or 0 where there was none.
     pub(super) code: u16,
-    /// What follows "because" in a message.
+    /// The text that follows "because" in a message.
     pub(super) text: String,
 }
 
 impl FailureCause {
-    /// Reads the error. The answer of the API server is repeated only where it can quote no value of a Secret. An error of the parser quotes
-    /// values, too, and is never repeated.
-    pub(super) fn of(error: &CallError, quotes: bool) -> Self {
+    /// Returns the cause of an error, with the answer of the API server.
+    pub(super) fn of(error: &CallError) -> Self {
+        Self::new(error, true)
+    }
+
+    /// Returns the cause of an error about an object of this kind, without an answer that can quote a value of a Secret.
+    pub(super) fn about(kind: PartKind, error: &CallError) -> Self {
+        Self::new(error, kind.is_quotable())
+    }
+
+    /// Returns the cause, in which an error of the parser, which quotes values, is never repeated.
+    fn new(error: &CallError, quotes: bool) -> Self {
         let (refused, code) = (error.refusal().is_some(), error.code());
         let source = match error {
             CallError::Timeout { .. } => {
@@ -31,9 +42,9 @@ impl FailureCause {
         let text = match &**source {
             kube::Error::Api(status) => {
                 let does = if refused { "refuses it" } else { "answers" };
-                let answer =
-                    if quotes { format!(": {}", one_line(&status.message, ANSWER_BYTES)) } else { String::new() };
-                format!("the API server {does} with code {code}{answer}")
+                let text =
+                    if quotes { format!(": {}", one_line(&status.message, MAX_ANSWER_BYTES)) } else { String::new() };
+                format!("the API server {does} with code {code}{text}")
             }
             kube::Error::SerdeError(_) => "the answer of the API server is damaged".to_owned(),
             _ => "the API server can't be reached, or broke off its answer".to_owned(),

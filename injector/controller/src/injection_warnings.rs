@@ -1,5 +1,5 @@
-//! Records the warnings of injection as Events, while this replica leads: once for a workload, on one of its pods. The Jobs of a
-//! namespace count as one workload.
+//! The warnings of injection, which the leader records as Events: once for a workload, on one of its pods. The Jobs of a namespace count as one
+//! workload.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,46 +14,53 @@ use tokio::time::sleep;
 use super::controller::Controller;
 
 /// The time between two scans of pods.
-const EVERY: Duration = Duration::from_secs(5);
-/// The maximum of Events of one scan; the next scan continues.
-const AT_ONCE: usize = 20;
+const SCAN_INTERVAL: Duration = Duration::from_secs(5);
+/// The maximum number of Events of one scan; the next scan continues.
+const MAX_EVENTS_PER_SCAN: usize = 20;
 /// The maximum age of a pod, in seconds. API servers keep Events for an hour, in which a new leader must not repeat them.
-const AGE: i64 = 3600;
+const MAX_AGE_SECONDS: i64 = 3600;
 
 /// The maximum age of a finished pod, in seconds: Jobs may be short.
-const FINISHED_AGE: i64 = 60;
-/// The time until an Event is retried that could not be written, in seconds: somebody may have to bind a role.
-const RETRY: i64 = 60;
-/// The maximum of warnings that are remembered; beyond it no new one is recorded.
-const REMEMBERED: usize = 10_000;
+const MAX_FINISHED_AGE_SECONDS: i64 = 60;
+/// The time until an Event that could not be written is retried, in seconds: an admin may have to bind a role.
+const RETRY_SECONDS: i64 = 60;
+/// The maximum number of warnings that are remembered; beyond it no new one is recorded.
+const MAX_REMEMBERED: usize = 10_000;
 
-/// The namespace; the workload, or the uid of a bare pod; the warnings.
-type Warning = (String, String, String);
+/// The warnings of a workload.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Warning {
+    namespace: String,
+    /// The workload, or the uid of a bare pod.
+    subject: String,
+    text: String,
+}
 
-/// When a warning was recorded.
+/// The times of a warning that was recorded.
 #[derive(Debug)]
 struct WarningRecord {
-    /// The second in which a pod last had it.
+    /// The second in which a pod last had the warning.
     last_seen: i64,
-    /// The second in which its Event is retried, where writing it failed.
+    /// The second in which the Event is retried, where its write failed.
     retry: Option<i64>,
 }
 
-/// What was recorded, up to an hour after the last pod with it: pods of a CronJob come and go.
+/// The warnings that were recorded, each up to an hour after the last pod with it: pods of a CronJob come and go.
 #[derive(Debug, Default)]
 struct RecordedWarnings(HashMap<Warning, WarningRecord>);
 
 fn warning(pod: &PodState) -> Option<Warning> {
     let subject = if pod.workload.is_empty() { pod.uid.as_str() } else { &pod.workload };
-    Some((pod.namespace.clone(), subject.to_owned(), pod.warnings.clone()?))
+    Some(Warning { namespace: pod.namespace.clone(), subject: subject.to_owned(), text: pod.warnings.clone()? })
 }
 
 impl RecordedWarnings {
-    /// Returns the pods that need an Event, which counts as written from now on. Pure.
+    /// Returns the pods that need an Event, which counts as written from now on.
     fn plan(&mut self, pods: Vec<Arc<PodState>>, now: i64) -> Vec<Arc<PodState>> {
         let mut newest: BTreeMap<Warning, Arc<PodState>> = BTreeMap::new();
-        let counts =
-            |pod: &PodState| !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < FINISHED_AGE);
+        let counts = |pod: &PodState| {
+            !pod.terminating && (!pod.finished || now.saturating_sub(pod.created) < MAX_FINISHED_AGE_SECONDS)
+        };
         for pod in pods.into_iter().filter(|pod| counts(pod)) {
             let Some(warning) = warning(&pod) else { continue };
             let known = newest.entry(warning).or_insert_with(|| Arc::clone(&pod));
@@ -66,16 +73,16 @@ impl RecordedWarnings {
                 entry.last_seen = now;
             }
         }
-        self.0.retain(|_, entry| now.saturating_sub(entry.last_seen) < AGE);
+        self.0.retain(|_, entry| now.saturating_sub(entry.last_seen) < MAX_AGE_SECONDS);
         let is_due = |warning: &Warning| match self.0.get(warning) {
             None => true,
             Some(entry) => entry.retry.is_some_and(|retry| retry <= now),
         };
-        newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < AGE);
+        newest.retain(|warning, pod| is_due(warning) && now.saturating_sub(pod.created) < MAX_AGE_SECONDS);
         let mut plan = Vec::new();
         for (warning, pod) in newest {
-            let has_room = self.0.len() < REMEMBERED || self.0.contains_key(&warning);
-            if plan.len() < AT_ONCE && has_room {
+            let has_room = self.0.len() < MAX_REMEMBERED || self.0.contains_key(&warning);
+            if plan.len() < MAX_EVENTS_PER_SCAN && has_room {
                 self.0.insert(warning, WarningRecord { last_seen: now, retry: None });
                 plan.push(pod);
             }
@@ -86,7 +93,7 @@ impl RecordedWarnings {
     /// Notes that the Event on this pod could not be written.
     fn note_failure(&mut self, pod: &PodState, now: i64) {
         if let Some(entry) = warning(pod).and_then(|warning| self.0.get_mut(&warning)) {
-            entry.retry = Some(now.saturating_add(RETRY));
+            entry.retry = Some(now.saturating_add(RETRY_SECONDS));
         }
     }
 }
@@ -107,7 +114,7 @@ pub async fn record_warnings(controller: Arc<Controller>) {
                 recorded.note_failure(&pod, now);
             }
         }
-        sleep(EVERY).await;
+        sleep(SCAN_INTERVAL).await;
     }
 }
 
@@ -152,9 +159,9 @@ mod tests {
         // What was recorded is remembered for an hour after its last pod.
         assert!(names(&mut recorded, &pods[3..4], 1004).is_empty());
         assert!(names(&mut recorded, &pods[..1], 1005).is_empty());
-        assert!(names(&mut recorded, &pods[3..4], 1005 + AGE).is_empty() && recorded.0.is_empty());
-        let young = Arc::new(PodState { created: 1005 + AGE, ..(*pods[0]).clone() });
-        assert_eq!(names(&mut recorded, &[young], 1006 + AGE), ["web-1"]);
+        assert!(names(&mut recorded, &pods[3..4], 1005 + MAX_AGE_SECONDS).is_empty() && recorded.0.is_empty());
+        let young = Arc::new(PodState { created: 1005 + MAX_AGE_SECONDS, ..(*pods[0]).clone() });
+        assert_eq!(names(&mut recorded, &[young], 1006 + MAX_AGE_SECONDS), ["web-1"]);
     }
 
     #[test]
@@ -162,27 +169,28 @@ mod tests {
         let (mut recorded, pods) = (RecordedWarnings::default(), [pod("web-1", "Deployment/web", Some("a"))]);
         assert_eq!(names(&mut recorded, &pods, 1001), ["web-1"]);
         recorded.note_failure(&pods[0], 1001);
-        assert!(names(&mut recorded, &pods, 1000 + RETRY).is_empty());
-        assert_eq!(names(&mut recorded, &pods, 1001 + RETRY), ["web-1"]);
-        assert!(names(&mut recorded, &pods, 1002 + RETRY).is_empty());
+        assert!(names(&mut recorded, &pods, 1000 + RETRY_SECONDS).is_empty());
+        assert_eq!(names(&mut recorded, &pods, 1001 + RETRY_SECONDS), ["web-1"]);
+        assert!(names(&mut recorded, &pods, 1002 + RETRY_SECONDS).is_empty());
     }
 
     #[test]
     fn the_number_of_remembered_warnings_has_a_bound() {
         let mut recorded = RecordedWarnings::default();
-        let pods: Vec<_> = (0..=REMEMBERED).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
-        let scans = i64::try_from(REMEMBERED.div_ceil(AT_ONCE)).unwrap();
+        let pods: Vec<_> = (0..=MAX_REMEMBERED).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        let scans = i64::try_from(MAX_REMEMBERED.div_ceil(MAX_EVENTS_PER_SCAN)).unwrap();
         let all: usize = (0..scans + 2).map(|second| names(&mut recorded, &pods, 1000 + second).len()).sum();
-        assert_eq!((all, recorded.0.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!((all, recorded.0.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
     }
 
     #[test]
     fn old_pods_are_left_out_and_many_are_spread_over_scans() {
         let mut recorded = RecordedWarnings::default();
-        assert!(names(&mut recorded, &[pod("old", "", Some("a"))], 1000 + AGE).is_empty());
-        let pods: Vec<_> = (0..AT_ONCE * 2 + 5).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
+        assert!(names(&mut recorded, &[pod("old", "", Some("a"))], 1000 + MAX_AGE_SECONDS).is_empty());
+        let pods: Vec<_> =
+            (0..MAX_EVENTS_PER_SCAN * 2 + 5).map(|number| pod(&format!("p{number}"), "", Some("a"))).collect();
         let counts = [1, 2, 3, 4].map(|second| names(&mut recorded, &pods, 1000 + second).len());
-        assert_eq!(counts, [AT_ONCE, AT_ONCE, 5, 0]);
+        assert_eq!(counts, [MAX_EVENTS_PER_SCAN, MAX_EVENTS_PER_SCAN, 5, 0]);
     }
 
     #[test]
@@ -190,7 +198,7 @@ mod tests {
         let terminating = |pod: Arc<PodState>| Arc::new(PodState { terminating: true, ..(*pod).clone() });
         let finished = |pod: Arc<PodState>| Arc::new(PodState { finished: true, ..(*pod).clone() });
         let pods = [terminating(pod("a", "", Some("w"))), finished(pod("b", "", Some("w")))];
-        assert!(names(&mut RecordedWarnings::default(), &pods, 1000 + FINISHED_AGE).is_empty());
+        assert!(names(&mut RecordedWarnings::default(), &pods, 1000 + MAX_FINISHED_AGE_SECONDS).is_empty());
         assert_eq!(names(&mut RecordedWarnings::default(), &pods, 1001), ["b"], "a short Job");
     }
 }

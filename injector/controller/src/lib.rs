@@ -1,7 +1,7 @@
 //! The controllers: the shell around the decisions of `nudge-core`. Only the leader runs them.
 //!
-//! `run/` is the loop of the leader. It begins a look at a config (`look/`), which asks the other rooms: `approve/`, `measure/`, `restart/`,
-//! `publish/`, `delete/`, and `status/` for the write. `memory/` is what is remembered between looks. `repair/` and `injection_warnings.rs` are
+//! `run/` is the loop of the leader. It reconciles a config (`reconcile/`) with the help of `approve/`, `measure/`, `restart/`, `publish/`,
+//! `delete/`, and of `status/` for the write. `memory/` is what is remembered between reconciles. `repair/` and `injection_warnings.rs` are
 //! about pods, beside all configs.
 
 mod approve;
@@ -11,12 +11,12 @@ mod failure_cause;
 #[cfg(test)]
 mod fake_api_server;
 mod injection_warnings;
-mod look;
 mod measure;
 mod memory;
 mod metrics;
-mod move_state;
+mod move_predicates;
 mod publish;
+mod reconcile;
 mod repair;
 mod restart;
 mod run;

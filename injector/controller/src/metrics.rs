@@ -1,4 +1,4 @@
-//! Metrics of the leader: of its loop, of repair and of rollouts. No label holds a name that users choose.
+//! The metrics of the leader: of its loop, of repair and of rollouts. No label holds a name that users choose.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{Reason, ReleaseOutcome, RolloutStage, VersionedConfigStatus};
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Metrics of the controllers.
+/// The metrics of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerMetrics {
     pub(super) leads: Gauge,
@@ -29,10 +29,10 @@ impl ControllerMetrics {
     }
 }
 
-/// Metrics of the repair loop, without labels: the names of namespaces have no bound.
+/// The metrics of the repair loop, without labels: the names of namespaces have no bound.
 #[derive(Clone, Debug, Default)]
 pub struct RepairMetrics {
-    pub(super) without: Gauge,
+    pub(super) agentless: Gauge,
     pub(super) scans: Counter,
     pub(super) evicted: Counter,
     pub(super) failures: Counter,
@@ -41,7 +41,7 @@ pub struct RepairMetrics {
 impl RepairMetrics {
     /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("pods_without_agent", "Pods that opt in but have no agent", self.without.clone());
+        registry.register("pods_without_agent", "Pods that opt in but have no agent", self.agentless.clone());
         registry.register(
             "repair_scans",
             "Scans of all enabled namespaces for pods without an agent",
@@ -57,15 +57,15 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
-/// Metrics of rollouts; cheap to clone.
+/// The metrics of rollouts; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RolloutMetrics {
     ended: Family<OutcomeLabel, Counter>,
-    took: Histogram,
+    durations: Histogram,
     all_assigned: Histogram,
-    restarted: Family<OutcomeLabel, Counter>,
-    measured: Family<OutcomeLabel, Counter>,
-    outdated: Counter,
+    restarts: Family<OutcomeLabel, Counter>,
+    answers: Family<OutcomeLabel, Counter>,
+    outdated_reconciles: Counter,
 }
 
 impl Default for RolloutMetrics {
@@ -73,18 +73,18 @@ impl Default for RolloutMetrics {
         // From a second to nine hours, each twice the last.
         let seconds = || Histogram::new((0..16).map(|step| f64::from(1 << step)));
         Self {
-            ended: family(&["current", "failed", "abandoned", "returned"]),
-            took: seconds(),
+            ended: family_of(&["current", "failed", "abandoned", "returned"]),
+            durations: seconds(),
             all_assigned: seconds(),
-            restarted: family(&["restarted", "evicted", "failed", "refused"]),
-            measured: family(&["number", "error"]),
-            outdated: Counter::default(),
+            restarts: family_of(&["restarted", "evicted", "failed", "refused"]),
+            answers: family_of(&["number", "error"]),
+            outdated_reconciles: Counter::default(),
         }
     }
 }
 
 /// Returns a family that has all series from the start: a rate must include the first event.
-fn family(outcomes: &[&'static str]) -> Family<OutcomeLabel, Counter> {
+fn family_of(outcomes: &[&'static str]) -> Family<OutcomeLabel, Counter> {
     let family = Family::<OutcomeLabel, Counter>::default();
     for outcome in outcomes {
         drop(family.get_or_create(&OutcomeLabel { outcome }));
@@ -92,17 +92,21 @@ fn family(outcomes: &[&'static str]) -> Family<OutcomeLabel, Counter> {
     family
 }
 
-/// Returns after which time the target was assigned to all pods, if this change of the status says so.
-fn all_assigned(before: &VersionedConfigStatus, after: &VersionedConfigStatus, now: Timestamp) -> Option<f64> {
+/// Returns the seconds until the target was assigned to all pods, if this change of the status assigns it.
+fn seconds_until_all_assigned(
+    before: &VersionedConfigStatus,
+    after: &VersionedConfigStatus,
+    now: Timestamp,
+) -> Option<f64> {
     let began = before.rollout.start_time.as_ref().or(after.rollout.start_time.as_ref())?;
-    let all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
-    // A workload that is new during the bake is no second rollout.
+    let assigns_all = |stage| matches!(stage, Some(RolloutStage::Baking | RolloutStage::Restarting));
+    // A workload that is new during the bake does not make a second rollout.
     let moves = matches!(before.rollout.stage, None | Some(RolloutStage::Moving));
-    (moves && all(after.rollout.stage) && after.pods.total > 0).then(|| seconds(began.0, now))
+    (moves && assigns_all(after.rollout.stage) && after.pods.total > 0).then(|| seconds(began.0, now))
 }
 
-/// Returns how the rollouts ended that did so in this change of the status, and how long each took. One may begin in the same write.
-fn ends<'a>(
+/// Returns the outcome and the seconds of each rollout that ended in this change of the status. Another one may begin in the same write.
+fn ended_rollouts<'a>(
     before: &'a VersionedConfigStatus,
     after: &'a VersionedConfigStatus,
 ) -> impl Iterator<Item = (&'static str, f64)> + 'a {
@@ -128,15 +132,15 @@ impl RolloutMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register("rollouts", "Rollouts that ended, by outcome", self.ended.clone());
         let help = "Time from the beginning of a rollout to its end";
-        registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.took.clone());
+        registry.register_with_unit("rollout_duration", help, Unit::Seconds, self.durations.clone());
         let help = "Time from the beginning of a rollout until every pod runs the target and was watched";
         registry.register_with_unit("rollout_all_assigned", help, Unit::Seconds, self.all_assigned.clone());
         let help = "Restarts of workloads, and evictions of pods, that take a version so, by outcome";
-        registry.register("restarted_workloads", help, self.restarted.clone());
+        registry.register("restarted_workloads", help, self.restarts.clone());
         let help = "Answers of spec.rollout.analysis that the leader has read, by outcome: a number, or an error";
-        registry.register("analysis_answers", help, self.measured.clone());
-        let help = "Looks at configs for which the API server did not have the objects that the watches had shown";
-        registry.register("outdated_looks", help, self.outdated.clone());
+        registry.register("analysis_answers", help, self.answers.clone());
+        let help = "Reconciles of configs for which the API server did not have the objects that the watches had shown";
+        registry.register("outdated_looks", help, self.outdated_reconciles.clone());
     }
 
     pub(super) fn count_change(&self, before: &VersionedConfigStatus, after: &VersionedConfigStatus) {
@@ -146,26 +150,26 @@ impl RolloutMetrics {
         {
             self.count_restart("failed");
         }
-        for (outcome, seconds) in ends(before, after) {
+        for (outcome, seconds) in ended_rollouts(before, after) {
             self.ended.get_or_create(&OutcomeLabel { outcome }).inc();
-            self.took.observe(seconds);
+            self.durations.observe(seconds);
         }
-        if let Some(seconds) = all_assigned(before, after, Timestamp::now()) {
+        if let Some(seconds) = seconds_until_all_assigned(before, after, Timestamp::now()) {
             self.all_assigned.observe(seconds);
         }
     }
 
     pub(super) fn count_restart(&self, outcome: &'static str) {
-        self.restarted.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.restarts.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    pub(super) fn count_outdated_look(&self) {
-        self.outdated.inc();
+    pub(super) fn count_outdated_reconcile(&self) {
+        self.outdated_reconciles.inc();
     }
 
     pub(super) fn count_answers(&self, numbers: u64, errors: u64) {
         for (outcome, count) in [("number", numbers), ("error", errors)] {
-            self.measured.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
+            self.answers.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
         }
     }
 }
@@ -215,7 +219,7 @@ mod tests {
         let now = Timestamp::from_second(15).unwrap();
         let [current, moving, baking, restarting] =
             [None, Some(RolloutStage::Moving), Some(RolloutStage::Baking), Some(RolloutStage::Restarting)].map(status);
-        let all = |before, after| all_assigned(before, after, now);
+        let all = |before, after| seconds_until_all_assigned(before, after, now);
         assert_eq!((all(&current, &moving), all(&moving, &baking)), (None, Some(5.0)));
         assert_eq!((all(&current, &restarting), all(&baking, &restarting)), (Some(5.0), None));
         assert_eq!((all(&baking, &current), all(&current, &current)), (None, None));

@@ -1,25 +1,25 @@
-//! Which configs overtake all others, because their pods are to return, or all are to get a version now.
+//! The decision about which configs overtake all others, because their pods are to return, or all are to get a version now.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{RolloutStage, VersionedConfig};
 use nudge_core::rollout::ALL;
 
-use super::move_state::{may_begin, returns_pods};
+use super::move_predicates::{may_begin, returns_pods};
 
-/// Returns whether its pods are to return, or all of them are to get a version now: a brake, which needs nothing to be known but the config.
+/// Returns whether the config is a brake: its pods are to return, or all of them are to get a version now, which follows from the config alone.
 pub(super) fn is_brake(config: &VersionedConfig) -> bool {
     let Some(status) = &config.status else { return false };
     let (requested, rollout) = (config.spec.version.as_ref(), &status.rollout);
     let forward = matches!(rollout.stage, Some(RolloutStage::Moving | RolloutStage::Baking | RolloutStage::Restarting));
     let overridden = config.spec.rollout.overridden.as_ref().zip(requested);
-    let now = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, Timestamp::now()));
-    let steps = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
+    let assigns_all = overridden.is_some_and(|(overridden, requested)| overridden.assigns(requested, Timestamp::now()));
+    let has_steps_left = rollout.stage == Some(RolloutStage::Moving) && status.internal.threshold < ALL;
     (requested.is_some() && requested == status.previous_version.as_ref())
         || (forward && requested != status.target_version.as_ref())
-        || (now && (may_begin(config) || steps))
+        || (assigns_all && (may_begin(config) || has_steps_left))
 }
 
-/// Returns whether the config overtakes all others: its pods are to return, or do.
+/// Returns whether the config overtakes all others: its pods return, or a brake is to be carried out.
 pub(super) fn is_urgent(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(returns_pods) || is_brake(config)
 }

@@ -1,9 +1,9 @@
-//! A key of a queue that is worked on.
+//! The work on a key of a queue.
 
 use nudge_cluster::queue::Queue;
 use nudge_core::keys::ConfigKey;
 
-/// A key that is worked on. It goes back to the queue however that ends, even by a panic or the loss of leadership.
+/// The work on a key, which goes back to the queue however the work ends, even by a panic or the loss of leadership.
 pub(super) struct WorkItem<'a> {
     pub(super) queue: &'a Queue,
     pub(super) key: &'a ConfigKey,

@@ -258,8 +258,8 @@ fn repair(arguments: &RepairArguments, namespace: &str, account: &str) -> Repair
             Repair::Off => 0,
             Repair::Evict => arguments.repair_per_minute,
         },
-        every: Duration::from_secs(arguments.repair_seconds.into()),
-        age: Duration::from_secs(arguments.repair_age_seconds.into()),
+        scan_interval: Duration::from_secs(arguments.repair_seconds.into()),
+        min_age: Duration::from_secs(arguments.repair_age_seconds.into()),
     }
 }
 

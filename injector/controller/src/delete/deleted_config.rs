@@ -1,5 +1,5 @@
-//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not
-//! delete all configuration. What no leader saw deleted is found by its parts, which say that they were created for a config.
+//! Deletions of the versions of a deleted config, unless its CRD or namespace is terminating: removing Nudge must not delete all configuration.
+//! A config whose deletion no leader saw is found by its parts, which say that they were created for a config.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,9 +26,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes the parts that were created for a config of this name, which is not there.
+    /// Deletes the parts that were created for a config of this name, where there is none.
     pub(crate) async fn delete_orphans(&self, key: &ConfigKey) -> Result<(), CallError> {
-        // Pods would lose what they run. While some are left out nobody knows what they use.
+        // Pods would lose what they run. While pods are left out it is not known what they use.
         let is_used = self.index.users(key).is_none_or(|users| !users.is_empty());
         if self.index.config(key).is_some() || self.index.is_left_out(key) || is_used {
             return Ok(());
@@ -52,7 +52,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Reads the metadata of a part; `None` where another object has its name by now, or none.
+    /// Reads the metadata of a part; `None` where it is gone, or another object has its name by now.
     async fn part_metadata<K>(&self, key: &ConfigKey, part: &PartMeta) -> Result<Option<ObjectMeta>, CallError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -63,7 +63,7 @@ impl Controller {
         Ok(object.map(|object| object.metadata).filter(|meta| meta.uid.as_ref() == Some(&part.uid)))
     }
 
-    /// Returns whether parts of a config may be deleted with it that was there at this time.
+    /// Returns whether the parts of a deleted config, which existed at this time, may be deleted.
     async fn may_delete(&self, key: &ConfigKey, existed: Option<Timestamp>) -> Result<bool, CallError> {
         if !self.index.is_enabled(&key.namespace) {
             return Ok(false);
@@ -71,7 +71,7 @@ impl Controller {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let name = VersionedConfig::crd_name();
         let crd = call(|| format!("reading CustomResourceDefinition {name}"), crds.get_metadata_opt(name)).await?;
-        if !is_of(crd.as_ref().map(|crd| &crd.metadata), existed) {
+        if !is_object_of(crd.as_ref().map(|crd| &crd.metadata), existed) {
             tracing::info!("config deleted with its CRD, so the versions stay");
             return Ok(false);
         }
@@ -81,11 +81,11 @@ impl Controller {
         Ok(namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none()))
     }
 
-    /// Deletes the parts for as long as there is no config of the name.
+    /// Deletes the parts while there is no config of the name.
     async fn delete_parts(&self, key: &ConfigKey, parts: impl Iterator<Item = &PartStatus>) -> Result<(), CallError> {
         let configs: Api<VersionedConfig> = Api::namespaced(self.client.clone(), &key.namespace);
         for part in parts {
-            // Read from the API server each time: a config that is deleted to be created again may come back at any moment.
+            // The API server is asked each time: a config that is deleted to be created again may come back at any moment.
             let reading = || format!("reading VersionedConfig {key}");
             if call(reading, configs.get_metadata_opt(key.name.as_str())).await?.is_some() {
                 tracing::info!("config created again, so its versions stay");
@@ -97,7 +97,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Deletes exactly this object; another one that has its name by now stays.
+    /// Deletes exactly this object, and not another one that has its name by now.
     pub(super) async fn delete_part(&self, namespace: &str, part: &PartStatus) -> Result<(), CallError> {
         match part.kind {
             PartKind::ConfigMap => self.delete::<ConfigMap>(namespace, part).await,
@@ -115,16 +115,16 @@ impl Controller {
         let deleting = || format!("deleting {} {namespace}/{}", part.kind, part.name);
         match call(deleting, api.delete(&part.name, &params)).await {
             Ok(_) => Ok(()),
-            // Deleted already, or another object of the name.
+            // The object is deleted already, or another one has its name.
             Err(error) if matches!(error.code(), 404 | 409) && error.refusal().is_none() => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating: a CRD that was deleted and
-/// created again is younger than the configs deleted with the first.
-fn is_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
+/// Returns whether a config that existed at this time was an object of this very CRD, which is not terminating. A CRD that was deleted and
+/// created again is younger than the configs that were deleted with the first one.
+fn is_object_of(crd: Option<&ObjectMeta>, existed: Option<Timestamp>) -> bool {
     crd.is_some_and(|crd| {
         crd.deletion_timestamp.is_none()
             && matches!((&crd.creation_timestamp, existed), (Some(crd), Some(existed)) if crd.0 < existed)
@@ -141,10 +141,10 @@ mod tests {
     fn a_config_deleted_with_its_crd_is_recognized() {
         let at = |second| Some(Timestamp::from_second(second).unwrap());
         let made = |second| ObjectMeta { creation_timestamp: at(second).map(Time), ..ObjectMeta::default() };
-        assert!(is_of(Some(&made(1)), at(2)));
-        assert!(!is_of(None, at(2)) && !is_of(Some(&made(1)), None));
-        assert!(!is_of(Some(&made(2)), at(2)), "not known, so the versions stay");
-        assert!(!is_of(Some(&made(3)), at(2)), "the CRD was created again");
-        assert!(!is_of(Some(&ObjectMeta { deletion_timestamp: at(4).map(Time), ..made(1) }), at(2)));
+        assert!(is_object_of(Some(&made(1)), at(2)));
+        assert!(!is_object_of(None, at(2)) && !is_object_of(Some(&made(1)), None));
+        assert!(!is_object_of(Some(&made(2)), at(2)), "not known, so the versions stay");
+        assert!(!is_object_of(Some(&made(3)), at(2)), "the CRD was created again");
+        assert!(!is_object_of(Some(&ObjectMeta { deletion_timestamp: at(4).map(Time), ..made(1) }), at(2)));
     }
 }

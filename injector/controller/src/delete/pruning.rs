@@ -1,4 +1,4 @@
-//! Deletions of versions beyond the history limit, of which no pod and no template of a workload names an object.
+//! Deletions of versions beyond the history limit whose objects no pod and no template of a workload names.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,20 +11,21 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use nudge_api::{PartKind, Reason, VersionedConfig};
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::listing::each;
+use nudge_cluster::listing::for_each_object;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::references;
 use nudge_core::versions::{is_beyond_limit, to_prune};
 
 use crate::controller::Controller;
+use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 
 /// The time between two lists of what pods and templates of a namespace name.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Deletes the versions beyond what is kept. Returns after which time to look again, where that was too soon.
+    /// Deletes the versions beyond the history limit. Returns when to try again where this was too soon.
     pub(crate) async fn prune(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Duration> {
         if !self.may_delete_in(&key.namespace) {
             return None;
@@ -45,18 +46,18 @@ impl Controller {
             return None;
         }
         {
-            let mut pruned = self.pruned.lock();
-            pruned.retain(|_, last| last.elapsed() < LIST_INTERVAL);
-            if let Some(last) = pruned.get(&key.namespace) {
-                return Some(LIST_INTERVAL.saturating_sub(last.elapsed()));
+            let mut pruned_at = self.pruned_at.lock();
+            pruned_at.retain(|_, at| at.elapsed() < LIST_INTERVAL);
+            if let Some(at) = pruned_at.get(&key.namespace) {
+                return Some(LIST_INTERVAL.saturating_sub(at.elapsed()));
             }
-            pruned.insert(key.namespace.clone(), Instant::now());
+            pruned_at.insert(key.namespace.clone(), Instant::now());
         }
         let named = match self.named_objects(&key.namespace).await {
             Ok(named) => named,
             Err(error) => {
                 let what = "what pods and workloads use can't be listed, and no version is deleted";
-                self.memories.side_call_failed(key, SideCall::Versions, what, &error, true);
+                self.memories.side_call_failed(key, SideCall::Versions, what, FailureCause::of(&error));
                 return None;
             }
         };
@@ -64,10 +65,10 @@ impl Controller {
         'versions: for (version, objects) in to_prune(config, &parts, last, &pods, &named) {
             for part in &objects {
                 if let Err(error) = self.delete_part(&key.namespace, part).await {
-                    let silent = error.code() == 0;
+                    let is_silent = error.code() == 0;
                     failure.get_or_insert((format!("{} {} can't be deleted", part.kind, part.name), part.kind, error));
-                    // Without an answer, each of the others would take as long.
-                    if silent {
+                    // Where there was no answer, each of the other deletions would take as long.
+                    if is_silent {
                         break 'versions;
                     }
                     continue 'versions;
@@ -79,28 +80,37 @@ impl Controller {
         }
         match failure {
             Some((what, kind, error)) => {
-                self.memories.side_call_failed(key, SideCall::Versions, &what, &error, kind == PartKind::ConfigMap);
+                self.memories.side_call_failed(key, SideCall::Versions, &what, FailureCause::about(kind, &error));
             }
             None => self.memories.side_call_succeeded(key, SideCall::Versions),
         }
         None
     }
 
-    /// Returns the objects that a pod of the namespace, injected or not, or the template of a workload names.
+    /// Returns the objects that a pod of the namespace (injected or not) or the template of a workload names.
     async fn named_objects(&self, namespace: &str) -> Result<BTreeSet<(PartKind, String)>, CallError> {
         let (client, mut named) = (&self.client, BTreeSet::new());
         let mut add = |spec: Option<PodSpec>| named.extend(spec.iter().flat_map(references));
-        each::<Pod>(client, namespace, |pod| add(pod.spec)).await?;
-        each::<Deployment>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec))).await?;
-        each::<StatefulSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec))).await?;
-        each::<DaemonSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec))).await?;
-        each::<ReplicaSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template?.spec))).await?;
-        each::<Job>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec))).await?;
+        for_each_object::<Pod>(client, namespace, |pod| add(pod.spec)).await?;
+        for_each_object::<Deployment>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
+            .await?;
+        for_each_object::<StatefulSet>(client, namespace, |object| {
+            add(object.spec.and_then(|spec| spec.template.spec))
+        })
+        .await?;
+        for_each_object::<DaemonSet>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
+            .await?;
+        for_each_object::<ReplicaSet>(client, namespace, |object| {
+            add(object.spec.and_then(|spec| spec.template?.spec))
+        })
+        .await?;
+        for_each_object::<Job>(client, namespace, |object| add(object.spec.and_then(|spec| spec.template.spec)))
+            .await?;
         let spec = |object: ReplicationController| object.spec?.template?.spec;
-        each::<ReplicationController>(client, namespace, |object| add(spec(object))).await?;
+        for_each_object::<ReplicationController>(client, namespace, |object| add(spec(object))).await?;
         let spec = |object: CronJob| object.spec?.job_template.spec?.template.spec;
-        match each::<CronJob>(client, namespace, |object| add(spec(object))).await {
-            // Before 1.21 CronJobs are in another version of the API.
+        match for_each_object::<CronJob>(client, namespace, |object| add(spec(object))).await {
+            // Before Kubernetes 1.21, CronJobs are in another version of the API.
             Err(error) if error.code() == 404 => {}
             listed => return listed.map(|()| named),
         }

@@ -1,4 +1,4 @@
-//! The analysis of a version on trial: whose numbers are wanted is written, and the answers are read.
+//! The analysis of a version on trial: the question is written, and the answers are read.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use nudge_protocol::error_chain::chain;
 use crate::controller::Controller;
 use crate::memory::AnalysisMemory;
 
-/// The shortest time between two reads of answers.
+/// The minimum time between two reads of answers.
 const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
-/// The shortest time between two writes of the same round, and after one that failed.
+/// The minimum time between two writes of the same round, and after a write that failed.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Returns whether a version is on trial that is judged by numbers.
@@ -25,8 +25,8 @@ fn is_measured(config: &VersionedConfig) -> bool {
 }
 
 impl Controller {
-    /// Returns the answers so far, or those of a rehearsal. Where they can't be read those count that were read last: a rollout, and above all
-    /// its way back, waits for nobody.
+    /// Returns the answers so far, or those of a rehearsal. Where they can't be read the last ones count, since a rollout and above all its way
+    /// back must not wait.
     pub(crate) async fn answers(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<RolloutAnalysisStatus> {
         if !is_measured(config) {
             let question = wanted_rehearsal(config, config.status.as_ref())?;
@@ -40,15 +40,15 @@ impl Controller {
         let object = self.read_analysis(key, last.object.clone()).await;
         let memory = AnalysisMemory { object, read_at, ..last };
         let answers = memory.answers();
-        let (numbers, errors) = added(before.as_ref(), answers.as_ref());
+        let (numbers, errors) = count_new_answers(before.as_ref(), answers.as_ref());
         self.metrics.count_answers(numbers, errors);
         self.keep_analysis_memory(key, memory);
         answers
     }
 
-    /// Writes whose numbers are wanted, or that none are any more. Returns when to write what had to wait, or could not be written: what is not
-    /// measured holds the version, and nothing else.
-    pub(crate) async fn ask(
+    /// Writes the question, or deletes it where there is none. Returns when to write what had to wait, or could not be written: a version without
+    /// measurements is held, and nothing else waits.
+    pub(crate) async fn write_question(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
@@ -56,23 +56,23 @@ impl Controller {
     ) -> Option<Duration> {
         let last = self.analysis_memory(key);
         let failed_at = last.as_ref().and_then(|last| last.failed_at);
-        let rest = failed_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|rest| !rest.is_zero());
+        let wait = failed_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|wait| !wait.is_zero());
         let Some(question) = question else {
             // While pods prove the version again, the object stays as it is.
-            let may_be_there =
+            let may_exist =
                 last.as_ref().map_or(!config.spec.rollout.analysis.is_empty(), |last| last.object.is_some());
-            if !may_be_there || is_measured(config) {
+            if !may_exist || is_measured(config) {
                 return None;
             }
-            if rest.is_some() {
-                return rest;
+            if wait.is_some() {
+                return wait;
             }
             return match self.delete_analysis(key).await {
                 Ok(()) => {
                     self.keep_analysis_memory(key, AnalysisMemory::default());
                     None
                 }
-                Err(error) => Some(self.not_asked(key, last.unwrap_or_default(), &error)),
+                Err(error) => Some(self.note_unwritten(key, last.unwrap_or_default(), &error)),
             };
         };
         if is_rehearsal(&question.round) {
@@ -83,8 +83,8 @@ impl Controller {
         if before == Some(&question) {
             return None;
         }
-        if rest.is_some() {
-            return rest;
+        if wait.is_some() {
+            return wait;
         }
         let same_round = before.is_some_and(|before| before.round == question.round);
         let early = last.written_at.map(|at| MIN_WRITE_INTERVAL.saturating_sub(at.elapsed())).filter(|_| same_round);
@@ -100,20 +100,20 @@ impl Controller {
                 self.keep_analysis_memory(key, memory);
                 failed_at.map(|_| MIN_WRITE_INTERVAL)
             }
-            Err(error) => Some(self.not_asked(key, last, &error)),
+            Err(error) => Some(self.note_unwritten(key, last, &error)),
         }
     }
 
-    /// Remembers that the object could not be written. Returns when to try again.
-    fn not_asked(&self, key: &ConfigKey, last: AnalysisMemory, error: &CallError) -> Duration {
+    /// Remembers that the question could not be written. Returns when to try again.
+    fn note_unwritten(&self, key: &ConfigKey, last: AnalysisMemory, error: &CallError) -> Duration {
         tracing::warn!(config = %key, error = chain(error), "question of an analysis not written; retrying");
         self.keep_analysis_memory(key, AnalysisMemory { failed_at: Some(Instant::now()), ..last });
         MIN_WRITE_INTERVAL
     }
 }
 
-/// Returns how many answers have come since, with a number and with an error.
-fn added(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisStatus>) -> (u64, u64) {
+/// Counts the answers that are new, with a number and with an error.
+fn count_new_answers(before: Option<&RolloutAnalysisStatus>, after: Option<&RolloutAnalysisStatus>) -> (u64, u64) {
     let Some(after) = after.filter(|after| !is_rehearsal(&after.round)) else { return (0, 0) };
     let before = before.filter(|before| before.round == after.round);
     let (mut numbers, mut errors) = (0, 0);
@@ -196,16 +196,16 @@ mod tests {
         let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
         for _ in 0..3 {
             assert_eq!(controller.answers(&key, &config).await, None);
-            let again = controller.ask(&key, &config, Some(question.clone())).await;
-            assert_eq!(again, None, "the config is looked at no sooner");
+            let again = controller.write_question(&key, &config, Some(question.clone())).await;
+            assert_eq!(again, None, "the config is reconciled no sooner");
         }
         assert_eq!(*failed.lock(), 1);
         // Other analyses are tried at once, and so is a rollout.
         let other = RolloutAnalysisSpec { round: "rehearsal-000000000000".to_owned(), ..question.clone() };
-        controller.ask(&key, &config, Some(other)).await;
+        controller.write_question(&key, &config, Some(other)).await;
         assert_eq!(*failed.lock(), 2);
         let round = RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question };
-        assert_eq!(controller.ask(&key, &config, Some(round)).await, Some(MIN_WRITE_INTERVAL));
+        assert_eq!(controller.write_question(&key, &config, Some(round)).await, Some(MIN_WRITE_INTERVAL));
         assert_eq!(*failed.lock(), 3);
     }
 
@@ -218,7 +218,10 @@ mod tests {
         let config: VersionedConfig = serde_json::from_value(config).unwrap();
         let question = wanted_rehearsal(&config, config.status.as_ref()).unwrap();
         for _ in 0..3 {
-            assert_eq!(controller.ask(&key, &config, Some(question.clone())).await, Some(MIN_WRITE_INTERVAL));
+            assert_eq!(
+                controller.write_question(&key, &config, Some(question.clone())).await,
+                Some(MIN_WRITE_INTERVAL)
+            );
             let known = controller.answers(&key, &config).await.unwrap();
             assert_eq!(known.round, question.round, "what was answered before another leader came counts");
         }
@@ -226,8 +229,8 @@ mod tests {
         // A rollout's question takes its place at once, and afterwards it does not rest.
         let round =
             RolloutAnalysisSpec { target_version: Some("3".to_owned()), round: "3-1".to_owned(), ..question.clone() };
-        assert_eq!(controller.ask(&key, &config, Some(round)).await, None);
-        assert_eq!(controller.ask(&key, &config, Some(question)).await, Some(MIN_WRITE_INTERVAL));
+        assert_eq!(controller.write_question(&key, &config, Some(round)).await, None);
+        assert_eq!(controller.write_question(&key, &config, Some(question)).await, Some(MIN_WRITE_INTERVAL));
         assert_eq!(*asked.lock(), 3);
     }
 
@@ -243,10 +246,10 @@ mod tests {
                 .unwrap()
         };
         let (first, more) = (known("a", &[1, 2]), known("a", &[2, 3, 4, 5]));
-        assert_eq!(added(None, Some(&first)), (1, 1));
-        assert_eq!(added(Some(&first), Some(&first)), (0, 0));
-        assert_eq!(added(Some(&first), Some(&more)), (2, 1));
-        assert_eq!(added(Some(&more), Some(&known("b", &[1]))), (1, 0), "another round counts from one");
-        assert_eq!(added(Some(&more), None), (0, 0));
+        assert_eq!(count_new_answers(None, Some(&first)), (1, 1));
+        assert_eq!(count_new_answers(Some(&first), Some(&first)), (0, 0));
+        assert_eq!(count_new_answers(Some(&first), Some(&more)), (2, 1));
+        assert_eq!(count_new_answers(Some(&more), Some(&known("b", &[1]))), (1, 0), "another round counts from one");
+        assert_eq!(count_new_answers(Some(&more), None), (0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Rehearsals of analyses: whether they can be asked before there is a version on trial. Nothing waits for one, so it costs little: it is
-//! written once, its answers are read later each time, and where it can't be written, as without the component, the config is looked at no
-//! sooner for it.
+//! written once, and its answers are read later each time. Where it can't be written, as without the component, the config is not reconciled
+//! sooner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ impl Controller {
         let last = self.analysis_memory(key)?;
         let before = last.object.clone().filter(|object| object.spec == *question)?;
         let (now, rehearsal) = (Instant::now(), last.rehearsal(&question.round));
-        if rehearsal.as_ref().is_some_and(|rehearsal| !rehearsal.rests(now).is_zero()) {
+        if rehearsal.as_ref().is_some_and(|rehearsal| !rehearsal.wait(now).is_zero()) {
             return before.status.clone();
         }
         let object = self.read_analysis(key, Some(before)).await;
         let answers = object.as_ref().and_then(|object| object.status.clone());
-        let next = rehearsal.unwrap_or_else(|| Rehearsal::new(&question.round, now)).after_read(now);
-        // One that is gone is written again.
-        let rehearsal = object.as_ref().map(|_| next);
+        let read = rehearsal.unwrap_or_else(|| Rehearsal::new(&question.round, now)).after_read(now);
+        // An object that is gone is written again.
+        let rehearsal = object.as_ref().map(|_| read);
         self.keep_analysis_memory(key, AnalysisMemory { object, rehearsal, ..last });
         answers
     }
@@ -43,17 +43,17 @@ impl Controller {
     ) -> Option<Duration> {
         let last = self.analysis_memory(key).unwrap_or_default();
         let round = &question.round;
-        let rests = last.rehearsal(round).map_or(Duration::ZERO, |rehearsal| rehearsal.rests(Instant::now()));
+        let wait = last.rehearsal(round).map_or(Duration::ZERO, |rehearsal| rehearsal.wait(Instant::now()));
         if last.object.as_ref().is_some_and(|object| object.spec == *question) {
-            return Some(rests.max(Rehearsal::MIN_REST));
+            return Some(wait.max(Rehearsal::MIN_INTERVAL));
         }
-        if !rests.is_zero() {
+        if !wait.is_zero() {
             return None;
         }
         let written = self.write_analysis(key, config, question).await;
         let now = Instant::now();
-        let (object, rehearsal, again) = match written {
-            Ok(Some(object)) => (Some(Arc::new(object)), Rehearsal::new(round, now), Some(Rehearsal::MIN_REST)),
+        let (object, rehearsal, next) = match written {
+            Ok(Some(object)) => (Some(Arc::new(object)), Rehearsal::new(round, now), Some(Rehearsal::MIN_INTERVAL)),
             Ok(None) => (None, Rehearsal::unwritten(round, now), None),
             Err(error) => {
                 tracing::warn!(config = %key, error = chain(&error), "rehearsal of analyses not written; retrying");
@@ -61,6 +61,6 @@ impl Controller {
             }
         };
         self.keep_analysis_memory(key, AnalysisMemory { object, rehearsal: Some(rehearsal), ..last });
-        again
+        next
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the `RolloutAnalysis` of a config, which asks about a version on trial or holds a rehearsal.
+//! The memory of a config's `RolloutAnalysis`, which asks about a version on trial or holds a rehearsal.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ pub(crate) struct AnalysisMemory {
     pub(crate) object: Option<Arc<RolloutAnalysis>>,
     pub(crate) read_at: Option<Instant>,
     pub(crate) written_at: Option<Instant>,
-    /// When it could not be written; absent since it could.
+    /// The time of the last write, if it failed.
     pub(crate) failed_at: Option<Instant>,
     /// The last rehearsal, if no rollout has asked since.
     pub(crate) rehearsal: Option<Rehearsal>,
@@ -29,39 +29,39 @@ impl AnalysisMemory {
     }
 }
 
-/// A rehearsal that was asked for. Nothing waits for it, so it rests: the longer, the longer ago it was asked for.
+/// A rehearsal that was asked for. Nothing waits for it, so the older it is, the longer is the wait until the next read.
 #[derive(Clone, Debug)]
 pub(crate) struct Rehearsal {
     round: String,
     asked_at: Instant,
-    rests_until: Instant,
+    next_read: Instant,
 }
 
 impl Rehearsal {
-    /// The shortest rest.
-    pub(crate) const MIN_REST: Duration = Duration::from_secs(5);
-    /// The longest rest.
-    const MAX_REST: Duration = Duration::from_mins(5);
+    /// The minimum time between two reads.
+    pub(crate) const MIN_INTERVAL: Duration = Duration::from_secs(5);
+    /// The maximum time between two reads or writes.
+    const MAX_INTERVAL: Duration = Duration::from_mins(5);
 
     /// Returns a rehearsal that was written now.
     pub(crate) fn new(round: &str, now: Instant) -> Self {
-        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::MIN_REST }
+        Self { round: round.to_owned(), asked_at: now, next_read: now + Self::MIN_INTERVAL }
     }
 
     /// Returns a rehearsal that could not be written now.
     pub(crate) fn unwritten(round: &str, now: Instant) -> Self {
-        Self { round: round.to_owned(), asked_at: now, rests_until: now + Self::MAX_REST }
+        Self { round: round.to_owned(), asked_at: now, next_read: now + Self::MAX_INTERVAL }
     }
 
     /// Returns the rehearsal after its answers were read now.
     pub(crate) fn after_read(self, now: Instant) -> Self {
         let age = now.saturating_duration_since(self.asked_at);
-        Self { rests_until: now + age.clamp(Self::MIN_REST, Self::MAX_REST), ..self }
+        Self { next_read: now + age.clamp(Self::MIN_INTERVAL, Self::MAX_INTERVAL), ..self }
     }
 
-    /// Returns for how long it rests from now on.
-    pub(crate) fn rests(&self, now: Instant) -> Duration {
-        self.rests_until.saturating_duration_since(now)
+    /// Returns the time until the next read, or the next attempt to write.
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
+        self.next_read.saturating_duration_since(now)
     }
 }
 
@@ -76,14 +76,14 @@ mod tests {
         let mut reads: Vec<Duration> = Vec::new();
         for _ in 0..9 {
             let last = reads.last().copied().unwrap_or_default();
-            let at = last + rehearsal.rests(began + last);
+            let at = last + rehearsal.wait(began + last);
             reads.push(at);
             rehearsal = rehearsal.after_read(began + at);
         }
         let seconds: Vec<u64> = reads.iter().map(Duration::as_secs).collect();
         assert_eq!(seconds, [5, 10, 20, 40, 80, 160, 320, 620, 920]);
         let refused = Rehearsal::unwritten("a", began);
-        assert_eq!(refused.rests(began), Duration::from_mins(5));
+        assert_eq!(refused.wait(began), Duration::from_mins(5));
         let asked = AnalysisMemory { rehearsal: Some(refused), ..AnalysisMemory::default() };
         assert!(asked.rehearsal("a").is_some() && asked.rehearsal("b").is_none());
     }

@@ -1,17 +1,17 @@
-//! What the API server has said of the rights of users who have decided about versions, and for how long that counts.
+//! The answers of the API server about the rights of users who have decided about versions, and for how long each counts.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use nudge_core::keys::ConfigKey;
 
-/// The age of an answer at which it is asked for again.
-const FRESH: Duration = Duration::from_secs(10);
-/// The age up to which an answer counts, where the API server does not answer again.
+/// The maximum age of an answer before the API server is asked again.
+const MAX_FRESH_AGE: Duration = Duration::from_secs(10);
+/// The maximum age of an answer that counts, where the API server does not answer again.
 const MAX_AGE: Duration = Duration::from_mins(1);
-/// The time for which nothing is said of answers that are missing and under way.
-const UNSAID: Duration = Duration::from_secs(10);
-/// The maximum of answers that are kept.
+/// The time for which the status says nothing about missing answers.
+const SILENT_PERIOD: Duration = Duration::from_secs(10);
+/// The maximum number of answers that are kept.
 const MAX_ANSWERS: usize = 4096;
 
 /// A user who has decided about versions of a config.
@@ -26,7 +26,7 @@ pub(crate) struct Approver {
 #[derive(Debug, Default)]
 pub(crate) struct ApproverRights(HashMap<Approver, (Instant, bool)>);
 
-/// The answers about the approvers of one config that are missing.
+/// The review of the rights of one config's approvers.
 #[derive(Debug, Default)]
 pub(crate) struct RightsReview {
     missing_since: Option<Instant>,
@@ -34,44 +34,44 @@ pub(crate) struct RightsReview {
 }
 
 impl RightsReview {
-    /// Notes that answers are asked for. Returns whether they were not under way already.
+    /// Notes the beginning of a review. Returns false where one is under way already.
     pub(crate) fn begin(&mut self, now: Instant) -> bool {
         self.missing_since.get_or_insert(now);
         !std::mem::replace(&mut self.under_way, true)
     }
 
-    /// Notes that answers are not under way any more. Where some did not come, they are missing since the beginning.
+    /// Notes the end of a review. Where it is not complete, answers are missing since its beginning.
     pub(crate) fn end(&mut self, complete: bool) {
         self.under_way = false;
         self.missing_since.take_if(|_| complete);
     }
 
-    /// Notes that no right matters.
-    pub(crate) fn rest(&mut self) {
+    /// Notes that no answer is missing, unless a review is under way.
+    pub(crate) fn settle(&mut self) {
         self.missing_since.take_if(|_| !self.under_way);
     }
 
-    /// Returns for how long from now on nothing is said of answers that are missing, if they are.
+    /// Returns for how long the status says nothing about missing answers, if there are any.
     pub(crate) fn silent_for(&self, now: Instant) -> Option<Duration> {
         let since = self.missing_since?;
-        UNSAID.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+        SILENT_PERIOD.checked_sub(now.saturating_duration_since(since)).filter(|wait| !wait.is_zero())
     }
 }
 
 impl ApproverRights {
-    /// Returns what was said of the user, not too long ago.
+    /// Returns whether the user may approve, by an answer that is not too old.
     pub(crate) fn may_approve(&self, approver: &Approver) -> Option<bool> {
         self.0.get(approver).filter(|(at, _)| at.elapsed() < MAX_AGE).map(|(_, may)| *may)
     }
 
-    /// Returns what was last said of the user, however long ago.
+    /// Returns whether the user could approve by the last answer, however old it is.
     pub(crate) fn could_approve(&self, approver: &Approver) -> Option<bool> {
         self.0.get(approver).map(|(_, may)| *may)
     }
 
-    /// Returns whether the user's right need not be asked for again.
-    pub(crate) fn is_fresh(&self, approver: &Approver) -> bool {
-        self.0.get(approver).is_some_and(|(at, _)| at.elapsed() < FRESH)
+    /// Returns whether the answer about the user is recent.
+    pub(crate) fn is_recent(&self, approver: &Approver) -> bool {
+        self.0.get(approver).is_some_and(|(at, _)| at.elapsed() < MAX_FRESH_AGE)
     }
 
     /// Keeps an answer, where there is room. Returns whether there was.
@@ -79,11 +79,11 @@ impl ApproverRights {
         if self.0.len() >= MAX_ANSWERS {
             self.0.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
         }
-        let keeps = self.0.len() < MAX_ANSWERS || self.0.contains_key(&approver);
-        if keeps {
+        let has_room = self.0.len() < MAX_ANSWERS || self.0.contains_key(&approver);
+        if has_room {
             self.0.insert(approver, (Instant::now(), may));
         }
-        keeps
+        has_room
     }
 }
 
@@ -102,16 +102,16 @@ mod tests {
         rights.keep(bob(&["devs"]), true);
         rights.keep(bob(&[]), false);
         assert_eq!((rights.may_approve(&bob(&["devs"])), rights.may_approve(&bob(&[]))), (Some(true), Some(false)));
-        assert_eq!((rights.may_approve(&bob(&["ops"])), rights.is_fresh(&bob(&["ops"]))), (None, false));
-        assert!(rights.is_fresh(&bob(&[])));
+        assert_eq!((rights.may_approve(&bob(&["ops"])), rights.is_recent(&bob(&["ops"]))), (None, false));
+        assert!(rights.is_recent(&bob(&[])));
     }
 
     #[test]
     fn an_old_answer_is_none() {
         let mut rights = ApproverRights::default();
         let ago = |time: Duration| Instant::now().checked_sub(time).unwrap();
-        rights.0.insert(bob(&[]), (ago(FRESH), true));
-        assert_eq!((rights.is_fresh(&bob(&[])), rights.may_approve(&bob(&[]))), (false, Some(true)));
+        rights.0.insert(bob(&[]), (ago(MAX_FRESH_AGE), true));
+        assert_eq!((rights.is_recent(&bob(&[])), rights.may_approve(&bob(&[]))), (false, Some(true)));
         rights.0.insert(bob(&[]), (ago(MAX_AGE), true));
         assert_eq!((rights.may_approve(&bob(&[])), rights.could_approve(&bob(&[]))), (None, Some(true)));
     }
@@ -129,16 +129,16 @@ mod tests {
         assert_eq!((review.silent_for(after(10)), review.silent_for(after(99))), (None, None));
         review.end(true);
         assert!(review.begin(after(100)));
-        assert_eq!(review.silent_for(after(100)), Some(UNSAID), "of the next time");
-        review.rest();
+        assert_eq!(review.silent_for(after(100)), Some(SILENT_PERIOD), "of the next time");
+        review.settle();
         assert!(review.silent_for(after(100)).is_some(), "under way");
         review.end(false);
-        review.rest();
+        review.settle();
         assert_eq!(review.silent_for(after(100)), None);
     }
 
     #[test]
-    fn so_many_are_kept() {
+    fn a_limited_number_of_answers_is_kept() {
         let mut rights = ApproverRights::default();
         assert!((0..MAX_ANSWERS).all(|number| rights.keep(bob(&[&number.to_string()]), true)));
         assert!(!rights.keep(bob(&["one more"]), true));

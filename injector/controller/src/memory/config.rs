@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nudge_cluster::call::CallError;
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::Part;
 use nudge_core::rollout::{Evidence, Subjects};
@@ -15,7 +14,7 @@ use super::analysis::AnalysisMemory;
 use super::approver_rights::RightsReview;
 use super::number_writes::NumberWrites;
 use super::publish_attempts::PublishAttempts;
-use super::restart_look::RestartMemory;
+use super::restart_check::RestartMemory;
 use super::side_calls::{FailedSideCalls, SideCall};
 use super::status_refusal::StatusRefusal;
 use super::validation::ValidationMemory;
@@ -24,30 +23,30 @@ use crate::failure_cause::FailureCause;
 /// The memory of one config.
 #[derive(Default)]
 pub(crate) struct ConfigMemory {
-    /// The last refusal of its whole status.
+    /// The last refusal of the whole status.
     pub(crate) refusal: Option<StatusRefusal>,
-    /// What is known of objects whose version is not sealed yet.
+    /// The facts of objects whose version is not sealed yet.
     pub(crate) facts: Facts,
-    /// The rules of its versions, and the verdicts by them.
+    /// The rules of the versions, and the verdicts by them.
     pub(crate) validation: ValidationMemory,
-    /// What was seen of its pods, and when last.
+    /// The evidence of the pods, and when they were last read.
     pub(crate) evidence: Option<(Arc<Evidence>, Instant)>,
-    /// Its pods, as they were seen last.
+    /// The pods, as they were last seen.
     pub(crate) subjects: Option<Subjects>,
-    /// Which answers about rights of its approvers are missing.
+    /// The answers about rights of approvers that are missing.
     pub(crate) rights_review: RightsReview,
-    /// When numbers of its pods are written.
+    /// The writes of the numbers of pods.
     pub(crate) number_writes: NumberWrites,
-    /// The last attempts to publish its objects.
+    /// The last attempts to publish the objects.
     pub(crate) publish: PublishAttempts,
     /// The workloads that are restarted.
     pub(crate) restarts: RestartMemory,
-    /// What fails beside the decision about it.
+    /// The calls beside the decision that fail.
     pub(crate) side_calls: FailedSideCalls,
-    /// What was asked about its version on trial, or in a rehearsal.
+    /// The questions about the version on trial, or of a rehearsal.
     pub(crate) analysis: Option<AnalysisMemory>,
-    /// For how many looks the API server has not had the objects that the index shows.
-    pub(crate) outdated_looks: u32,
+    /// The number of reconciles in a row for which the API server lacked objects that the index shows.
+    pub(crate) outdated_reconciles: u32,
 }
 
 /// The memories of all configs.
@@ -55,7 +54,7 @@ pub(crate) struct ConfigMemory {
 pub(crate) struct ConfigMemories(Mutex<HashMap<ConfigKey, ConfigMemory>>);
 
 impl ConfigMemories {
-    /// Changes the memory of a config, which begins with that.
+    /// Changes the memory of a config, which it creates where there is none.
     pub(crate) fn change<T>(&self, key: &ConfigKey, change: impl FnOnce(&mut ConfigMemory) -> T) -> T {
         change(self.0.lock().entry(key.clone()).or_default())
     }
@@ -65,7 +64,7 @@ impl ConfigMemories {
         self.0.lock().get_mut(key).map(change)
     }
 
-    /// Returns what is known of objects whose version is not sealed yet, and of those of the version that waits for approvals.
+    /// Returns the facts of objects whose version is not sealed yet, and of those of the version that waits for approvals.
     pub(crate) fn facts(&self, key: &ConfigKey) -> Facts {
         self.get(key, |memory| memory.facts.clone()).unwrap_or_default()
     }
@@ -78,16 +77,8 @@ impl ConfigMemories {
         self.get(key, |memory| memory.side_calls.note_success(call));
     }
 
-    /// Notes that a side call failed: `what` says which part of it, `quotes` whether the API server's answer may be repeated.
-    pub(crate) fn side_call_failed(
-        &self,
-        key: &ConfigKey,
-        call: SideCall,
-        what: &str,
-        error: &CallError,
-        quotes: bool,
-    ) {
-        let cause = FailureCause::of(error, quotes);
+    /// Notes that a side call failed. `what` is the part of it that failed, as a message has it.
+    pub(crate) fn side_call_failed(&self, key: &ConfigKey, call: SideCall, what: &str, cause: FailureCause) {
         tracing::warn!(config = %key, what, cause = cause.text, "call failed; retrying");
         self.change(key, |memory| memory.side_calls.note_failure(call, what, cause, Instant::now(), rand::random()));
     }
@@ -107,6 +98,7 @@ impl ConfigMemories {
         self.0.lock().remove(key);
     }
 
+    /// Forgets all configs.
     pub(crate) fn forget_all(&self) {
         self.0.lock().clear();
     }

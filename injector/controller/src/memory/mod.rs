@@ -1,4 +1,4 @@
-//! What the leader remembers between two looks at configs. A new leader begins without any of it.
+//! What the leader remembers between two reconciles. A new leader begins without any of it.
 
 mod analysis;
 mod approver_rights;
@@ -6,7 +6,7 @@ mod config;
 mod move_order;
 mod number_writes;
 mod publish_attempts;
-mod restart_look;
+mod restart_check;
 mod side_calls;
 mod status_refusal;
 mod validation;
@@ -18,7 +18,7 @@ pub(crate) use config::ConfigMemories;
 pub(crate) use move_order::{MoveOrder, MoveRight};
 pub(crate) use number_writes::NumberWrites;
 pub(crate) use publish_attempts::{PublishAttempts, PublishSubject};
-pub(crate) use restart_look::{RestartLook, RestartMemory};
+pub(crate) use restart_check::{RestartCheck, RestartMemory};
 pub(crate) use side_calls::SideCall;
 pub(crate) use status_refusal::StatusRefusal;
 pub(crate) use validation::ValidationMemory;

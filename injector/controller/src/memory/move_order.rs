@@ -1,5 +1,5 @@
-//! The order in which configs of a namespace move: only these share pods, so one begins at a time, and who shares pods with one that is being
-//! moved waits for its end.
+//! The order in which configs of a namespace move. Only these share pods, so one begins at a time, and a config that shares pods with one that is
+//! being moved waits for its end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,9 +11,9 @@ use nudge_cluster::queue::Queue;
 use nudge_core::keys::ConfigKey;
 use parking_lot::Mutex;
 
-use crate::move_state::holds_others_up;
+use crate::move_predicates::holds_others_up;
 
-/// Which configs may begin to move, and which wait. Nobody blocks: a config that has to wait comes back into the queue.
+/// The configs that may begin to move, and those that wait. Nothing blocks: a config that has to wait comes back into the queue.
 pub(crate) struct MoveOrder {
     index: Arc<Index>,
     queue: Arc<Queue>,
@@ -55,16 +55,16 @@ impl MoveOrder {
         }
     }
 
-    /// Brings the config back into the queue when the other one, which shares pods with it, is not being moved any more, or its spec changes.
+    /// Queues the config when the other one, which shares pods with it, is no longer being moved, or its spec changes.
     pub(crate) fn wait_for(&self, key: &ConfigKey, other: &ConfigKey) {
         let generation = self.index.config(other).and_then(|config| config.metadata.generation);
         self.waiting.lock().entry(other.clone()).or_default().insert(key.clone(), generation);
-        // It may have ended before that.
-        self.config_changed(other);
+        // The move may have ended before the config waited.
+        self.queue_waiting(other);
     }
 
-    /// Brings those back into the queue that have waited for this change of the config.
-    pub(crate) fn config_changed(&self, key: &ConfigKey) {
+    /// Queues the configs that have waited for this change of the config.
+    pub(crate) fn queue_waiting(&self, key: &ConfigKey) {
         let mut waiting = self.waiting.lock();
         let Some(others) = waiting.get_mut(key) else { return };
         let config = self.index.config(key);
@@ -81,7 +81,7 @@ impl MoveOrder {
         }
     }
 
-    /// Forgets who waits for a config.
+    /// Forgets all configs that wait.
     pub(crate) fn forget(&self) {
         self.waiting.lock().clear();
     }
@@ -126,7 +126,7 @@ mod tests {
                 "status": {"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": stage}, "internal": {"yields": yields}},
             });
             index.put_config(serde_json::from_value(config).unwrap());
-            order.config_changed(&keys);
+            order.queue_waiting(&keys);
         };
         let woken = || {
             let woken = order.queue.len() == 1;
@@ -152,7 +152,7 @@ mod tests {
         put(Some("Moving"), false, 1);
         order.wait_for(&shop, &keys);
         index.remove_config(&keys);
-        order.config_changed(&keys);
+        order.queue_waiting(&keys);
         assert!(woken());
     }
 }

@@ -1,10 +1,10 @@
-//! When numbers of pods are written into the status of configs: they change with every report, and move nothing.
+//! The times at which numbers of pods are written into the status of configs: they change with every report, and move nothing.
 
 use std::time::{Duration, Instant};
 
-/// Time between two writes of one config that bring numbers alone.
+/// The minimum time between two writes of one config that bring numbers alone.
 const CONFIG_WRITE_INTERVAL: Duration = Duration::from_secs(2);
-/// The same of all configs.
+/// The minimum time between two such writes of all configs.
 const TOTAL_WRITE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The last and the planned write of one config.
@@ -15,14 +15,14 @@ pub(crate) struct NumberWrites {
 }
 
 impl NumberWrites {
-    /// Plans a write of the config's numbers; `free_at` is when the next write of all configs may be planned. Returns how long to wait where it
-    /// may not be written now; the plan stays.
+    /// Plans a write of the config's numbers. `free_at` is the time from which on a write of any config may be planned. Fails with the time to
+    /// wait; the plan stays.
     pub(crate) fn plan(&mut self, free_at: &mut Option<Instant>, now: Instant) -> Result<(), Duration> {
         let at = if let Some(at) = self.planned {
             at
         } else {
-            if let Some(early) = self.last.map(|at| at + CONFIG_WRITE_INTERVAL).filter(|at| *at > now) {
-                return Err(early - now);
+            if let Some(next) = self.last.map(|at| at + CONFIG_WRITE_INTERVAL).filter(|at| *at > now) {
+                return Err(next - now);
             }
             let at = free_at.map_or(now, |free| free.max(now));
             *free_at = Some(at + TOTAL_WRITE_INTERVAL);
@@ -35,7 +35,7 @@ impl NumberWrites {
         Ok(())
     }
 
-    /// Returns what is known after the status was written, and brought the numbers too.
+    /// Returns the state after a write of the status, which brought the numbers, too.
     pub(crate) fn after_write(now: Instant) -> Self {
         Self { last: Some(now), planned: None }
     }

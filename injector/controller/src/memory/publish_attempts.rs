@@ -8,15 +8,15 @@ use nudge_core::publish::Publication;
 use nudge_core::rollout::{Millis, PublishAttempt};
 use nudge_protocol::backoff::Backoff;
 
-/// The time until an object is looked at again that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
+/// The time until the next attempt at an object that holds what it should, or was changed by others. No watch shows a Secret, or a ConfigMap without our
 /// label.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(5);
-/// Waits after attempts in a row that failed or were refused.
+/// The waits after attempts in a row that failed or were refused.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: RECHECK_INTERVAL };
-/// The same where a rollout waits for it.
+/// The waits where a rollout waits for the publication.
 const SHORT_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
-/// What an attempt was about; another subject is tried at once.
+/// The subject of an attempt; another subject is tried at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishSubject {
     /// The version to publish.
@@ -25,19 +25,25 @@ pub(crate) struct PublishSubject {
     pub(crate) generation: Option<i64>,
     /// Whether `spec.objects` has the kind.
     pub(crate) publishes: bool,
-    /// What the watch shows of the object; `None` if it is missing, does not have our label, or is not watched.
+    /// The metadata that the watch shows; `None` if the object is missing, does not have our label, or is not watched.
     pub(crate) meta: Option<PublishedMeta>,
+}
+
+/// A call that failed.
+#[derive(Clone, Debug)]
+struct CallFailure {
+    why: Explanation,
+    at: Instant,
 }
 
 /// The last attempt to publish one object.
 #[derive(Clone, Debug)]
 struct ObjectAttempt {
     subject: PublishSubject,
-    /// How many in a row failed or were refused.
+    /// The number of attempts in a row that failed or were refused.
     failures: u32,
-    /// Why a call failed and when, if one did.
-    failure: Option<(Explanation, Instant)>,
-    /// When to try again; `None` for what is not published.
+    failure: Option<CallFailure>,
+    /// The time of the next attempt; `None` for what is not published.
     next: Option<Instant>,
 }
 
@@ -56,7 +62,7 @@ impl PublishAttempts {
         }
     }
 
-    /// Returns whether the object is to be looked at.
+    /// Returns whether an attempt at the object is due.
     pub(crate) fn is_due(&mut self, kind: PartKind, subject: &PublishSubject, now: Instant) -> bool {
         let attempt = self.slot(kind).as_ref();
         attempt.is_none_or(|attempt| attempt.subject != *subject || attempt.next.is_none_or(|at| at <= now))
@@ -67,7 +73,7 @@ impl PublishAttempts {
         *self.slot(kind) = Some(ObjectAttempt { subject, failures: 0, failure: None, next: None });
     }
 
-    /// Keeps an attempt. What failed or was refused is tried again soon, and less and less often. `random` is between 0 and 1.
+    /// Keeps an attempt. After failures and refusals, the waits until the next one grow. `random` is between 0 and 1.
     pub(crate) fn keep(
         &mut self,
         kind: PartKind,
@@ -82,10 +88,10 @@ impl PublishAttempts {
         });
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
         let is_retried = publication.is_retried(kind);
-        // What was settled once keeps no rollout waiting: the condition alone says what fails since.
+        // An object that was settled once keeps no rollout waiting: only the condition reports later failures.
         let is_settled = before.is_some_and(|before| before.failure.is_none());
         let failure = match publication {
-            Publication::Failed(why) if !is_settled => Some((why.clone(), now)),
+            Publication::Failed(why) if !is_settled => Some(CallFailure { why: why.clone(), at: now }),
             _ => None,
         };
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
@@ -98,13 +104,13 @@ impl PublishAttempts {
     pub(crate) fn attempt(&self, steady: impl Fn(Instant) -> Millis) -> Option<PublishAttempt> {
         let (config_map, secret) = (self.config_map.as_ref()?, self.secret.as_ref()?);
         let version = config_map.subject.version.clone();
-        // Without a failure, one attempt is like the other: another look decides nothing else.
+        // Attempts without a failure do not differ for a rollout, so their time does not matter.
         let failure = config_map.failure.as_ref().or(secret.failure.as_ref());
-        let (failure, at) = failure.map_or((None, 0), |(why, at)| (Some(why.clone()), steady(*at)));
+        let (failure, at) = failure.map_or((None, 0), |failure| (Some(failure.why.clone()), steady(failure.at)));
         (secret.subject.version == version).then_some(PublishAttempt { version, at, failure })
     }
 
-    /// Returns when to try again.
+    /// Returns the time of the next attempt.
     pub(crate) fn next(&self) -> Option<Instant> {
         [&self.config_map, &self.secret].into_iter().flatten().filter_map(|attempt| attempt.next).min()
     }
@@ -164,7 +170,7 @@ mod tests {
         };
         assert_eq!(failure("1", &failed), Some(Reason::NotPublished));
         assert_eq!(failure("1", &Publication::Published), None);
-        assert_eq!(failure("1", &failed), None, "it is looked at every few minutes");
+        assert_eq!(failure("1", &failed), None, "it is tried every few minutes");
         assert_eq!(failure("2", &failed), Some(Reason::NotPublished));
     }
 }

@@ -1,4 +1,4 @@
-//! Calls beside the decision about a config that failed: each is tried again later, and stands in the condition `Impaired`.
+//! The failed calls beside the decision about a config: each is tried again later, and stands in the condition `Impaired`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use nudge_protocol::backoff::Backoff;
 
 use crate::failure_cause::FailureCause;
 
-/// The time for which a call fails until the condition has it: a short fault of the API server is not written into every status.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time for which a call must fail before the condition has it, so that a short fault of the API server is not written into every status.
+const REPORT_DELAY: Duration = Duration::from_secs(10);
 
-/// Calls beside the decision.
+/// A call beside the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SideCall {
-    /// Reads nodes of pods that became unready.
+    /// The reads of nodes of pods that became unready.
     Nodes,
-    /// Reads objects of versions that are not sealed.
+    /// The reads of objects of versions that are not sealed.
     Objects,
-    /// Deletes versions that are no longer kept.
+    /// The deletions of versions that are no longer kept.
     Versions,
 }
 
@@ -46,15 +46,15 @@ impl SideCall {
 struct Failure {
     message: String,
     cause: FailureCause,
-    /// How many attempts in a row failed.
+    /// The number of attempts in a row that failed.
     count: u32,
     since: Instant,
     next: Instant,
 }
 
 impl Failure {
-    fn is_said(&self, now: Instant) -> bool {
-        self.cause.refused || now.saturating_duration_since(self.since) >= PATIENCE
+    fn is_reported(&self, now: Instant) -> bool {
+        self.cause.refused || now.saturating_duration_since(self.since) >= REPORT_DELAY
     }
 }
 
@@ -63,7 +63,7 @@ impl Failure {
 pub(crate) struct FailedSideCalls(BTreeMap<SideCall, Failure>);
 
 impl FailedSideCalls {
-    /// Returns whether the side call may be tried now: one that failed waits for a while.
+    /// Returns whether the side call may be tried now, or waits after a failure.
     pub(crate) fn is_due(&self, call: SideCall, now: Instant) -> bool {
         self.0.get(&call).is_none_or(|failure| failure.next <= now)
     }
@@ -82,34 +82,35 @@ impl FailedSideCalls {
         self.0.insert(call, Failure { message, cause, count, since, next });
     }
 
-    /// Notes an attempt that succeeded, or that nothing is to be done.
+    /// Notes an attempt that succeeded, or that there is nothing to do.
     pub(crate) fn note_success(&mut self, call: SideCall) {
         self.0.remove(&call);
     }
 
-    /// Returns after how long to look again, to try or to say something. What could be tried now, and was not, waits for another look.
-    pub(crate) fn next_look(&self, now: Instant) -> Option<Duration> {
+    /// Returns when to reconcile again, to try a call or to report it. A call that could be tried now, and was not, waits for another reconcile.
+    pub(crate) fn next_reconcile(&self, now: Instant) -> Option<Duration> {
         let times = self.0.values().flat_map(|failure| {
-            let said = failure.since.checked_add(PATIENCE).filter(|_| !failure.cause.refused);
-            [said, Some(failure.next)].into_iter().flatten()
+            let report = failure.since.checked_add(REPORT_DELAY).filter(|_| !failure.cause.refused);
+            [report, Some(failure.next)].into_iter().flatten()
         });
         times.filter(|time| *time > now).min().map(|time| time.saturating_duration_since(now))
     }
 
-    /// Writes the condition, or takes it away.
+    /// Writes the condition, or removes it.
     pub(crate) fn write_condition(
         &self,
         status: &mut VersionedConfigStatus,
         generation: Option<i64>,
         (now, time): (Instant, &Time),
     ) {
-        let said: Vec<(&SideCall, &Failure)> = self.0.iter().filter(|(_, failure)| failure.is_said(now)).collect();
-        let [(first, _), others @ ..] = &said[..] else {
+        let reported: Vec<(&SideCall, &Failure)> =
+            self.0.iter().filter(|(_, failure)| failure.is_reported(now)).collect();
+        let [(first, _), others @ ..] = &reported[..] else {
             status.conditions.retain(|condition| condition.type_ != ConditionType::Impaired.as_str());
             return;
         };
         let reason = if others.is_empty() { first.reason() } else { Reason::Several };
-        let messages: Vec<&str> = said.iter().map(|(_, failure)| failure.message.as_str()).collect();
+        let messages: Vec<&str> = reported.iter().map(|(_, failure)| failure.message.as_str()).collect();
         let condition = condition(ConditionType::Impaired, true, reason, messages.join("; "), generation, time);
         set_condition(&mut status.conditions, condition);
     }
@@ -138,8 +139,8 @@ mod tests {
             (FailedSideCalls::default(), VersionedConfigStatus::default(), Instant::now());
         calls.note_failure(SideCall::Nodes, "nodes can't be read", cause(false), began, 1.0);
         assert_eq!(said(&calls, &mut status, began), None);
-        assert_eq!(calls.next_look(began), Some(Duration::from_secs(1)));
-        let later = began + PATIENCE;
+        assert_eq!(calls.next_reconcile(began), Some(Duration::from_secs(1)));
+        let later = began + REPORT_DELAY;
         calls.note_failure(SideCall::Nodes, "nodes can't be read", cause(false), later, 1.0);
         let (reason, message) = said(&calls, &mut status, later).unwrap();
         let text = "nodes can't be read, because the API server answers with code 500";
@@ -150,7 +151,7 @@ mod tests {
         calls.note_success(SideCall::Nodes);
         assert_eq!(said(&calls, &mut status, later).unwrap().0, "NotPruned");
         calls.note_success(SideCall::Versions);
-        assert_eq!((said(&calls, &mut status, later), calls.next_look(later)), (None, None));
+        assert_eq!((said(&calls, &mut status, later), calls.next_reconcile(later)), (None, None));
     }
 
     #[test]
@@ -159,10 +160,10 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..7 {
             calls.note_failure(SideCall::Versions, "a", cause(true), now, 1.0);
-            let wait = calls.next_look(now).unwrap();
+            let wait = calls.next_reconcile(now).unwrap();
             assert!(!calls.is_due(SideCall::Versions, now) && calls.is_due(SideCall::Nodes, now));
             now += wait;
-            assert_eq!(calls.next_look(now), None, "nothing is looked at again and again where nothing is tried");
+            assert_eq!(calls.next_reconcile(now), None, "nothing is reconciled again and again where nothing is tried");
             assert!(calls.is_due(SideCall::Versions, now));
             waits.push(wait.as_secs() / 60);
         }

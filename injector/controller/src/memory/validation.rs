@@ -1,4 +1,4 @@
-//! The rules of a config, and the verdicts by them about versions that are not sealed.
+//! The memory of a config's rules, and of the verdicts by them about versions that are not sealed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,13 +13,13 @@ pub(crate) struct ValidationMemory {
     pub(crate) spec: (Option<String>, Option<i64>),
     /// Whether the config has no rules.
     pub(crate) has_none: bool,
-    /// The rules, or why they can't be used, and since when.
+    /// The rules, or why and since when they can't be used.
     pub(crate) rules: Option<Result<Arc<Rules>, (String, Instant)>>,
     pub(crate) verdicts: Verdicts,
 }
 
 impl ValidationMemory {
-    /// Returns what the decision about versions needs of it.
+    /// Returns what the decision about versions needs.
     pub(crate) fn judging(&self) -> Judging<'_> {
         let rules = match &self.rules {
             _ if self.has_none => RulesState::None,

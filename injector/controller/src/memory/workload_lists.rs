@@ -1,4 +1,4 @@
-//! The workloads and pods of namespaces, which are listed for restarts and not watched: once a second at most, for all configs of a namespace.
+//! The workloads and pods of namespaces, which are listed for restarts and not watched: at most once a second for all configs of a namespace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::Client;
 use kube::api::ObjectMeta;
 use nudge_cluster::call::CallError;
-use nudge_cluster::listing::each;
+use nudge_cluster::listing::for_each_object;
 use nudge_core::restart::{Workload, is_restarted};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// The age up to which a list is good.
+/// The maximum age of a list that is used.
 const MAX_LIST_AGE: Duration = Duration::from_secs(1);
-/// The time for which the lists of a namespace are kept that nobody asks for.
-const KEPT: Duration = Duration::from_mins(1);
+/// The time for which the lists of a namespace are kept that are not used.
+const KEEP_TIME: Duration = Duration::from_mins(1);
 
-/// A list, and when it began; or why there is none, and since when. Who asks while it is made waits for it, and takes its error too.
+/// A list and when it began, or the error and when it came. Callers that come while it is made wait for it, and get its error, too.
 type ListSlot<T> = tokio::sync::Mutex<Option<(Instant, Result<Arc<Vec<T>>, CallError>)>>;
 
 #[derive(Default)]
 struct Lists {
-    /// What was listed before this moment does not count.
+    /// The moment before which lists do not count.
     changed_at: Mutex<Option<Instant>>,
     workloads: ListSlot<Workload>,
     controllers: ListSlot<PodController>,
@@ -38,7 +38,7 @@ pub(crate) struct PodController {
     pub(crate) replicas: Option<i32>,
 }
 
-/// The lists of namespaces, and when each was last asked for.
+/// The lists of namespaces, and when each was last used.
 pub(crate) struct WorkloadLists {
     client: Client,
     namespaces: Mutex<HashMap<String, (Instant, Arc<Lists>)>>,
@@ -52,13 +52,13 @@ impl WorkloadLists {
     fn lists(&self, namespace: &str) -> Arc<Lists> {
         let now = Instant::now();
         let mut namespaces = self.namespaces.lock();
-        namespaces.retain(|_, (asked_at, _)| now - *asked_at < KEPT);
-        let (asked_at, lists) = namespaces.entry(namespace.to_owned()).or_insert_with(|| (now, Arc::default()));
-        *asked_at = now;
+        namespaces.retain(|_, (used_at, _)| now - *used_at < KEEP_TIME);
+        let (used_at, lists) = namespaces.entry(namespace.to_owned()).or_insert_with(|| (now, Arc::default()));
+        *used_at = now;
         Arc::clone(lists)
     }
 
-    /// Drops what was listed before now: because something was written, or because what had not been there a moment ago matters now.
+    /// Outdates the lists that began before now, because something was written, or because objects that are new matter now.
     pub(crate) fn outdate(&self, namespace: &str) {
         *self.lists(namespace).changed_at.lock() = Some(Instant::now());
     }
@@ -68,13 +68,21 @@ impl WorkloadLists {
         let (client, lists) = (&self.client, self.lists(namespace));
         let list = async {
             let mut workloads = Vec::new();
-            each::<Deployment>(client, namespace, |object| workloads.extend(Workload::of_deployment(&object))).await?;
-            each::<StatefulSet>(client, namespace, |object| workloads.extend(Workload::of_stateful_set(&object)))
-                .await?;
-            each::<DaemonSet>(client, namespace, |object| workloads.extend(Workload::of_daemon_set(&object))).await?;
+            for_each_object::<Deployment>(client, namespace, |object| {
+                workloads.extend(Workload::of_deployment(&object))
+            })
+            .await?;
+            for_each_object::<StatefulSet>(client, namespace, |object| {
+                workloads.extend(Workload::of_stateful_set(&object))
+            })
+            .await?;
+            for_each_object::<DaemonSet>(client, namespace, |object| {
+                workloads.extend(Workload::of_daemon_set(&object))
+            })
+            .await?;
             Ok(workloads)
         };
-        fresh(&lists.workloads, &lists.changed_at, list).await
+        recent_list(&lists.workloads, &lists.changed_at, list).await
     }
 
     /// Returns the ReplicaSets and ReplicationControllers.
@@ -83,25 +91,25 @@ impl WorkloadLists {
         let list = async {
             let mut controllers = Vec::new();
             let mut add = |kind, meta, replicas| controllers.push(PodController { kind, meta, replicas });
-            each::<ReplicaSet>(client, namespace, |object| {
+            for_each_object::<ReplicaSet>(client, namespace, |object| {
                 add("ReplicaSet", object.metadata, object.spec.and_then(|spec| spec.replicas));
             })
             .await?;
-            each::<ReplicationController>(client, namespace, |object| {
+            for_each_object::<ReplicationController>(client, namespace, |object| {
                 add("ReplicationController", object.metadata, object.spec.and_then(|spec| spec.replicas));
             })
             .await?;
             Ok(controllers)
         };
-        fresh(&lists.controllers, &lists.changed_at, list).await
+        recent_list(&lists.controllers, &lists.changed_at, list).await
     }
 
-    /// Returns the pods that take a config by a restart: most pods have an agent, and are left out.
+    /// Returns the pods that take a config by a restart. Most pods have an agent, and are left out.
     pub(crate) async fn pods(&self, namespace: &str) -> Result<Arc<Vec<Pod>>, CallError> {
         let (client, lists) = (&self.client, self.lists(namespace));
         let list = async {
             let mut pods = Vec::new();
-            each::<Pod>(client, namespace, |pod| {
+            for_each_object::<Pod>(client, namespace, |pod| {
                 if pod.spec.as_ref().is_some_and(|spec| is_restarted(&pod.metadata, spec)) {
                     pods.push(pod);
                 }
@@ -109,12 +117,12 @@ impl WorkloadLists {
             .await?;
             Ok(pods)
         };
-        fresh(&lists.pods, &lists.changed_at, list).await
+        recent_list(&lists.pods, &lists.changed_at, list).await
     }
 }
 
-/// Returns what was listed a moment ago; or lists it now, or a second after the last list where something has changed since.
-async fn fresh<T>(
+/// Returns a recent list, or makes one: now, or a second after the last list where something has changed since.
+async fn recent_list<T>(
     slot: &ListSlot<T>,
     changed_at: &Mutex<Option<Instant>>,
     list: impl Future<Output = Result<Vec<T>, CallError>>,
@@ -166,22 +174,22 @@ mod tests {
             }
         });
         let lists_of_all = WorkloadLists::new(Client::new(service, "ns"));
-        let look = async |namespace: &'static str| {
+        let list = async |namespace: &'static str| {
             let pods = lists_of_all.pods(namespace).await.unwrap();
             assert_eq!(pods.len(), 2, "the other one reads no ConfigMap");
             lists_of_all.workloads(namespace).await.unwrap();
             lists_of_all.controllers(namespace).await.unwrap();
         };
-        // Ten configs of a namespace are looked at ten times a second.
+        // Ten configs of a namespace need the lists ten times a second.
         for _ in 0..50 {
-            look_all(look).await;
+            list_all(list).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let counts = lists.lock().clone();
         assert_eq!(counts.len(), 12);
         assert!(counts.values().all(|count| (5..=6).contains(count)), "{counts:?}");
-        tokio::time::sleep(KEPT).await;
-        look("other").await;
+        tokio::time::sleep(KEEP_TIME).await;
+        list("other").await;
         assert_eq!(lists_of_all.namespaces.lock().len(), 1, "nothing is kept of the others");
     }
 
@@ -199,19 +207,19 @@ mod tests {
             async move { Ok::<_, hyper::http::Error>(Response::new(Body::from(list.to_string().into_bytes()))) }
         });
         let lists_of_all = WorkloadLists::new(Client::new(service, "ns"));
-        let look = async || lists_of_all.pods("ns").await.unwrap().len();
-        assert_eq!(look().await, 0);
+        let list = async || lists_of_all.pods("ns").await.unwrap().len();
+        assert_eq!(list().await, 0);
         there.lock().push("born".to_owned());
-        assert_eq!(look().await, 0, "nobody has said that it matters");
+        assert_eq!(list().await, 0, "nobody has said that it matters");
         let began = Instant::now();
         lists_of_all.outdate("ns");
         for _ in 0..10 {
-            assert_eq!(look().await, 1);
+            assert_eq!(list().await, 1);
         }
-        assert_eq!((began.elapsed(), *lists.lock()), (MAX_LIST_AGE, 2), "still once a second, for all who look");
+        assert_eq!((began.elapsed(), *lists.lock()), (MAX_LIST_AGE, 2), "still once a second, for all callers");
         tokio::time::sleep(MAX_LIST_AGE).await;
         lists_of_all.outdate("ns");
-        assert_eq!((look().await, began.elapsed()), (1, 2 * MAX_LIST_AGE), "an old list keeps nobody waiting");
+        assert_eq!((list().await, began.elapsed()), (1, 2 * MAX_LIST_AGE), "an old list keeps nobody waiting");
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,24 +235,24 @@ mod tests {
             }
         });
         let lists_of_all = WorkloadLists::new(Client::new(service, "ns"));
-        let look = async |namespace: &'static str| {
+        let list = async |namespace: &'static str| {
             let error = lists_of_all.workloads(namespace).await.err().unwrap();
             assert_eq!(error.code(), 500);
         };
         let began = Instant::now();
-        look_all(look).await;
+        list_all(list).await;
         assert_eq!((began.elapsed(), *lists.lock()), (Duration::from_secs(10), 2), "one for each namespace");
-        look("ns").await;
+        list("ns").await;
         assert_eq!(*lists.lock(), 3, "it is tried again");
     }
 
-    /// Looks of ten configs in each of two namespaces at once.
-    async fn look_all<F: Future<Output = ()>>(look: impl Fn(&'static str) -> F) {
-        let mut looks: Vec<_> =
-            ["ns", "other"].into_iter().cycle().take(20).map(|namespace| Box::pin(look(namespace))).collect();
+    /// Lists for ten configs in each of two namespaces at once.
+    async fn list_all<F: Future<Output = ()>>(list: impl Fn(&'static str) -> F) {
+        let mut calls: Vec<_> =
+            ["ns", "other"].into_iter().cycle().take(20).map(|namespace| Box::pin(list(namespace))).collect();
         std::future::poll_fn(|context| {
-            looks.retain_mut(|look| look.as_mut().poll(context).is_pending());
-            if looks.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            calls.retain_mut(|call| call.as_mut().poll(context).is_pending());
+            if calls.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
         })
         .await;
     }

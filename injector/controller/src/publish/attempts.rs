@@ -1,4 +1,4 @@
-//! Attempts to publish a version: which object is due, its comparison with the version's parts, its write, and what becomes of it in the status.
+//! Attempts to publish a version: which object is due, its comparison with the version's parts, its write, and the outcome in the status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use nudge_core::publish::{
 use nudge_core::rollout::{PublishAttempt, to_publish};
 use nudge_core::versions::Seals;
 
-use super::calls::{Act, ObjectApi, fault};
+use super::calls::{Act, ObjectApi, publication_fault};
 use crate::controller::{Controller, FIELD_MANAGER};
 use crate::memory::{PublishAttempts, PublishSubject};
 
@@ -23,7 +23,7 @@ use crate::memory::{PublishAttempts, PublishSubject};
 const KINDS: [PartKind; 2] = [PartKind::ConfigMap, PartKind::Secret];
 
 impl Controller {
-    /// Brings the version that is proven to what the spec publishes. Returns the config as it is then. Only writes of its status can fail.
+    /// Brings the proven version to the objects that the spec publishes. Returns the config after that. Only writes of its status can fail.
     pub(crate) async fn publish(
         &self,
         key: &ConfigKey,
@@ -31,35 +31,36 @@ impl Controller {
     ) -> Result<Arc<VersionedConfig>, CallError> {
         for kind in KINDS {
             let outcome = self.publish_kind(kind, key, &config).await;
-            config = self.put_published(key, config, outcome).await?;
+            config = self.write_outcome(key, config, outcome).await?;
         }
         Ok(config)
     }
 
-    /// Returns the last attempt, if the same version was brought to all that is published.
+    /// Returns the last attempt, if it was about the same version for all objects.
     pub(crate) fn publish_attempt(&self, key: &ConfigKey) -> Option<PublishAttempt> {
         let steady = |at| self.steady_at(at).unwrap_or_default();
         self.memories.get(key, |memory| memory.publish.attempt(steady)).flatten()
     }
 
-    /// Returns whether workloads may be restarted with the version: once it is published, or can't be. What is `overdue` waits for that no longer.
+    /// Returns whether workloads may be restarted with the version: once it is published, or can't be. `overdue` restarts don't wait for failed
+    /// attempts.
     pub(crate) fn restarts_with(&self, key: &ConfigKey, version: &str, overdue: bool) -> bool {
         let attempt = self.publish_attempt(key).filter(|attempt| attempt.version == version);
         attempt.is_some_and(|attempt| overdue || attempt.failure.is_none())
     }
 
-    /// Returns after how long to publish again.
-    pub(crate) fn publish_again(&self, key: &ConfigKey) -> Option<Duration> {
+    /// Returns when to publish again.
+    pub(crate) fn next_publication(&self, key: &ConfigKey) -> Option<Duration> {
         let next = self.memories.get(key, |memory| memory.publish.next()).flatten()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
-    /// Forgets the attempts: what was not recorded is looked at again.
+    /// Forgets the attempts, so that what the status does not record is tried again.
     pub(super) fn forget_published(&self, key: &ConfigKey) {
         self.memories.get(key, |memory| memory.publish = PublishAttempts::default());
     }
 
-    /// Notes that the version was brought to all that is published.
+    /// Notes that the version was brought to all published objects.
     #[cfg(test)]
     pub(crate) fn note_published(&self, key: &ConfigKey, version: &str) {
         let subject = PublishSubject { version: version.to_owned(), generation: None, publishes: true, meta: None };
@@ -70,8 +71,8 @@ impl Controller {
         });
     }
 
-    /// Writes what became of an attempt into the status.
-    async fn put_published(
+    /// Writes the outcome of an attempt into the status.
+    async fn write_outcome(
         &self,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
@@ -79,7 +80,7 @@ impl Controller {
     ) -> Result<Arc<VersionedConfig>, CallError> {
         let Some((next, events)) = outcome else { return Ok(config) };
         let written = Box::pin(self.write_status(key, &config, &next.status.unwrap_or_default())).await;
-        // What is not written is not known to others: it is looked at again.
+        // An outcome that is not written is not known to others, so it is tried again.
         let Some(written) = written.inspect_err(|_| self.forget_published(key))? else { return Ok(config) };
         self.events.record(&written, &events);
         Ok(Arc::new(written))
@@ -111,7 +112,7 @@ impl Controller {
         if let Publication::Failed(why) = &attempt.publication {
             tracing::warn!(config = %key, reason = %why.reason, message = why.message, "publishing failed; retrying");
         }
-        // What the watch shows of it now, or after this write.
+        // The metadata that the watch shows now, or after this write.
         subject.meta = written.filter(|_| kind.is_watched()).or(subject.meta);
         let outcome = with_outcome(kind, config, &version.version, &attempt, &Time(Timestamp::now()));
         self.memories
@@ -119,7 +120,7 @@ impl Controller {
         outcome
     }
 
-    /// Compares the object with the version, and writes it if it is to be. Returns also what a write left.
+    /// Compares the object with the version, and writes it where it differs. Returns the attempt, and the metadata after a write.
     async fn attempt(
         &self,
         kind: PartKind,
@@ -128,24 +129,24 @@ impl Controller {
         version: &VersionStatus,
     ) -> (Attempt, Option<PublishedMeta>) {
         let (name, now) = (key.name.as_str(), Timestamp::now());
-        let ended = |publication, holds_before: bool, time| {
-            // The status goes on to say what a ConfigMap of users held.
+        let without_write = |publication, holds_before: bool, time| {
+            // The status keeps what a ConfigMap of users held.
             (Attempt { publication, holds_before: holds_before || !kind.is_created(), time }, None)
         };
         let api = ObjectApi { client: &self.client, namespace: &key.namespace, kind };
         let stored = match api.read(name).await {
             Ok(stored) => stored,
-            Err(error) => return ended(fault(&error, kind, name, Act::Read), true, now),
+            Err(error) => return without_write(publication_fault(&error, kind, name, Act::Read), true, now),
         };
         let holder = stored.as_ref().map(|stored| Holder::Found(&stored.metadata));
-        let (is_there, time) = (stored.is_some(), publish_time(holder, FIELD_MANAGER, now));
-        if !is_there && !kind.is_created() {
-            return ended(Publication::NotThere, true, time);
+        let (exists, time) = (stored.is_some(), publish_time(holder, FIELD_MANAGER, now));
+        if !exists && !kind.is_created() {
+            return without_write(Publication::NotThere, true, time);
         }
         let seals = self.seals(key, config);
-        let content = match content(&api, version, &seals).await {
+        let content = match read_content(&api, version, &seals).await {
             Ok(content) => content,
-            Err(publication) => return ended(publication, is_there, time),
+            Err(publication) => return without_write(publication, exists, time),
         };
         let goal = PublishGoal {
             kind,
@@ -157,24 +158,24 @@ impl Controller {
             writer: FIELD_MANAGER,
         };
         let step = publication(stored.as_ref(), &goal);
-        let holds_before = is_there && !step.is_of_others();
+        let holds_before = exists && !step.is_of_others();
         if step != Publication::Write {
-            return ended(step, holds_before, time);
+            return without_write(step, holds_before, time);
         }
-        let Some(next) = to_write(stored, &goal) else { return ended(step, holds_before, time) };
-        let act = if is_there { Act::Replace } else { Act::Create };
+        let Some(next) = to_write(stored, &goal) else { return without_write(step, holds_before, time) };
+        let act = if exists { Act::Replace } else { Act::Create };
         let written = match api.write(name, &next, act).await {
             Ok(written) => written,
-            Err(error) => return ended(fault(&error, kind, name, act), holds_before, time),
+            Err(error) => return without_write(publication_fault(&error, kind, name, act), holds_before, time),
         };
-        // What a webhook of others made of it is what pods read.
+        // Pods read what a webhook of others made of the object.
         if publication(Some(&written), &goal) != Publication::Published {
             let message = format!(
                 "{kind} {name} was changed while it was written and does not hold version {}; look for an admission webhook that changes \
                  {kind}s",
                 version.version
             );
-            return ended(Publication::Refused(Reason::ChangedByOthers.explained(message)), false, time);
+            return without_write(Publication::Refused(Reason::ChangedByOthers.explained(message)), false, time);
         }
         tracing::info!(%kind, version = version.version, "version published");
         let time = publish_time(Some(Holder::Written(&written.metadata)), FIELD_MANAGER, Timestamp::now());
@@ -182,12 +183,12 @@ impl Controller {
             uid: written.metadata.uid.unwrap_or_default(),
             resource_version: written.metadata.resource_version.unwrap_or_default(),
         };
-        (ended(Publication::Published, true, time).0, Some(meta))
+        (without_write(Publication::Published, true, time).0, Some(meta))
     }
 }
 
-/// Returns the version's parts of the kind as they were sealed, `None` without any.
-async fn content(
+/// Reads the version's parts of the kind as they were sealed; `None` without any.
+async fn read_content(
     api: &ObjectApi<'_>,
     version: &VersionStatus,
     seals: &Seals,
@@ -196,7 +197,7 @@ async fn content(
     let mut content = None;
     for (part, number) in version.parts.iter().zip(1..).filter(|(part, _)| part.kind == kind) {
         let name = &part.name;
-        let stored = api.read(name).await.map_err(|error| fault(&error, kind, name, Act::Read))?;
+        let stored = api.read(name).await.map_err(|error| publication_fault(&error, kind, name, Act::Read))?;
         let sealed = stored.filter(|object| {
             object.metadata.uid.as_ref() == Some(&part.uid)
                 && seals.is_sealed(&part.digest, &version.version, number, object.content.values())

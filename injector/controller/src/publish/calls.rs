@@ -17,7 +17,7 @@ use zeroize::Zeroize as _;
 use crate::controller::written_by_us;
 use crate::failure_cause::FailureCause;
 
-/// What is done with an object.
+/// An operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     Read,
@@ -26,8 +26,8 @@ pub(super) enum Act {
 }
 
 impl Act {
-    /// As a message has it.
-    fn text(self) -> &'static str {
+    /// Returns the participle that a message has.
+    fn participle(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Create => "created",
@@ -48,7 +48,7 @@ impl ObjectApi<'_> {
         Api::namespaced(self.client.clone(), self.namespace)
     }
 
-    /// Reads an object, if it is there.
+    /// Reads an object, if it exists.
     pub(super) async fn read(&self, name: &str) -> Result<Option<PublishedObject>, CallError> {
         let reading = || format!("reading {} {}/{name}", self.kind, self.namespace);
         Ok(match self.kind {
@@ -93,45 +93,44 @@ impl Drop for Wiped {
     }
 }
 
-/// What an error means for the object. No message about a Secret has a word of the API server, which may quote a value.
-pub(super) fn fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
-    let doing = act.text();
+/// Returns what an error means for the object. No message about a Secret repeats the API server, which may quote a value.
+pub(super) fn publication_fault(error: &CallError, kind: PartKind, name: &str, act: Act) -> Publication {
+    let done = act.participle();
     if let CallError::Api { source, .. } = error {
         match &**source {
             kube::Error::Api(status) if status.code == 403 && status.message.contains(" cannot ") => {
-                return Publication::Refused(Reason::NotAllowed.explained(not_allowed(kind, name, act)));
+                return Publication::Refused(Reason::NotAllowed.explained(missing_role_message(kind, name, act)));
             }
             kube::Error::SerdeError(error) if error.classify() == Category::Data => {
-                let message = format!(
-                    "{kind} {name} can't be {doing}, because it is not a {kind} as Nudge knows them; delete it"
-                );
+                let message =
+                    format!("{kind} {name} can't be {done}, because it is not a {kind} as Nudge knows them; delete it");
                 return Publication::Refused(Reason::NotOurs.explained(message));
             }
             _ => {}
         }
     }
-    let FailureCause { refused, text, .. } = FailureCause::of(error, kind.is_quotable());
+    let FailureCause { refused, text, .. } = FailureCause::about(kind, error);
     let hint = if refused && !kind.is_quotable() {
         ": look for a quota, an admission webhook, or a key that its type needs"
     } else {
         ""
     };
     let reason = if refused { Reason::Refused } else { Reason::NotPublished };
-    Publication::Failed(reason.explained(format!("{kind} {name} can't be {doing}, because {text}{hint}")))
+    Publication::Failed(reason.explained(format!("{kind} {name} can't be {done}, because {text}{hint}")))
 }
 
-/// The role that is missing, and how to bind it.
-fn not_allowed(kind: PartKind, name: &str, act: Act) -> String {
-    let doing = act.text();
+/// Returns the message about a missing role, with how to bind it.
+fn missing_role_message(kind: PartKind, name: &str, act: Act) -> String {
+    let done = act.participle();
     let (role, flags) = match (kind, act) {
         (PartKind::ConfigMap, _) => {
-            return format!("ConfigMap {name} can't be {doing}; bind ClusterRole nudge-namespace in this namespace");
+            return format!("ConfigMap {name} can't be {done}; bind ClusterRole nudge-namespace in this namespace");
         }
         (PartKind::Secret, Act::Read) => ("nudge-secrets", "--secrets"),
         (PartKind::Secret, Act::Create | Act::Replace) => ("nudge-publish-secrets", "--secrets --publish-secrets"),
     };
     format!(
-        "Secret {name} can't be {doing}; bind ClusterRole {role} in this namespace (RoleBinding for ServiceAccount \
+        "Secret {name} can't be {done}; bind ClusterRole {role} in this namespace (RoleBinding for ServiceAccount \
          nudge-system/nudge-injector; kubectl nudge enable NAMESPACE {flags}), or remove Secret from spec.objects"
     )
 }

@@ -1,5 +1,5 @@
-//! Publication: the published ConfigMap and the published Secret are kept at the version that is proven. Each has its own attempts: what fails
-//! at one is said in its condition and tried again later, and keeps neither the other one nor a decision waiting.
+//! Publication: the published ConfigMap and the published Secret are kept at the proven version. Each has its own attempts: a failure stands in
+//! its condition and is tried again later, and keeps neither the other object nor a decision waiting.
 
 mod attempts;
 mod calls;

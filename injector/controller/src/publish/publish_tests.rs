@@ -13,10 +13,10 @@ use nudge_core::rollout::PublishAttempt;
 use nudge_core::versions::{Seals, part_digest};
 use serde_json::{Value, json};
 
-use super::calls::{Act, fault};
+use super::calls::{Act, publication_fault};
 use crate::Controller;
 use crate::fake_api_server::{self, FAULTS, FakeApiServer, Fault, VALUE, controller_over, status};
-use crate::look::Again;
+use crate::reconcile::NextReconcile;
 
 struct Scene {
     controller: Arc<Controller>,
@@ -71,7 +71,7 @@ fn scene(config: &Value) -> Scene {
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
     let controller = controller_over(client, Arc::clone(&index));
-    controller.begin();
+    controller.begin_to_lead();
     Scene { controller: Arc::new(controller), key, server, index }
 }
 
@@ -131,7 +131,7 @@ async fn an_error_of_any_call_is_a_condition_and_keeps_nothing_else_waiting() {
             assert_eq!(other.held(status), Some("1"), "{case}: {status:?}");
             let failure = scene.controller.publish_attempt(&scene.key).unwrap().failure;
             assert_eq!(failure.map(|why| why.reason), Some(reason), "{case}");
-            assert!(scene.controller.publish_again(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
+            assert!(scene.controller.next_publication(&scene.key).unwrap() <= Duration::from_secs(1), "{case}");
             // It is not tried again at once, and then it is written.
             let calls = scene.server.calls.lock().len();
             let same = Box::pin(scene.controller.publish(&scene.key, Arc::clone(&after))).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_rollout_that_waits_says_what_for_and_goes_on_by_itself() {
             *scene.server.broken.lock() = Some((fault, (method, end)));
             for _ in 0..2 {
                 let again = Box::pin(scene.controller.reconcile(&scene.key)).await;
-                assert!(again.is_ok_and(|again| again != Again::Never), "{case}");
+                assert!(again.is_ok_and(|again| again != NextReconcile::OnChange), "{case}");
             }
             let status = scene.index.config(&scene.key).unwrap().status.clone().unwrap();
             let ready = find_condition(&status.conditions, ConditionType::Ready).unwrap();
@@ -212,7 +212,7 @@ fn what_rbac_denies_names_the_role() {
             ..kube::core::Status::default()
         };
         let source = Arc::new(kube::Error::Api(Box::new(status)));
-        match fault(&CallError::Api { what: String::new(), source }, kind, "shop", act) {
+        match publication_fault(&CallError::Api { what: String::new(), source }, kind, "shop", act) {
             Publication::Refused(why) => (why.reason, why.message),
             other => panic!("{other:?}"),
         }

@@ -1,4 +1,4 @@
-//! Plans what to do about the pods of a namespace that have no agent: a pure function of the pods, the time and the memory.
+//! The plan for the pods of a namespace that have no agent: a pure function of the pods, the time and the memory.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -11,37 +11,37 @@ use nudge_protocol::labels;
 use tokio::time::Instant;
 
 /// The time after which a pod is reported again.
-const REPORT_AGAIN: Duration = Duration::from_hours(1);
-/// The maximum of pods that one scan of a namespace reports; the next scan continues.
-const REPORTED_AT_ONCE: usize = 20;
+const REPORT_INTERVAL: Duration = Duration::from_hours(1);
+/// The maximum number of pods that one scan of a namespace reports; the next scan continues.
+const MAX_REPORTS_PER_SCAN: usize = 20;
 /// The time for which attempts to evict count.
 const EVICTION_RATE_WINDOW: Duration = Duration::from_mins(1);
-/// The time for which it is remembered that a pod of an owner was evicted.
+/// The time for which evictions of pods of an owner are remembered.
 const OWNER_MEMORY_TIME: Duration = Duration::from_hours(24);
-/// Pods and owners that are remembered, of each kind.
-const REMEMBERED: usize = 20_000;
+/// The maximum number of pods, and of owners, that are remembered.
+const MAX_REMEMBERED: usize = 20_000;
 
-/// Annotations of static pods, which a kubelet makes from files of its node.
-const STATIC: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.source"];
+/// The annotations of static pods, which a kubelet makes from files of its node.
+const STATIC_POD_ANNOTATIONS: [&str; 2] = ["kubernetes.io/config.mirror", "kubernetes.io/config.source"];
 
 /// A pod without an agent that has opted in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AgentlessPod {
     pub(super) name: String,
     pub(super) uid: String,
-    /// In seconds since 1970.
+    /// The time of creation, in seconds since 1970.
     pub(super) created: i64,
-    /// The uid of the controller that would replace it; absent for a bare pod, and for one whose work would be lost, as a Job's.
+    /// The uid of the controller that would replace the pod; absent for a bare pod, and for a pod whose work would be lost, as a Job's.
     pub(super) owner: Option<String>,
 }
 
 /// Returns the pod, if it opts in and should have an agent by now. Finished pods are not listed.
-pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, age: Duration) -> Option<AgentlessPod> {
+pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, min_age: Duration) -> Option<AgentlessPod> {
     let label = |name: &str| meta.labels.as_ref().and_then(|map| map.get(name)).map(String::as_str);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|map| map.get(name)).map(String::as_str);
-    let is_static = STATIC.into_iter().filter_map(annotation).any(|source| source != "api");
+    let is_static = STATIC_POD_ANNOTATIONS.into_iter().filter_map(annotation).any(|source| source != "api");
     let created = meta.creation_timestamp.as_ref()?.0.as_second();
-    let is_old = now.saturating_sub(created) >= i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    let is_old = now.saturating_sub(created) >= i64::try_from(min_age.as_secs()).unwrap_or(i64::MAX);
     let is_terminating = meta.deletion_timestamp.is_some();
     if !opts_in(meta) || label(labels::AGENT).is_some() || is_static || is_terminating || !is_old {
         return None;
@@ -55,7 +55,7 @@ pub(super) fn agentless_pod(meta: &ObjectMeta, now: i64, age: Duration) -> Optio
     })
 }
 
-/// Returns whether the controller is one of Kubernetes' own that replace a pod. Of others, such as workflows, that is not known.
+/// Returns whether the controller is one of Kubernetes' own that replace a pod. Others, such as workflows, may not.
 fn replaces(owner: &OwnerReference) -> bool {
     match owner.api_version.split_once('/') {
         Some(("apps", _)) => matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet" | "DaemonSet"),
@@ -67,54 +67,57 @@ fn replaces(owner: &OwnerReference) -> bool {
 /// The outcome of an attempt to evict a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionOutcome {
-    /// It is terminating.
+    /// The pod is terminating.
     Evicted,
-    /// Not now: because of a `PodDisruptionBudget`, or the pod is gone or another one.
+    /// The pod may not be evicted now, by a `PodDisruptionBudget`, or is gone or another one.
     Refused,
-    /// No pod of this namespace may be evicted.
+    /// Nudge may evict no pod of this namespace.
     Forbidden,
 }
 
-/// What to do about the pods of one namespace.
+/// The plan for the pods of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RepairPlan {
-    /// Pods to evict.
+    /// The pods to evict.
     pub(super) evict: Vec<AgentlessPod>,
-    /// Pods to report, and whether a newer pod of the owner has no agent either, which makes evicting useless.
+    /// The pods to report, each with whether a newer pod of its owner has no agent either, which makes evictions useless.
     pub(super) report: Vec<(AgentlessPod, bool)>,
 }
 
-/// What the leader remembers between scans. A new leader reports once more, and evicts one more pod of each workload.
+/// The memory of the leader between scans. A new leader reports once more, and evicts one more pod of each workload.
 #[derive(Debug, Default)]
 pub(super) struct RepairMemory {
     reported: HashMap<String, Instant>,
-    /// Attempts to evict.
-    tried: VecDeque<Instant>,
-    /// Owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first, because newer pods
-    /// may be too young to count when the next is evicted.
+    /// The times of attempts to evict.
+    attempts: VecDeque<Instant>,
+    /// The owners of evicted pods, and when the first pod of each was evicted, also in seconds since 1970. The first counts, because newer
+    /// pods may be too young when the next one is evicted.
     owners: HashMap<String, (Instant, i64)>,
 }
 
 impl RepairMemory {
     /// Plans, and remembers the pods to report as reported; `note_attempt` takes the outcome of evictions. At most `per_minute` pods of all
-    /// namespaces are tried in a minute, oldest first, and one of each owner in a scan: its replacement shows whether evicting helps.
+    /// namespaces are evicted in a minute, the oldest first, and one pod of each owner in a scan: its replacement shows whether evictions help.
     pub(super) fn plan(&mut self, mut pods: Vec<AgentlessPod>, now: Instant, per_minute: usize) -> RepairPlan {
         self.forget(now);
         pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         let in_vain: HashSet<String> =
-            pods.iter().filter(|pod| self.made_since(pod)).filter_map(|pod| pod.owner.clone()).collect();
+            pods.iter().filter(|pod| self.is_replacement(pod)).filter_map(|pod| pod.owner.clone()).collect();
         let mut plan = RepairPlan::default();
         let mut owners = HashSet::new();
         for pod in pods {
             let vain = pod.owner.as_ref().is_some_and(|owner| in_vain.contains(owner));
-            if self.is_due(&pod, now) && plan.report.len() < REPORTED_AT_ONCE && self.reported.len() < REMEMBERED {
+            if self.is_due(&pod, now)
+                && plan.report.len() < MAX_REPORTS_PER_SCAN
+                && self.reported.len() < MAX_REMEMBERED
+            {
                 self.reported.insert(pod.uid.clone(), now);
                 plan.report.push((pod.clone(), vain));
             }
             let Some(owner) = pod.owner.clone() else { continue };
             let planned = plan.evict.len();
-            let room = self.tried.len() + planned < per_minute && self.owners.len() + planned < REMEMBERED;
-            if room && !vain && owners.insert(owner) {
+            let has_room = self.attempts.len() + planned < per_minute && self.owners.len() + planned < MAX_REMEMBERED;
+            if has_room && !vain && owners.insert(owner) {
                 plan.evict.push(pod);
             }
         }
@@ -122,10 +125,10 @@ impl RepairMemory {
     }
 
     /// Remembers the outcome of an attempt to evict a pod that began at `now`. Refusals count for the rate, which prevents a storm of
-    /// them. A namespace that forbids evictions costs the others nothing of the rate.
+    /// them. A namespace that forbids evictions does not reduce the rate of the others.
     pub(super) fn note_attempt(&mut self, pod: &AgentlessPod, outcome: EvictionOutcome, now: Instant, unix: i64) {
         if outcome != EvictionOutcome::Forbidden {
-            self.tried.push_back(now);
+            self.attempts.push_back(now);
         }
         if let (EvictionOutcome::Evicted, Some(owner)) = (outcome, &pod.owner) {
             self.owners.entry(owner.clone()).or_insert((now, unix));
@@ -133,21 +136,21 @@ impl RepairMemory {
     }
 
     fn is_due(&self, pod: &AgentlessPod, now: Instant) -> bool {
-        self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_AGAIN)
+        self.reported.get(&pod.uid).is_none_or(|at| now.saturating_duration_since(*at) >= REPORT_INTERVAL)
     }
 
-    /// Returns whether the pod was created after another one of its owner was evicted: then replacements have no agent either.
-    fn made_since(&self, pod: &AgentlessPod) -> bool {
+    /// Returns whether the pod was created after another one of its owner was evicted, so that replacements have no agent either.
+    fn is_replacement(&self, pod: &AgentlessPod) -> bool {
         let evicted = pod.owner.as_ref().and_then(|owner| self.owners.get(owner));
         evicted.is_some_and(|(_, evicted)| pod.created >= *evicted)
     }
 
     fn forget(&mut self, now: Instant) {
         let since = |at: Instant| now.saturating_duration_since(at);
-        self.reported.retain(|_, at| since(*at) < REPORT_AGAIN);
+        self.reported.retain(|_, at| since(*at) < REPORT_INTERVAL);
         self.owners.retain(|_, (at, _)| since(*at) < OWNER_MEMORY_TIME);
-        while self.tried.front().is_some_and(|at| since(*at) >= EVICTION_RATE_WINDOW) {
-            self.tried.pop_front();
+        while self.attempts.front().is_some_and(|at| since(*at) >= EVICTION_RATE_WINDOW) {
+            self.attempts.pop_front();
         }
     }
 }
@@ -250,9 +253,9 @@ mod tests {
         let (mut memory, now) = (RepairMemory::default(), Instant::now());
         let pods = || vec![pod("bare", 1, None)];
         assert_eq!(names(&memory.plan(pods(), now, 9)), (vec![], vec![("bare", false)]));
-        let almost = now + REPORT_AGAIN - Duration::from_secs(1);
+        let almost = now + REPORT_INTERVAL - Duration::from_secs(1);
         assert_eq!(memory.plan(pods(), almost, 9), RepairPlan::default());
-        assert_eq!(memory.plan(pods(), now + REPORT_AGAIN, 9).report.len(), 1);
+        assert_eq!(memory.plan(pods(), now + REPORT_INTERVAL, 9).report.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! Scans the pods of every enabled namespace from time to time, and carries out the plan.
+//! The scans of the pods of every enabled namespace, each of which carries out a plan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use super::plan::{AgentlessPod, EvictionOutcome, RepairMemory, agentless_pod};
 use crate::controller::Controller;
 use crate::metrics::RepairMetrics;
 
-/// Pods in one page, metadata only.
-const PAGE: u32 = 500;
-/// Pods without an agent; others are never listed.
-const LABELS: &str = "!nudge.dev/agent";
-/// Finished pods need no agent.
-const FIELDS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// The number of pods of a page, metadata only.
+const PAGE_SIZE: u32 = 500;
+/// The selector of pods without an agent; others are never listed.
+const AGENTLESS_SELECTOR: &str = "!nudge.dev/agent";
+/// The selector of pods that are not finished; others need no agent.
+const UNFINISHED_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// Waits until evictions are tried again in a namespace that forbids them. A server that has just started forbids for a moment what it allows.
-const FORBIDDEN: Backoff = Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) };
+/// The waits until evictions are tried again in a namespace that forbids them. A server that has just started forbids for a moment what it allows.
+const FORBIDDEN_BACKOFF: Backoff = Backoff { first: Duration::from_secs(15), longest: Duration::from_mins(10) };
 
 /// Settings of the repair loop.
 #[derive(Clone, Debug)]
 pub struct RepairSettings {
     /// Nudge's own service account with its namespace, as kubectl takes it.
     pub account: String,
-    /// The maximum of evictions in a minute; none at 0.
+    /// The maximum number of evictions in a minute; none at 0.
     pub evictions_per_minute: u32,
     /// The time between two scans of all namespaces.
-    pub every: Duration,
-    /// The age at which a pod counts.
-    pub age: Duration,
+    pub scan_interval: Duration,
+    /// The age from which on a pod counts.
+    pub min_age: Duration,
 }
 
 /// Runs for ever, and scans.
@@ -51,19 +51,25 @@ pub async fn repair(controller: Arc<Controller>, settings: RepairSettings, metri
     RepairLoop { controller: &controller, settings, metrics, memory, forbidden }.run().await;
 }
 
+/// The refusals in a row to evict pods of a namespace.
+struct EvictionRefusals {
+    count: u32,
+    retry_at: Instant,
+}
+
 struct RepairLoop<'a> {
     controller: &'a Controller,
     settings: RepairSettings,
     metrics: RepairMetrics,
     memory: RepairMemory,
-    /// Namespaces whose admin has not allowed evictions: how often in a row that was seen, and when to ask again.
-    forbidden: HashMap<String, (u32, Instant)>,
+    /// The namespaces whose admin has not allowed evictions.
+    forbidden: HashMap<String, EvictionRefusals>,
 }
 
 impl Drop for RepairLoop<'_> {
     fn drop(&mut self) {
-        // The new leader counts them.
-        self.metrics.without.set(0);
+        // The new leader counts the pods.
+        self.metrics.agentless.set(0);
     }
 }
 
@@ -75,11 +81,11 @@ impl RepairLoop<'_> {
         loop {
             let namespaces = Arc::clone(&enabled.borrow());
             self.forbidden.retain(|namespace, _| namespaces.contains(namespace));
-            let mut without = 0;
+            let mut agentless = 0;
             // Where Nudge has no rights, the log of the watches says so.
             for namespace in namespaces.iter().filter(|namespace| index.is_complete(namespace)) {
                 match self.scan(namespace).await {
-                    Ok(count) => without += count,
+                    Ok(count) => agentless += count,
                     Err(error) => {
                         self.metrics.failures.inc();
                         let error = chain(&error);
@@ -87,9 +93,9 @@ impl RepairLoop<'_> {
                     }
                 }
             }
-            self.metrics.without.set(i64::try_from(without).unwrap_or(i64::MAX));
+            self.metrics.agentless.set(i64::try_from(agentless).unwrap_or(i64::MAX));
             self.metrics.scans.inc();
-            sleep(jittered(self.settings.every)).await;
+            sleep(jittered(self.settings.scan_interval)).await;
         }
     }
 
@@ -97,15 +103,15 @@ impl RepairLoop<'_> {
     async fn scan(&mut self, namespace: &str) -> Result<usize, CallError> {
         let pods = self.list(namespace).await?;
         let count = pods.len();
-        let is_forbidden = self.forbidden.get(namespace).is_some_and(|(_, until)| Instant::now() < *until);
+        let is_forbidden = self.forbidden.get(namespace).is_some_and(|refusals| Instant::now() < refusals.retry_at);
         let rate = if is_forbidden { 0 } else { self.settings.evictions_per_minute };
         let rate = usize::try_from(rate).unwrap_or(usize::MAX);
         let plan = self.memory.plan(pods, Instant::now(), rate);
         for (pod, vain) in &plan.report {
-            self.report(namespace, pod, Reason::AgentMissing, message(namespace, *vain)).await;
+            self.report(namespace, pod, Reason::AgentMissing, missing_agent_message(namespace, *vain)).await;
         }
         for pod in &plan.evict {
-            // Before the eviction: the replacement may exist before the answer arrives.
+            // The time before the eviction counts, since the replacement may exist before the answer arrives.
             let (now, unix) = (Instant::now(), Timestamp::now().as_second());
             let outcome = self.evict(namespace, pod).await;
             self.memory.note_attempt(pod, outcome, now, unix);
@@ -118,13 +124,13 @@ impl RepairLoop<'_> {
 
     async fn list(&self, namespace: &str) -> Result<Vec<AgentlessPod>, CallError> {
         let api = Api::<Pod>::namespaced(self.controller.client.clone(), namespace);
-        // Not `match_any`, from the API server's cache: kube leaves that out of a request that has a limit.
-        let mut params = ListParams::default().labels(LABELS).fields(FIELDS).limit(PAGE);
+        // `match_any`, which reads from the API server's cache, does not help: kube leaves it out of a request that has a limit.
+        let mut params = ListParams::default().labels(AGENTLESS_SELECTOR).fields(UNFINISHED_SELECTOR).limit(PAGE_SIZE);
         let now = Timestamp::now().as_second();
         let mut pods = Vec::new();
         loop {
             let page = call(|| format!("listing pods of {namespace}"), api.list_metadata(&params)).await?;
-            pods.extend(page.items.iter().filter_map(|pod| agentless_pod(&pod.metadata, now, self.settings.age)));
+            pods.extend(page.items.iter().filter_map(|pod| agentless_pod(&pod.metadata, now, self.settings.min_age)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(pods),
@@ -141,7 +147,7 @@ impl RepairLoop<'_> {
     /// Evicts the pod, which respects PodDisruptionBudgets.
     async fn evict(&mut self, namespace: &str, pod: &AgentlessPod) -> EvictionOutcome {
         let api = Api::<Pod>::namespaced(self.controller.client.clone(), namespace);
-        // Another pod of that name, as of a StatefulSet, stays. Not by `Api::evict`, which writes this field under another name.
+        // The uid keeps another pod of that name, as of a StatefulSet. `Api::evict` writes this field under another name.
         let body = json!({
             "metadata": {"name": pod.name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": pod.uid}},
         });
@@ -157,10 +163,10 @@ impl RepairLoop<'_> {
                 EvictionOutcome::Evicted
             }
             Err(error) if error.code() == 403 => {
-                let refusals = self.forbidden.get(namespace).map_or(1, |(refusals, _)| refusals.saturating_add(1));
-                let until = Instant::now() + FORBIDDEN.jittered(refusals, rand::random());
-                self.forbidden.insert(namespace.to_owned(), (refusals, until));
-                if refusals == 1 {
+                let count = self.forbidden.get(namespace).map_or(1, |refusals| refusals.count.saturating_add(1));
+                let retry_at = Instant::now() + FORBIDDEN_BACKOFF.jittered(count, rand::random());
+                self.forbidden.insert(namespace.to_owned(), EvictionRefusals { count, retry_at });
+                if count == 1 {
                     tracing::error!(
                         namespace,
                         error = chain(&error),
@@ -180,7 +186,7 @@ impl RepairLoop<'_> {
     }
 }
 
-fn message(namespace: &str, vain: bool) -> String {
+fn missing_agent_message(namespace: &str, vain: bool) -> String {
     let action = if vain {
         "a newer pod of its workload has none either: check whether the opt-in is a label, which every server supports, or an annotation, \
          which needs the component admission-policies"

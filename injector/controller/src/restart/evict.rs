@@ -1,4 +1,4 @@
-//! Evicts pods of controllers without rolling updates, one by one, and reports pods that nothing restarts.
+//! Evictions of pods of controllers without rolling updates, one by one, and reports about pods that nothing restarts.
 
 use std::collections::HashMap;
 
@@ -16,26 +16,26 @@ use nudge_core::restart::{
 use nudge_core::rollout::{Restarts, is_same, to_publish};
 
 use super::pace::RestartGoal;
-use super::template::refusal;
+use super::template::refusal_report;
 use crate::controller::Controller;
 use crate::memory::PodController;
 
-/// Kinds of owners whose pods are restarted elsewhere, or never: those of Jobs run once.
+/// The kinds of owners whose pods are restarted by other code, or never: those of Jobs run once.
 const OTHER_OWNERS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "Node"];
 
-/// What restarts the pods of an owner.
+/// Who restarts the pods of an owner.
 #[derive(Clone, Copy)]
 enum Restarter {
-    /// The index of its group.
+    /// Evictions: the index of the group.
     Group(usize),
-    /// Something else.
-    Restarted,
-    /// Nothing that is known.
+    /// Other code.
+    Other,
+    /// Nobody that is known.
     Unknown,
 }
 
 impl Controller {
-    /// Makes the next step for pods, once all workloads are done. Returns also the ids of the controllers whose pods are evicted.
+    /// Makes the next step for pods, once all workloads are done. Returns the state, and the ids of the controllers whose pods are evicted.
     pub(super) async fn evict_pods(
         &self,
         goal: &RestartGoal<'_>,
@@ -43,7 +43,7 @@ impl Controller {
         report: &mut RestartReport,
     ) -> Result<(Restarts, Vec<String>), CallError> {
         let RestartGoal { key, status, holds, since, deadline, .. } = *goal;
-        // If nothing is published no pod is too old for it; what agents report counts all the same.
+        // Where nothing is published no pod is too old for it, but the reports of agents count.
         let published = holds.since(status).unwrap_or(Timestamp::UNIX_EPOCH);
         let stale = Stale { published, since: status.internal.workloads_restart_time.as_ref().map(|time| time.0) };
         let (mut groups, loose) = self.groups(goal).await?;
@@ -89,9 +89,9 @@ impl Controller {
                         }
                         Err(error) => {
                             let mut pods = groups.iter().filter(is_evicted).flat_map(|group| &group.pods);
-                            let agent = pods.any(|pod| pod.behind.is_some());
-                            let report =
-                                refusal(&error, &group, "restarted by evicting its pods", agent).ok_or(error)?;
+                            let has_agent = pods.any(|pod| pod.behind.is_some());
+                            let done = "restarted by evicting its pods";
+                            let report = refusal_report(&error, &group, done, has_agent).ok_or(error)?;
                             self.metrics.count_restart("refused");
                             memory.refuse_group(group, report);
                             continue;
@@ -101,18 +101,18 @@ impl Controller {
                 }
             }
         };
-        // On the way back the version that is left may have made them unwell.
+        // On the way back, the version that is left may have made the group unwell.
         let unwell = |group: &Group| group.unwell().filter(|_| stale.since.is_none());
         let group_report = |group: &Group| memory.refused_group(&group.id).cloned().or_else(|| unwell(group));
         report.reports.extend(groups.iter().filter_map(group_report));
         Ok((state, groups.into_iter().map(|group| group.id).collect()))
     }
 
-    /// Returns controllers without rolling updates, with their pods that take the config by a restart; and pods that nothing replaces.
+    /// Returns the controllers without rolling updates, with their pods that take the config by a restart, and the pods that nothing replaces.
     async fn groups(&self, goal: &RestartGoal<'_>) -> Result<(Vec<Group>, Vec<ReplaceablePod>), CallError> {
         let RestartGoal { key, status, holds, .. } = *goal;
         let uses = |meta: &ObjectMeta, spec: &PodSpec| restarted_for(meta, spec).takes(key.name.as_str(), holds);
-        // What the agent reports that its pod started with.
+        // Whether the agent reports that its pod started with another content.
         let behind = |pod: &Pod| {
             let state = pod_state(pod).filter(|pod| pod.by_restart)?;
             let (runs, target) = (state.runs(key.name.as_str()), to_publish(status)?);
@@ -127,7 +127,7 @@ impl Controller {
                     groups.push(Group { id, replicas, before: 0, pods: Vec::new() });
                     Restarter::Group(groups.len() - 1)
                 }
-                Some("Deployment") => Restarter::Restarted,
+                Some("Deployment") => Restarter::Other,
                 Some(_) => Restarter::Unknown,
             };
             owners.insert(meta.uid.clone().unwrap_or_default(), owner);
@@ -140,7 +140,7 @@ impl Controller {
             if finished || !pod.spec.as_ref().is_some_and(|spec| uses(meta, spec)) {
                 continue;
             }
-            let old = ReplaceablePod {
+            let replaceable = ReplaceablePod {
                 name: meta.name.clone().unwrap_or_default(),
                 created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
                 ready: condition(pod, "Ready").is_some_and(|ready| ready.status == "True"),
@@ -148,16 +148,16 @@ impl Controller {
                 behind: behind(pod),
             };
             let owner = match controlling_owner(meta) {
-                // They end some day; until then they have the content that they started with.
-                Some(owner) if owner.kind == "Job" && old.behind == Some(true) => Restarter::Unknown,
-                Some(owner) if OTHER_OWNERS.contains(&owner.kind.as_str()) => Restarter::Restarted,
+                // Pods of a Job keep the content that they started with until they end.
+                Some(owner) if owner.kind == "Job" && replaceable.behind == Some(true) => Restarter::Unknown,
+                Some(owner) if OTHER_OWNERS.contains(&owner.kind.as_str()) => Restarter::Other,
                 Some(owner) => owners.get(&owner.uid).copied().unwrap_or(Restarter::Unknown),
                 None => Restarter::Unknown,
             };
             match owner {
-                Restarter::Group(index) => groups[index].pods.push(old),
-                Restarter::Restarted => {}
-                Restarter::Unknown => loose.push(old),
+                Restarter::Group(index) => groups[index].pods.push(replaceable),
+                Restarter::Other => {}
+                Restarter::Unknown => loose.push(replaceable),
             }
         }
         Ok((groups, loose))

@@ -1,9 +1,9 @@
-//! Restarts of the workloads that take a version by a restart: which there are, how soon they are looked at, one step after another, and
-//! evictions of pods that no rolling update restarts. `nudge-core` decides what the next step is.
+//! Restarts of the workloads that take a version by a restart, one step after another, and evictions of pods that no rolling update restarts.
+//! `nudge-core` decides what the next step is.
 
 mod evict;
 mod pace;
 mod template;
 mod workloads;
 
-pub(crate) use pace::restarts;
+pub(crate) use pace::is_restarting;

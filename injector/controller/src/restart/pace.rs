@@ -1,5 +1,4 @@
-//! The pace of restarts: whether a rollout has come that far, how soon workloads under restart are looked at again, and when looks that fail end
-//! the rollout.
+//! The pace of restarts: whether a rollout restarts workloads, how soon they are checked again, and when checks that fail end the rollout.
 
 use std::time::Duration;
 
@@ -15,12 +14,12 @@ use tokio::time::Instant;
 
 use crate::controller::Controller;
 use crate::failure_cause::FailureCause;
-use crate::memory::{RestartLook, RestartMemory};
+use crate::memory::{RestartCheck, RestartMemory};
 
-/// The time between two looks. Workloads are not watched, because that would be all workloads of the cluster.
-const LOOK: Duration = Duration::from_secs(1);
-/// Waits after looks in a row that failed.
-const BACKOFF: Backoff = Backoff { first: LOOK, longest: Duration::from_secs(30) };
+/// The time between two checks. Workloads are not watched, because that would be all workloads of the cluster.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The waits after checks in a row that failed.
+const CHECK_BACKOFF: Backoff = Backoff { first: CHECK_INTERVAL, longest: Duration::from_secs(30) };
 
 /// The version that workloads take, and how far the rollout has come.
 #[derive(Clone, Copy)]
@@ -29,19 +28,19 @@ pub(super) struct RestartGoal<'a> {
     pub(super) config: &'a VersionedConfig,
     pub(super) status: &'a VersionedConfigStatus,
     pub(super) version: &'a str,
-    /// What workloads without an agent read of the version.
+    /// The kinds of published objects that workloads without an agent read.
     pub(super) holds: Holds,
     /// Whether pods return from another version.
     pub(super) back: bool,
-    /// The last progress of the rollout.
+    /// The time of the rollout's last progress.
     pub(super) since: Timestamp,
-    /// The seconds without progress after which the rollout fails.
+    /// The number of seconds without progress after which the rollout fails.
     pub(super) deadline: u32,
     pub(super) now: Timestamp,
 }
 
 /// Returns whether workloads are restarted in this stage.
-pub(crate) fn restarts(status: Option<&VersionedConfigStatus>) -> bool {
+pub(crate) fn is_restarting(status: Option<&VersionedConfigStatus>) -> bool {
     let stage = status.and_then(|status| status.rollout.stage);
     matches!(
         stage,
@@ -56,71 +55,70 @@ fn whole_second(time: &MicroTime) -> Timestamp {
 
 impl Controller {
     /// Makes the next steps for the workloads that take a version by a restart, if the rollout has come that far.
-    pub(crate) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> RestartLook {
-        let Some(status) = config.status.as_ref().filter(|status| restarts(Some(status))) else {
+    pub(crate) async fn restart(&self, key: &ConfigKey, config: &VersionedConfig) -> RestartCheck {
+        let Some(status) = config.status.as_ref().filter(|status| is_restarting(Some(status))) else {
             self.memories.get(key, |memory| memory.restarts = RestartMemory::default());
-            return RestartLook::not_yet();
+            return RestartCheck::not_yet();
         };
         let rollout = &status.rollout;
         let back = rollout.stage != Some(RolloutStage::Restarting);
         // A rollout to another version than spec.version goes no further.
         let is_left = config.spec.version.is_some() && config.spec.version != status.target_version;
         if !back && is_left {
-            return RestartLook::not_yet();
+            return RestartCheck::not_yet();
         }
-        let Some(version) = to_publish(status) else { return RestartLook::without_workloads(Restarts::Done) };
+        let Some(version) = to_publish(status) else { return RestartCheck::without_workloads(Restarts::Done) };
         if back && status.internal.workloads_restart_time.is_none() {
-            return RestartLook::without_workloads(Restarts::Done);
+            return RestartCheck::without_workloads(Restarts::Done);
         }
-        // For workloads without an agent.
-        let restarted = config.spec.agentless_policy == AgentlessPolicy::Restart;
-        let holds = if restarted { Holds::of(status, version) } else { Holds::default() };
+        let restarts_agentless = config.spec.agentless_policy == AgentlessPolicy::Restart;
+        let holds = if restarts_agentless { Holds::of(status, version) } else { Holds::default() };
         let now = Timestamp::now();
         let since = rollout.progress_time.as_ref().map_or(now, whole_second);
         let deadline = config.spec.rollout.progress_deadline_seconds;
         let goal = RestartGoal { key, config, status, version, holds, back, since, deadline, now };
-        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back waits up to its deadline.
+        // Some workloads also read what is published: they are restarted once it was written, or can't be. The way back waits until its deadline.
         let overdue = back && now.duration_since(since).as_secs() >= deadline.into();
         if !self.restarts_with(key, version, overdue) {
-            return if back { RestartLook::not_yet() } else { RestartLook::without_workloads(Restarts::Done) };
+            return if back { RestartCheck::not_yet() } else { RestartCheck::without_workloads(Restarts::Done) };
         }
         let part = Part { stage: rollout.stage, version: Some(version.to_owned()) };
-        let last = self.memories.restarts(key, &part, |memory| memory.last_look.clone());
-        // The first look must find all workloads that were there when the version was published.
+        let last = self.memories.restarts(key, &part, |memory| memory.last_check.clone());
+        // The first check must find all workloads that existed when the version was published.
         if last.is_none() {
             self.workload_lists.outdate(&key.namespace);
         }
         let failures = match last {
-            Some((at, look)) if at.elapsed() < look.wait => return look,
-            last => last.and_then(|(_, look)| look.failures),
+            Some((at, check)) if at.elapsed() < check.wait => return check,
+            last => last.and_then(|(_, check)| check.failures),
         };
-        let look = match self.look_at_workloads(&goal, &part).await {
-            Ok(look) => look,
-            // What failed is said, and keeps no decision waiting: not even the one that it takes too long.
+        let check = match self.check_workloads(&goal, &part).await {
+            Ok(check) => check,
+            // A failure is reported, and keeps no decision waiting: not even the one that the restarts take too long.
             Err(error) => {
-                let cause = FailureCause::of(&error, true);
+                let cause = FailureCause::of(&error);
                 tracing::warn!(config = %key, error = chain(&error), "workloads not restarted; retrying");
-                RestartLook::failure(version, &cause, failures, deadline)
+                RestartCheck::failure(version, &cause, failures, deadline)
             }
         };
         let ended = Instant::now();
-        self.memories.restarts(key, &part, |memory| memory.last_look = Some((ended, look.clone())));
-        look
+        self.memories.restarts(key, &part, |memory| memory.last_check = Some((ended, check.clone())));
+        check
     }
 }
 
-impl RestartLook {
-    /// Returns a look at no workloads, which the rollout takes for this state.
+impl RestartCheck {
+    /// Returns a check of no workloads, which the rollout takes for this state.
     pub(super) fn without_workloads(state: Restarts) -> Self {
-        Self { state, report: None, failures: None, wait: LOOK }
+        Self { state, report: None, failures: None, wait: CHECK_INTERVAL }
     }
 
-    /// Returns a look that has not begun yet.
+    /// Returns a check that has not begun yet.
     pub(crate) fn not_yet() -> Self {
         Self::without_workloads(Restarts::Busy("workloads to restart have not been looked at".to_owned()))
     }
 
-    /// Returns a look that failed at a call, after `before`. Once looks have failed for `deadline` seconds, that ends the rollout.
+    /// Returns a check that failed at a call. Once checks have failed for `deadline` seconds, that ends the rollout.
     pub(super) fn failure(version: &str, cause: &FailureCause, before: Option<(u32, Instant)>, deadline: u32) -> Self {
         let (count, since) = before.unwrap_or((0, Instant::now()));
         let count = count.saturating_add(1);
@@ -137,12 +135,12 @@ impl RestartLook {
             state,
             report: Some(report),
             failures: Some((count, since)),
-            wait: BACKOFF.jittered(count, rand::random()),
+            wait: CHECK_BACKOFF.jittered(count, rand::random()),
         }
     }
 
-    /// Returns when to look again, where workloads were looked at.
-    pub(crate) fn next_look(&self) -> Option<Duration> {
+    /// Returns when to check again, where workloads were checked.
+    pub(crate) fn next_check(&self) -> Option<Duration> {
         let is_held = matches!(self.state, Restarts::Held(_));
         self.report.as_ref().map(|_| if is_held { Duration::from_secs(RETRY_SECONDS.into()) } else { self.wait })
     }
@@ -161,8 +159,8 @@ mod tests {
     use super::*;
     use crate::fake_api_server::{FakeApiServer, controller_over};
 
-    /// How many lists a look takes in this stage, where version 2 is to be published.
-    async fn lists(stage: &str, published: &str, by_restart: bool) -> usize {
+    /// Returns how many lists a check takes in this stage, where version 2 is to be published.
+    async fn count_lists(stage: &str, published: &str, by_restart: bool) -> usize {
         let server = Arc::<FakeApiServer>::default();
         let client = server.client(|_, _, _| (200, json!({"metadata": {}, "items": []})));
         let index = Arc::new(Index::default());
@@ -187,17 +185,17 @@ mod tests {
         let controller = controller_over(client, index);
         let key = ConfigKey::parse("ns", "shop").unwrap();
         controller.note_published(&key, "2");
-        let look = controller.restart(&key, &config).await;
-        assert_eq!(look.report.map(|report| report.workloads), Some(0), "what the condition said before is gone");
+        let check = controller.restart(&key, &config).await;
+        assert_eq!(check.report.map(|report| report.workloads), Some(0), "what the condition said before is gone");
         let calls = server.calls.lock();
         calls.iter().filter(|call| call.starts_with("GET /apis/apps/v1/namespaces/ns/")).count()
     }
 
     #[tokio::test]
     async fn workloads_are_listed_where_one_may_take_the_version_by_a_restart() {
-        assert_eq!(lists("Restarting", "1", false).await, 0);
-        assert!(lists("Restarting", "1", true).await >= 3);
-        assert!(lists("Restarting", "2", false).await >= 3, "pods without an agent read what is published");
-        assert!(lists("RollingBack", "1", false).await >= 3, "those that were restarted return");
+        assert_eq!(count_lists("Restarting", "1", false).await, 0);
+        assert!(count_lists("Restarting", "1", true).await >= 3);
+        assert!(count_lists("Restarting", "2", false).await >= 3, "pods without an agent read what is published");
+        assert!(count_lists("RollingBack", "1", false).await >= 3, "those that were restarted return");
     }
 }

@@ -1,4 +1,4 @@
-//! The write that restarts a workload, the digest of its configs in its template, and what users can do where the API server refuses a restart.
+//! The write that restarts a workload, and the report where the API server refuses a restart.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
@@ -13,15 +13,15 @@ use serde_json::json;
 
 use crate::controller::{Controller, FIELD_MANAGER};
 
-/// The maximum of bytes that a report has of the API server's message.
+/// The maximum size of the part of the API server's message that a report has.
 const MAX_MESSAGE_BYTES: usize = 200;
 
-/// Returns the report about a refusal that the next attempt would get too. `agent`: the object's pods have an agent.
-pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> Option<Report> {
+/// Returns the report about a refusal that the next attempt would get, too. `done` is what was tried, as a message has it.
+pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
     let text = clipped(status.message.clone(), MAX_MESSAGE_BYTES);
-    let remedy = if agent {
+    let remedy = if has_agent {
         "restart it yourself, or set another nudge.dev/notify than rollout in its template"
     } else {
         "set spec.agentlessPolicy to Ignore"
@@ -30,12 +30,12 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
         403 if text.contains("cannot") => (
             Reason::NotAllowed,
             format!(
-                "{id} can't be {doing}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
+                "{id} can't be {done}; bind ClusterRole nudge-restart in this namespace (RoleBinding for ServiceAccount \
                  nudge-system/nudge-injector; kubectl nudge enable NAMESPACE --restart), or {remedy}"
             ),
         ),
         400 | 403 | 422 => {
-            (Reason::Refused, format!("{id} can't be {doing}, because the API server refuses it: {text}"))
+            (Reason::Refused, format!("{id} can't be {done}, because the API server refuses it: {text}"))
         }
         _ => return None,
     };
@@ -43,7 +43,7 @@ pub(super) fn refusal(error: &CallError, id: &str, doing: &str, agent: bool) -> 
 }
 
 impl Controller {
-    /// Writes the digest into the workload's template. Returns the workload after that; `None` where it was deleted.
+    /// Writes the digest into the workload's template. Returns the workload after the write; `None` where it was deleted.
     pub(super) async fn annotate(
         &self,
         key: &ConfigKey,
@@ -56,14 +56,14 @@ impl Controller {
         });
         let name = &workload.name;
         match workload.kind {
-            Kind::Deployment => self.patched(key, name, &patch, Workload::of_deployment).await,
-            Kind::StatefulSet => self.patched(key, name, &patch, Workload::of_stateful_set).await,
-            Kind::DaemonSet => self.patched(key, name, &patch, Workload::of_daemon_set).await,
+            Kind::Deployment => self.patch(key, name, &patch, Workload::of_deployment).await,
+            Kind::StatefulSet => self.patch(key, name, &patch, Workload::of_stateful_set).await,
+            Kind::DaemonSet => self.patch(key, name, &patch, Workload::of_daemon_set).await,
         }
     }
 
-    /// Patches an object. Returns it after that; `None` where it was deleted.
-    async fn patched<K>(
+    /// Patches an object. Returns it after the write; `None` where it was deleted.
+    async fn patch<K>(
         &self,
         key: &ConfigKey,
         name: &str,
@@ -76,9 +76,9 @@ impl Controller {
         let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patching = || format!("patching {} {}/{name}", K::kind(&()), key.namespace);
-        let patched = call(patching, api.patch(name, &params, &Patch::Merge(patch))).await;
+        let result = call(patching, api.patch(name, &params, &Patch::Merge(patch))).await;
         self.workload_lists.outdate(&key.namespace);
-        match patched {
+        match result {
             Ok(written) => Ok(read(&written)),
             Err(error) if error.code() == 404 => Ok(None),
             Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! One look at the workloads that take a version by a restart: lists them, and restarts one after another as `nudge-core` decides.
+//! One check of the workloads that take a version by a restart: lists them, and restarts one after another as `nudge-core` decides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,35 +17,31 @@ use nudge_core::restart::{
 use nudge_core::rollout::Restarts;
 
 use super::pace::RestartGoal;
-use super::template::refusal;
+use super::template::refusal_report;
 use crate::controller::Controller;
-use crate::memory::RestartLook;
+use crate::memory::RestartCheck;
 
-/// Returns whether pods were harmed and nobody knows yet whether the version is to blame.
+/// Returns whether pods were harmed and it is not known yet whether because of the version.
 fn is_inconclusive(status: &VersionedConfigStatus) -> bool {
     let ready = find_condition(&status.conditions, ConditionType::Ready);
     ready.is_some_and(|ready| ready.reason == Reason::Inconclusive.as_str())
 }
 
 impl Controller {
-    /// Looks at the workloads once, and makes the next steps.
-    pub(super) async fn look_at_workloads(
-        &self,
-        goal: &RestartGoal<'_>,
-        part: &Part,
-    ) -> Result<RestartLook, CallError> {
+    /// Checks the workloads once, and makes the next steps.
+    pub(super) async fn check_workloads(&self, goal: &RestartGoal<'_>, part: &Part) -> Result<RestartCheck, CallError> {
         let RestartGoal { key, version, .. } = *goal;
         let mut memory = self.memories.restarts(key, part, |memory| memory.attempts.clone());
         let mut report = RestartReport { version: version.to_owned(), workloads: 0, done: false, reports: Vec::new() };
         let state = self.restart_workloads(goal, &mut memory, &mut report).await;
-        // Restarts before an error happened all the same.
+        // The memory also has the restarts before an error.
         self.memories.restarts(key, part, |kept| kept.attempts = memory);
         let state = state?;
         report.done = state == Restarts::Done;
-        Ok(RestartLook { report: Some(report), ..RestartLook::without_workloads(state) })
+        Ok(RestartCheck { report: Some(report), ..RestartCheck::without_workloads(state) })
     }
 
-    /// Makes the next steps: workloads first, then pods that no rolling update restarts, and last it is judged whether all have the version.
+    /// Makes the next steps: first for workloads, then for pods that no rolling update restarts. Judges at last whether all have the version.
     async fn restart_workloads(
         &self,
         goal: &RestartGoal<'_>,
@@ -65,13 +61,13 @@ impl Controller {
         for (workload, _) in &workloads {
             memory.watch(workload, settle, now);
         }
-        // No further process gets what pods were perhaps harmed by.
+        // No further process gets a version that may have harmed pods.
         let held = !back && is_inconclusive(status);
-        let look = |workloads: &[(Workload, String)], memory: &Memory| {
+        let next_step = |workloads: &[(Workload, String)], memory: &Memory| {
             let now = Timestamp::now();
             next(&Look { workloads, behind: &behind, back, held, since, deadline, settle, memory, now })
         };
-        let (state, reports) = self.take_steps(key, &mut workloads, memory, look).await?;
+        let (state, reports) = self.take_steps(key, &mut workloads, memory, next_step).await?;
         report.workloads = workloads.len();
         report.reports = reports;
         if state != Restarts::Done {
@@ -100,16 +96,16 @@ impl Controller {
         Ok(judge(&behind, &mut report.reports))
     }
 
-    /// Restarts workloads as `look` decides, until one must be waited for.
+    /// Restarts workloads as `next_step` decides, until one must be waited for.
     async fn take_steps(
         &self,
         key: &ConfigKey,
         workloads: &mut Vec<(Workload, String)>,
         memory: &mut Memory,
-        look: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
+        next_step: impl Fn(&[(Workload, String)], &Memory) -> (Next, Vec<Report>),
     ) -> Result<(Restarts, Vec<Report>), CallError> {
         loop {
-            let (step, reports) = look(workloads, memory);
+            let (step, reports) = next_step(workloads, memory);
             match step {
                 Next::Restart { index, mark } => {
                     let id = workloads[index].0.id();
@@ -124,8 +120,8 @@ impl Controller {
                         Ok(None) => _ = workloads.remove(index),
                         Err(error) => {
                             let workload = &workloads[index].0;
-                            let agent = workload.uses.configs.contains(key.name.as_str());
-                            let report = refusal(&error, &id, "restarted", agent).ok_or(error)?;
+                            let has_agent = workload.uses.configs.contains(key.name.as_str());
+                            let report = refusal_report(&error, &id, "restarted", has_agent).ok_or(error)?;
                             self.metrics.count_restart("refused");
                             memory.refuse(workload, report);
                         }
@@ -143,7 +139,7 @@ impl Controller {
         let listed = self.workload_lists.workloads(&key.namespace).await?;
         let takes = |workload: &&Workload| workload.uses.takes(key.name.as_str(), holds);
         let mut workloads: Vec<Workload> = listed.iter().filter(takes).cloned().collect();
-        workloads.sort_by(|one, other| (one.kind, &one.name).cmp(&(other.kind, &other.name)));
+        workloads.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         let names: BTreeSet<&String> = workloads.iter().flat_map(|workload| workload.uses.names()).collect();
         let find =
             |name: &String| Some((name.clone(), self.index.config(&ConfigKey::parse(&*key.namespace, name).ok()?)?));
@@ -153,7 +149,7 @@ impl Controller {
         Ok(workloads.into_iter().filter_map(with_digest).collect())
     }
 
-    /// Counts how often containers were started again in pods of workloads whose controllers would not notice.
+    /// Counts the restarts of containers in pods of workloads whose controllers would not notice.
     async fn count_restarts(
         &self,
         key: &ConfigKey,
@@ -165,16 +161,16 @@ impl Controller {
             let mark = workload.mark().filter(|mark| mark.at >= since && !mark.unwell);
             workload.unprobed && mark.is_some() && !memory.has_settled(workload)
         };
-        let open = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| is_counted(workload));
-        let mut open: HashMap<String, &mut Workload> = open.map(|workload| (workload.id(), workload)).collect();
-        if open.is_empty() {
+        let counted = workloads.iter_mut().map(|(workload, _)| workload).filter(|workload| is_counted(workload));
+        let mut counted: HashMap<String, &mut Workload> = counted.map(|workload| (workload.id(), workload)).collect();
+        if counted.is_empty() {
             return Ok(());
         }
-        for workload in open.values_mut() {
+        for workload in counted.values_mut() {
             workload.restarts = Some(PodRestarts::default());
         }
         for pod in self.workload_lists.pods(&key.namespace).await?.iter() {
-            let owner = open.get_mut(&workload_of(&pod.metadata));
+            let owner = counted.get_mut(&workload_of(&pod.metadata));
             if let Some(workload) = owner.filter(|workload| workload.digest.as_ref() == pod.annotations().get(DIGEST)) {
                 workload.restarts.get_or_insert_default().add(crashes(pod, &workload.containers));
             }

@@ -1,4 +1,4 @@
-//! Deleted configs, which are remembered until a leader has deleted their versions.
+//! The deleted configs that are remembered until a leader has deleted their versions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,45 +9,57 @@ use nudge_core::keys::ConfigKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The maximum of deleted configs that are remembered.
-const REMEMBERED: usize = 1024;
-/// The time for which they are remembered: longer than it takes to find a new leader.
-const REMEMBER: Duration = Duration::from_mins(2);
+/// The maximum number of deleted configs that are remembered.
+const MAX_REMEMBERED: usize = 1024;
+/// The time for which deleted configs are remembered, which is longer than it takes to find a new leader.
+const MAX_AGE: Duration = Duration::from_mins(2);
 
-/// The deleted configs, and when each was seen to be deleted; the oldest first.
+/// The deleted configs, the oldest first.
 #[derive(Default)]
-pub(super) struct DeletedConfigs(Mutex<VecDeque<(Instant, ConfigKey, Arc<VersionedConfig>)>>);
+pub(super) struct DeletedConfigs(Mutex<VecDeque<DeletedConfig>>);
+
+#[derive(Clone)]
+pub(super) struct DeletedConfig {
+    key: ConfigKey,
+    /// The last state of the config.
+    pub(super) config: Arc<VersionedConfig>,
+    /// The time at which the deletion was seen.
+    pub(super) deleted_at: Instant,
+}
 
 impl DeletedConfigs {
+    /// Remembers a config that was deleted now.
     pub(super) fn add(&self, key: &ConfigKey, config: &Arc<VersionedConfig>) {
         let mut deleted = self.0.lock();
-        if deleted.len() == REMEMBERED
-            && let Some((_, config, _)) = deleted.pop_front()
+        if deleted.len() == MAX_REMEMBERED
+            && let Some(DeletedConfig { key, .. }) = deleted.pop_front()
         {
-            tracing::warn!(%config, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");
+            tracing::warn!(config = %key, "too many configs were deleted at once; versions of the deleted config stay, delete them by hand");
         }
-        deleted.push_back((Instant::now(), key.clone(), Arc::clone(config)));
+        let (key, config) = (key.clone(), Arc::clone(config));
+        deleted.push_back(DeletedConfig { key, config, deleted_at: Instant::now() });
     }
 
-    /// Returns the deleted configs of this name. Those deleted too long ago are dropped: too much may have changed since.
-    pub(super) fn of_name(&self, key: &ConfigKey) -> Vec<(Instant, Arc<VersionedConfig>)> {
+    /// Returns the deleted configs of a key. Configs that were deleted too long ago are forgotten, since too much may have changed.
+    pub(super) fn of_key(&self, key: &ConfigKey) -> Vec<DeletedConfig> {
         let mut deleted = self.0.lock();
-        deleted.retain(|(at, name, _)| {
-            let stays = at.elapsed() < REMEMBER;
-            if !stays && name == key {
+        deleted.retain(|config| {
+            let stays = config.deleted_at.elapsed() < MAX_AGE;
+            if !stays && config.key == *key {
                 tracing::warn!("versions of the deleted config stay; delete them by hand");
             }
             stays
         });
-        deleted.iter().filter(|(_, name, _)| name == key).map(|(at, _, config)| (*at, Arc::clone(config))).collect()
+        deleted.iter().filter(|config| config.key == *key).cloned().collect()
     }
 
     /// Forgets a config whose versions are deleted.
     pub(super) fn forget(&self, config: &Arc<VersionedConfig>) {
-        self.0.lock().retain(|(_, _, other)| !Arc::ptr_eq(other, config));
+        self.0.lock().retain(|other| !Arc::ptr_eq(&other.config, config));
     }
 
+    /// Returns the keys of the deleted configs.
     pub(super) fn keys(&self) -> Vec<ConfigKey> {
-        self.0.lock().iter().map(|(_, key, _)| key.clone()).collect()
+        self.0.lock().iter().map(|config| config.key.clone()).collect()
     }
 }

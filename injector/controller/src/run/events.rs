@@ -1,4 +1,4 @@
-//! Events of the index, which queue configs.
+//! The events of the index, which queue configs.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use nudge_cluster::index::IndexEvent;
 
 use super::deleted_configs::DeletedConfigs;
 use crate::controller::Controller;
-use crate::move_state::is_moved;
+use crate::move_predicates::is_moved;
 
-/// The shortest time for which changes of pods are collected before a look: the same for each pod of a rollout, which waits for their reports.
+/// The minimum time for which changes of pods are collected before a reconcile; shorter while a rollout waits for their reports.
 const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
 const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 
-/// Queues the config that an event is about, and those that have waited for it.
-pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs, event: &IndexEvent) {
+/// Queues the config that an event is about, and the configs that have waited for it.
+pub(super) fn queue_configs(controller: &Weak<Controller>, deleted: &DeletedConfigs, event: &IndexEvent) {
     let Some(controller) = controller.upgrade() else { return };
     let queue = &controller.queue;
     match event {
         IndexEvent::Config(key) => {
             queue.add(key.clone(), Duration::ZERO);
-            controller.move_order.config_changed(key);
+            controller.move_order.queue_waiting(key);
         }
         IndexEvent::Pods { config: key, harmed } => {
             let config = controller.index.config(key);
@@ -33,7 +33,7 @@ pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs
             }
         }
         IndexEvent::ConfigGone(key, config) => {
-            controller.move_order.config_changed(key);
+            controller.move_order.queue_waiting(key);
             deleted.add(key, config);
             // A reconcile deletes its versions.
             queue.add(key.clone(), Duration::ZERO);
@@ -41,12 +41,12 @@ pub(super) fn take_event(controller: &Weak<Controller>, deleted: &DeletedConfigs
     }
 }
 
-/// Returns how long changes of a config's pods are collected: a look at many of them takes longer, and a pod of ten thousand says less.
+/// Returns how long changes of a config's pods are collected: a reconcile with many pods takes longer, and one pod of ten thousand says less.
 fn pod_event_wait(config: Option<&VersionedConfig>, pods: usize) -> Duration {
     let moves = config.and_then(|config| config.status.as_ref()).is_some_and(|status| status.rollout.stage.is_some());
-    let least = if moves { MOVING_POD_CHANGES_DELAY } else { POD_CHANGES_DELAY };
-    let each = Duration::from_micros(u64::try_from(pods).unwrap_or(u64::MAX).saturating_mul(100));
-    least.max(each).min(POD_CHANGES_DELAY)
+    let shortest = if moves { MOVING_POD_CHANGES_DELAY } else { POD_CHANGES_DELAY };
+    let by_pods = Duration::from_micros(u64::try_from(pods).unwrap_or(u64::MAX).saturating_mul(100));
+    shortest.max(by_pods).min(POD_CHANGES_DELAY)
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pods_are_looked_at_once_a_second() {
+    fn changes_of_many_pods_are_collected_for_a_second() {
         let (moving, still) = (config(Some("Moving")), config(None));
         let wait = |config, pods| pod_event_wait(Some(config), pods).as_millis();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the leader reads of the Lease of the hubs: for how long reports wait in each, and whether any hub is there.
+//! The leader's reads of the Lease of the hubs: for how long reports wait in each, and whether any hub is there.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 
 use crate::controller::Controller;
-use crate::move_state::is_moved;
+use crate::move_predicates::is_moved;
 
 /// The time between two reads of the Lease.
 const LEASE_READ_INTERVAL: Duration = Duration::from_secs(5);
-/// The time for which what was read before counts where the Lease can't be read.
+/// The time for which the last read counts while the Lease can't be read.
 const LEASE_READ_GRACE: Duration = Duration::from_secs(30);
 
 impl Controller {
-    /// Takes in the Lease as it is now. One that does not exist is renewed by nobody.
+    /// Takes in the Lease as it is now. A Lease that does not exist counts as not renewed.
     fn take_lease(&self, renewals: &mut Renewals, lease: Option<Lease>, now: Instant) {
         let Lease { metadata, spec } = lease.unwrap_or_default();
         let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Keeps the outage, and has rollouts looked at that were held by the last one, or are to be. Returns the last one, if it was another.
+    /// Keeps the outage, and queues the rollouts that it holds or releases. Returns the last outage, if it was another one.
     fn set_outage(&self, outage: &Outage) -> Option<Outage> {
         let before = {
             let mut current = self.hub_outage.lock();
@@ -54,19 +54,19 @@ impl Controller {
     }
 }
 
-/// Reads the Lease of the hubs again and again. One that can't be read for half a minute says nothing.
-pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, lease: String) {
+/// Reads the Lease of the hubs again and again. A Lease that can't be read for half a minute says nothing about the hub.
+pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, name: String) {
     let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
-    let (mut renewals, mut read) = (Renewals::default(), Instant::now());
+    let (mut renewals, mut read_at) = (Renewals::default(), Instant::now());
     loop {
-        match call(|| format!("reading Lease {namespace}/{lease}"), leases.get_opt(&lease)).await {
-            Ok(found) => {
-                read = Instant::now();
-                controller.take_lease(&mut renewals, found, read);
+        match call(|| format!("reading Lease {namespace}/{name}"), leases.get_opt(&name)).await {
+            Ok(lease) => {
+                read_at = Instant::now();
+                controller.take_lease(&mut renewals, lease, read_at);
             }
             Err(error) => {
                 tracing::debug!(error = chain(&error), "Lease of the hub not read");
-                if read.elapsed() >= LEASE_READ_GRACE {
+                if read_at.elapsed() >= LEASE_READ_GRACE {
                     renewals = Renewals::default();
                     if controller.set_outage(&Outage::default()).is_some() {
                         tracing::warn!(
@@ -93,7 +93,7 @@ mod tests {
     use crate::fake_api_server::blind;
 
     #[tokio::test]
-    async fn moves_are_looked_at_when_the_hub_goes_and_when_it_comes_back() {
+    async fn moves_are_queued_when_the_hub_goes_and_when_it_comes_back() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         for (name, stage) in [("moves", Some("Moving")), ("rests", None)] {
@@ -106,7 +106,7 @@ mod tests {
         }
         let controller = blind(index);
         let (mut renewals, start) = (Renewals::default(), Instant::now());
-        let mut look = |second: u64, renewed: i64| {
+        let mut take = |second: u64, renewed: i64| {
             let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
             let spec = Some(LeaseSpec { renew_time, ..LeaseSpec::default() });
             let lease = Lease { spec, ..Lease::default() };
@@ -115,8 +115,8 @@ mod tests {
             controller.queue.clear();
             (controller.hub_outage.lock().of("ns"), woken)
         };
-        assert_eq!((look(0, 1), look(25, 1)), ((None, 0), (None, 0)));
-        assert_eq!(look(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is looked at");
-        assert_eq!((look(35, 1), look(40, 2)), ((Some(HubAway::NotRenewing), 0), (None, 1)));
+        assert_eq!((take(0, 1), take(25, 1)), ((None, 0), (None, 0)));
+        assert_eq!(take(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is queued");
+        assert_eq!((take(35, 1), take(40, 2)), ((Some(HubAway::NotRenewing), 0), (None, 1)));
     }
 }

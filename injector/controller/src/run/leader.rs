@@ -1,4 +1,4 @@
-//! The loop of the leader: a few configs that the queue brings are reconciled at a time.
+//! The loop of the leader, which reconciles a few configs of the queue at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,46 +12,46 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use super::deleted_configs::DeletedConfigs;
-use super::events::take_event;
+use super::deleted_configs::{DeletedConfig, DeletedConfigs};
+use super::events::queue_configs;
 use super::orphans::delete_orphans;
 use crate::controller::Controller;
-use crate::look::Again;
 use crate::metrics::ControllerMetrics;
+use crate::reconcile::NextReconcile;
 use crate::work_item::WorkItem;
 
-/// The time for which a new leader waits for the server to confirm what this replica knows.
+/// The time that the API server has to confirm what a new leader knows.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
-/// Configs that are reconciled at the same time.
-const WORKERS: usize = 8;
-/// The same for what is urgent alone, such as roll-backs, so that no others keep it waiting.
-const URGENT_WORKERS: usize = 4;
+/// The maximum number of configs that are reconciled at the same time.
+const MAX_WORKERS: usize = 8;
+/// The maximum number of further workers for urgent configs, such as those that roll back, so that no others keep them waiting.
+const MAX_URGENT_WORKERS: usize = 4;
 /// The time after which each config is reconciled without any event.
 const RESYNC_INTERVAL: Duration = Duration::from_mins(10);
-/// The time for which the versions of a deleted config stay: one that is deleted to be created again exists again by then.
+/// The time for which the versions of a deleted config stay: a config that is deleted to be created again exists again by then.
 const DELETED_CONFIG_GRACE: Duration = Duration::from_secs(5);
-/// The time until a config is reconciled again that is not done.
+/// The time until the next reconcile of a config that has more to do.
 const UNFINISHED_DELAY: Duration = Duration::from_millis(50);
-/// The time until a config is reconciled again that somebody else wrote first, if the watch does not bring that before.
+/// The time until the next reconcile after a conflict, if the watch does not bring the other write before.
 const CONFLICT_DELAY: Duration = Duration::from_secs(1);
 /// The time until another attempt to delete the versions of a deleted config.
 const DELETION_RETRY: Duration = Duration::from_secs(30);
 
-/// Returns after which time a config is reconciled again without any event: at the latest when all are, however far away the end of an override
-/// is, or the next window. `random` is between 0 and 1, so that not all are reconciled at once.
-fn resync(again: Again, random: f64) -> Duration {
-    match again {
-        Again::Soon => UNFINISHED_DELAY,
-        Again::At(wait) => wait.min(RESYNC_INTERVAL),
-        Again::Never => RESYNC_INTERVAL.mul_f64(1.0 + random / 5.0),
+/// Returns the time until the next reconcile without any event: at most the interval of all configs, however far away the end of an override or
+/// the next window is. `random` is between 0 and 1, so that not all are reconciled at once.
+fn wait_until_next(next: NextReconcile, random: f64) -> Duration {
+    match next {
+        NextReconcile::Soon => UNFINISHED_DELAY,
+        NextReconcile::Within(wait) => wait.min(RESYNC_INTERVAL),
+        NextReconcile::OnChange => RESYNC_INTERVAL.mul_f64(1.0 + random / 5.0),
     }
 }
 
 /// Runs for ever, and reconciles configs while this replica leads.
 pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metrics: ControllerMetrics) {
     let deleted = Arc::<DeletedConfigs>::default();
-    let (noting, known) = (Arc::downgrade(&controller), Arc::clone(&deleted));
-    controller.index.listen(move |event| take_event(&noting, &known, event));
+    let (weak, known) = (Arc::downgrade(&controller), Arc::clone(&deleted));
+    controller.index.listen(move |event| queue_configs(&weak, &known, event));
     let leader = Leader { controller, deleted, metrics };
     loop {
         if leadership.wait_for(|leads| *leads).await.is_err() {
@@ -64,7 +64,7 @@ pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metric
     }
 }
 
-/// What all reconciles use.
+/// The parts that all reconciles use.
 #[derive(Clone)]
 struct Leader {
     controller: Arc<Controller>,
@@ -75,7 +75,7 @@ struct Leader {
 impl Leader {
     async fn lead(&self, leadership: &mut Leadership) {
         let (led, index) = (std::time::Instant::now(), &self.controller.index);
-        // What is not listed yet would count as deleted; and the previous leader may have done more than the index shows yet.
+        // Objects that are not listed yet would count as deleted, and the previous leader may have done more than the index shows.
         let confirmed = async {
             index.synced().await;
             index.confirm(led, CONFIRM_TIMEOUT).await
@@ -86,7 +86,7 @@ impl Leader {
             },
             _ = leadership.wait_for(|leads| !*leads) => return,
         }
-        self.controller.begin();
+        self.controller.begin_to_lead();
         self.controller.queue.clear();
         let keys = index.configs().into_iter().chain(index.subscribed()).chain(index.configs_with_approvals());
         for key in keys.chain(self.deleted.keys()) {
@@ -100,7 +100,7 @@ impl Leader {
 
     /// Reconciles what the queue brings until this replica no longer leads.
     async fn work(&self, leadership: &mut Leadership) {
-        let (workers, urgent) = (Arc::new(Semaphore::new(WORKERS)), Arc::new(Semaphore::new(URGENT_WORKERS)));
+        let (workers, urgent) = (Arc::new(Semaphore::new(MAX_WORKERS)), Arc::new(Semaphore::new(MAX_URGENT_WORKERS)));
         let queue = &self.controller.queue;
         let next = async |workers: &Arc<Semaphore>, which: Take| {
             let permit = Arc::clone(workers).acquire_owned().await;
@@ -141,9 +141,9 @@ impl Leader {
         item.success = outcome.is_ok();
         controller.queue_approval_statuses(key);
         match outcome {
-            Ok(Again::Never) if controller.index.config(key).is_none() => {}
-            Ok(again) => queue.add(key.clone(), resync(again, rand::random())),
-            // Somebody else wrote first; the watch brings what they wrote, and that is decided about at once.
+            Ok(NextReconcile::OnChange) if controller.index.config(key).is_none() => {}
+            Ok(next) => queue.add(key.clone(), wait_until_next(next, rand::random())),
+            // The watch brings what another client wrote first, and that is decided about at once.
             Err(error) if error.is_conflict() => {
                 item.success = true;
                 queue.add(key.clone(), CONFLICT_DELAY);
@@ -156,12 +156,12 @@ impl Leader {
     }
 
     /// Deletes the versions of deleted configs of this name, and reconciles the config. Returns when to reconcile it again.
-    async fn delete_and_reconcile(&self, key: &ConfigKey) -> Result<Again, CallError> {
+    async fn delete_and_reconcile(&self, key: &ConfigKey) -> Result<NextReconcile, CallError> {
         let Self { controller, deleted, .. } = self;
-        for (at, config) in deleted.of_name(key) {
-            let early = DELETED_CONFIG_GRACE.saturating_sub(at.elapsed());
-            if !early.is_zero() {
-                controller.queue.add(key.clone(), early);
+        for DeletedConfig { config, deleted_at, .. } in deleted.of_key(key) {
+            let wait = DELETED_CONFIG_GRACE.saturating_sub(deleted_at.elapsed());
+            if !wait.is_zero() {
+                controller.queue.add(key.clone(), wait);
                 continue;
             }
             if let Err(error) = controller.delete_versions(key, &config).await {
@@ -212,16 +212,16 @@ mod tests {
     #[test]
     fn a_config_has_its_turn_however_far_away_what_it_waits_for_is() {
         let day = Duration::from_hours(24);
-        for (again, random, wait) in [
-            (Again::Soon, 0.5, UNFINISHED_DELAY),
-            (Again::At(Duration::from_millis(20)), 0.5, Duration::from_millis(20)),
-            (Again::At(RESYNC_INTERVAL), 0.5, RESYNC_INTERVAL),
-            (Again::At(day), 0.5, RESYNC_INTERVAL),
-            (Again::At(Duration::MAX), 0.5, RESYNC_INTERVAL),
-            (Again::Never, 0.0, RESYNC_INTERVAL),
-            (Again::Never, 1.0, RESYNC_INTERVAL * 6 / 5),
+        for (next, random, wait) in [
+            (NextReconcile::Soon, 0.5, UNFINISHED_DELAY),
+            (NextReconcile::Within(Duration::from_millis(20)), 0.5, Duration::from_millis(20)),
+            (NextReconcile::Within(RESYNC_INTERVAL), 0.5, RESYNC_INTERVAL),
+            (NextReconcile::Within(day), 0.5, RESYNC_INTERVAL),
+            (NextReconcile::Within(Duration::MAX), 0.5, RESYNC_INTERVAL),
+            (NextReconcile::OnChange, 0.0, RESYNC_INTERVAL),
+            (NextReconcile::OnChange, 1.0, RESYNC_INTERVAL * 6 / 5),
         ] {
-            assert_eq!(resync(again, random), wait, "{again:?}");
+            assert_eq!(wait_until_next(next, random), wait, "{next:?}");
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let (_lead, mut leads) = watch::channel(true);
         let working = tokio::spawn(async move { leader.work(&mut leads).await });
         let began = Instant::now();
-        for _ in 0..WORKERS {
+        for _ in 0..MAX_WORKERS {
             writes.recv().await.unwrap();
         }
         assert!(queue.len() > 900, "{} wait", queue.len());

@@ -1,4 +1,4 @@
-//! What runs the controllers while this replica leads: the loop of the leader, the events that queue configs, and the Lease of the hubs.
+//! The loop of the leader, the events that queue configs, deletions of what is left of deleted configs, and the Lease of the hubs.
 
 mod deleted_configs;
 mod events;

@@ -1,4 +1,4 @@
-//! A new leader deletes what is left of a config, and nothing that may be somebody else's.
+//! A new leader deletes the parts of a deleted config, and nothing that may belong to others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use nudge_core::keys::{ConfigKey, PodUid};
 use nudge_core::pods::PodState;
 use tokio::time::Instant;
 
-use super::orphans::{GRACE, delete_parts_of};
+use super::orphans::{ORPHAN_GRACE, delete_parts_of};
 use crate::fake_api_server::{FakeApiServer, Fault, controller_over, part, status};
 
 const CREATED: &str = "2026-01-02T00:00:00Z";
 
-/// The metadata of a part of `config`, with a note that it was created for the config `noted`.
+/// Returns the metadata of a part of `config`, with a note that it was created for the config `noted`.
 fn metadata(name: &str, config: &str, noted: Option<&str>) -> Value {
     let key = Keys::of_root(b"key").note;
     let labels = |config: &str| json!({labels::CONFIG: config, labels::VERSION: "1"});
@@ -54,12 +54,12 @@ fn answer(method: &str, path: &str, changed: &[(&str, Value)]) -> (u16, Value) {
     }
 }
 
-/// What is deleted, and after how long the last of it, where the API server has these other objects.
+/// Returns what is deleted, and after how long the last of it, where the API server has these other objects.
 async fn deleted(changed: Vec<(&'static str, Value)>, fault: Option<Fault>) -> (Vec<String>, Duration) {
     deleted_beside(Vec::new(), changed, fault).await
 }
 
-/// The same beside these pods.
+/// Returns what is deleted beside these pods, and after how long the last of it.
 async fn deleted_beside(
     pods: Vec<PodState>,
     changed: Vec<(&'static str, Value)>,
@@ -82,7 +82,7 @@ async fn deleted_beside(
     let keys = index.configs_of_orphans();
     assert_eq!(keys, [key].into());
     let mends = async {
-        tokio::time::sleep(GRACE + Duration::from_secs(1)).await;
+        tokio::time::sleep(ORPHAN_GRACE + Duration::from_secs(1)).await;
         *played.broken.lock() = None;
         std::future::pending::<()>().await;
     };
@@ -97,7 +97,7 @@ async fn deleted_beside(
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_were_created_for_a_config_go_with_it_and_no_others() {
-    assert_eq!(deleted(Vec::new(), None).await, (vec!["left".to_owned()], GRACE));
+    assert_eq!(deleted(Vec::new(), None).await, (vec!["left".to_owned()], ORPHAN_GRACE));
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn what_pods_use_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_is_tried_again() {
     let (deleted, after) = deleted(Vec::new(), Some(Fault::Code(500))).await;
-    assert_eq!((deleted.len(), after), (2, GRACE * 3));
+    assert_eq!((deleted.len(), after), (2, ORPHAN_GRACE * 3));
 }
 
 #[tokio::test(start_paused = true)]

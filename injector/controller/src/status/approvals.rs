@@ -1,4 +1,4 @@
-//! The status of approvals. Only the leader writes it, beside all else: what can't be written is tried again later, and nothing waits for it.
+//! The statuses of approvals. Only the leader writes them, beside all else: a failed write is tried again later, and nothing waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use nudge_protocol::error_chain::chain;
 use crate::controller::{Controller, written_by_us};
 use crate::work_item::WorkItem;
 
-/// The time after a look until the statuses are written: several looks at a config have one write here.
-const SOON: Duration = Duration::from_secs(1);
-/// The maximum of statuses of one config that are written at once. The others come next.
-const AT_ONCE: usize = 16;
+/// The time from a reconcile to the write of the statuses, so that several reconciles of a config lead to one write.
+const WRITE_DELAY: Duration = Duration::from_secs(1);
+/// The maximum number of statuses of one config that are written at once. The others come next.
+const MAX_WRITES_AT_ONCE: usize = 16;
 
-/// Runs for ever, and writes what the status of each approval is to say, where that is something else: of one config after the other.
+/// Runs for ever, and writes the status of each approval where it is to change, of one config after the other.
 pub async fn keep_approval_statuses(controller: Arc<Controller>) {
     let queue = &controller.approval_queue;
     controller.index.synced().await;
-    // Those of configs that are not there have no look.
-    controller.index.configs_with_approvals().into_iter().for_each(|key| queue.add(key, SOON));
+    // Configs that do not exist are not reconciled.
+    controller.index.configs_with_approvals().into_iter().for_each(|key| queue.add(key, WRITE_DELAY));
     loop {
         let key = queue.next(Take::Any).await;
         let mut item = WorkItem { queue, key: &key, success: false };
@@ -37,26 +37,26 @@ pub async fn keep_approval_statuses(controller: Arc<Controller>) {
 }
 
 impl Controller {
-    /// Notes that what approvals of the config say may have changed.
+    /// Queues the approvals of the config, whose statuses may have to change.
     pub(crate) fn queue_approval_statuses(&self, key: &ConfigKey) {
-        self.approval_queue.add(key.clone(), SOON);
+        self.approval_queue.add(key.clone(), WRITE_DELAY);
     }
 
-    /// Writes the statuses of the approvals of one config. Returns whether that has succeeded.
+    /// Writes the statuses of the approvals of one config. Returns whether all writes have succeeded.
     async fn write_approval_statuses(&self, key: &ConfigKey) -> bool {
         // A namespace that is listed in part would look complete.
         if !self.index.is_complete(&key.namespace) || self.index.is_left_out(key) {
             return true;
         }
         let changed = self.changed_approvals(key);
-        if changed.len() > AT_ONCE {
+        if changed.len() > MAX_WRITES_AT_ONCE {
             self.queue_approval_statuses(key);
         }
         let mut success = true;
-        for approval in changed.iter().take(AT_ONCE) {
+        for approval in changed.iter().take(MAX_WRITES_AT_ONCE) {
             if let Err(error) = self.write_approval_status(&key.namespace, approval).await {
                 success = false;
-                // Somebody else has changed it; the watch brings that.
+                // The watch brings the change of another client.
                 if !error.is_conflict() {
                     tracing::warn!(config = %key, error = chain(&error), "status of an approval not written; retrying");
                 }
@@ -65,7 +65,7 @@ impl Controller {
         success
     }
 
-    /// Returns the approvals whose status is to be another one, with that.
+    /// Returns the approvals whose status is to change, each with the new one.
     fn changed_approvals(&self, key: &ConfigKey) -> Vec<VersionApproval> {
         let approvals = self.index.known_approvals(key);
         if approvals.is_empty() {
@@ -74,12 +74,12 @@ impl Controller {
         let (time, policies) = (Time(Timestamp::now()), self.index.policies(&key.namespace));
         let now = Now { time: &time, steady: self.steady() };
         let config = self.index.config(key);
-        let props = config.as_deref().map(|config| {
+        let context = config.as_deref().map(|config| {
             let (parts, facts, seals) = (self.index.parts(key), self.memories.facts(key), self.seals(key, config));
             let requesters = Requesters::of(config, &self.keys.note);
             (config, parts, facts, seals, requesters, self.signed_approvals(key, config).err())
         });
-        let scene = props.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalScene {
+        let scene = context.as_ref().map(|(config, parts, facts, seals, requesters, uncounted)| ApprovalScene {
             config,
             provenance: Provenance { parts, facts, seals, requesters },
             policies: &policies,
@@ -89,8 +89,8 @@ impl Controller {
         let changed = approvals.iter().filter_map(|approval| {
             let status =
                 approval_status(approval, self.approval_decision(key, approval).as_ref(), scene.as_ref(), &time);
-            let is_other = approval.status.clone().unwrap_or_default() != status;
-            is_other.then(|| VersionApproval { status: Some(status), ..(**approval).clone() })
+            let differs = approval.status.clone().unwrap_or_default() != status;
+            differs.then(|| VersionApproval { status: Some(status), ..(**approval).clone() })
         });
         changed.collect()
     }
@@ -100,7 +100,7 @@ impl Controller {
         let name = next.metadata.name.as_deref().unwrap_or_default();
         let writing = || format!("writing the status of VersionApproval {namespace}/{name}");
         match call(writing, api.replace_status(name, &written_by_us(), next)).await {
-            // It is gone.
+            // The approval is gone.
             Err(error) if error.code() == 404 => Ok(()),
             other => other.map(drop),
         }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_can_not_be_written_keeps_no_other_waiting() {
+    async fn an_approval_that_can_not_be_written_keeps_no_other_waiting() {
         let (controller, writes) = controller(500);
         for name in ["one", "two"] {
             controller.index.put_approval(approval(name, "1", &Value::Null));
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_are_written_in_one_turn() {
+    async fn a_limited_number_is_written_in_one_turn() {
         let (controller, writes) = controller(200);
-        for number in 0..=AT_ONCE {
+        for number in 0..=MAX_WRITES_AT_ONCE {
             controller.index.put_approval(approval(&format!("one-{number}"), "1", &Value::Null));
         }
         assert!(controller.write_approval_statuses(&shop()).await);
-        assert_eq!((writes.lock().len(), controller.approval_queue.len()), (AT_ONCE, 1));
+        assert_eq!((writes.lock().len(), controller.approval_queue.len()), (MAX_WRITES_AT_ONCE, 1));
     }
 }

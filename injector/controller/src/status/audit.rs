@@ -1,4 +1,4 @@
-//! What becomes of releases, for the audit trail: lines with target `audit`, which no log level switches off. Admission writes who asks.
+//! The audit trail of releases: lines with target `audit`, which no log level switches off. Admission writes the requests.
 
 use nudge_api::{Reason, Release, ReleaseOutcome, VersionedConfigStatus};
 use nudge_core::keys::ConfigKey;

@@ -1,4 +1,4 @@
-//! The write of the status that a look has decided: at once where it moves something, in turn where it brings numbers alone.
+//! The write of the status that a reconcile has decided: at once where it moves something, in turn where it brings numbers alone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use crate::controller::Controller;
 use crate::memory::{MoveRight, NumberWrites, StatusRefusal};
 
 impl Controller {
-    /// Writes the status that was decided, if it is another one. Returns the config as it is then, and when to write what was left out. `right` is
-    /// held until the status is written.
+    /// Writes the decided status, if it differs. Returns the config after that, and when to write what was left out. `right` is held until the
+    /// status is written.
     pub(crate) async fn write_decision(
         &self,
         key: &ConfigKey,
@@ -28,41 +28,41 @@ impl Controller {
             return Ok((config, None));
         }
         let before = config.status.clone().unwrap_or_default();
-        let less = self.reduced_status(key, &before, &decision.status);
-        if less.as_ref() == Some(&before) {
-            return Ok((config, Some(StatusRefusal::RETRY)));
+        let reduced = self.reduced_status(key, &before, &decision.status);
+        if reduced.as_ref() == Some(&before) {
+            return Ok((config, Some(StatusRefusal::RETRY_INTERVAL)));
         }
-        // What is left out is decided at each look, with its Events.
-        if (less.is_some() || decision.events.is_empty())
-            && !is_more_than_numbers(&before, less.as_ref().unwrap_or(&decision.status))
+        // What a reduced status leaves out is decided at each reconcile, with its Events.
+        if (reduced.is_some() || decision.events.is_empty())
+            && !differs_in_more_than_numbers(&before, reduced.as_ref().unwrap_or(&decision.status))
             && let Err(wait) = self
                 .memories
-                .change(key, |memory| memory.number_writes.plan(&mut self.free_number_write.lock(), Instant::now()))
+                .change(key, |memory| memory.number_writes.plan(&mut self.number_writes_free_at.lock(), Instant::now()))
         {
             return Ok((config, Some(wait)));
         }
         let Some(written) = Box::pin(self.write_status(key, &config, &decision.status)).await? else {
-            return Ok((config, Some(StatusRefusal::RETRY)));
+            return Ok((config, Some(StatusRefusal::RETRY_INTERVAL)));
         };
         drop(right);
         self.memories.change(key, |memory| memory.number_writes = NumberWrites::after_write(Instant::now()));
         let after = written.status.as_ref().unwrap_or(&before);
         self.metrics.count_change(&before, after);
         audit::write_lines(key, &before, after);
-        let is_less = find_condition(&after.conditions, ConditionType::StatusComplete).is_some();
-        if !is_less || is_more_than_numbers(&before, after) {
+        let is_reduced = find_condition(&after.conditions, ConditionType::StatusComplete).is_some();
+        if !is_reduced || differs_in_more_than_numbers(&before, after) {
             for event in &decision.events {
                 let Explanation { reason, message } = &event.explanation;
                 tracing::info!(config = %key, %reason, message, "status written");
             }
             self.events.record(&written, &decision.events);
         }
-        Ok((Arc::new(written), is_less.then_some(StatusRefusal::RETRY)))
+        Ok((Arc::new(written), is_reduced.then_some(StatusRefusal::RETRY_INTERVAL)))
     }
 }
 
-/// Returns whether `after` says more than other numbers of pods, so that its write must not wait for others.
-fn is_more_than_numbers(before: &VersionedConfigStatus, after: &VersionedConfigStatus) -> bool {
+/// Returns whether the status differs in more than numbers of pods, so that its write must not wait for others.
+fn differs_in_more_than_numbers(before: &VersionedConfigStatus, after: &VersionedConfigStatus) -> bool {
     let without_numbers = |status: &VersionedConfigStatus| {
         let mut status = status.clone();
         (status.pods, status.rollout.evidence) = (PodCounts::default(), None);
@@ -95,7 +95,7 @@ mod tests {
         numbers.pods = PodCounts { total: 40, on_target: 4, ..PodCounts::default() };
         numbers.rollout.evidence = Some(EvidenceStatus { assigned: 4, ..EvidenceStatus::default() });
         numbers.conditions = serde_json::from_value(condition("False", "4 of 40 pods")).unwrap();
-        assert!(!is_more_than_numbers(&before, &numbers) && !is_more_than_numbers(&before, &before));
+        assert!(!differs_in_more_than_numbers(&before, &numbers) && !differs_in_more_than_numbers(&before, &before));
         let more: [fn(&mut VersionedConfigStatus); 7] = [
             |status| status.target_version = Some("2".to_owned()),
             |status| status.internal.revision = 1,
@@ -111,7 +111,7 @@ mod tests {
         for change in more {
             let mut changed = numbers.clone();
             change(&mut changed);
-            assert!(is_more_than_numbers(&before, &changed), "{changed:?}");
+            assert!(differs_in_more_than_numbers(&before, &changed), "{changed:?}");
         }
     }
 }

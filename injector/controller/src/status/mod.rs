@@ -1,4 +1,4 @@
-//! Writes of statuses: of a config, where the assignment of its pods stands, of approvals and of policies.
+//! Writes of the statuses of configs, which assign versions to pods, of approvals and of policies.
 
 mod approvals;
 mod audit;

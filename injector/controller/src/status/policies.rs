@@ -1,4 +1,4 @@
-//! The status of policies. Only the leader writes it, beside all else: what can't be written is tried again later, and nothing waits for it.
+//! The statuses of policies. Only the leader writes them, beside all else: a failed write is tried again later, and nothing waits for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,27 +16,34 @@ use tokio::time::{Instant, sleep};
 
 use crate::controller::{Controller, written_by_us};
 
-/// The time between two looks at all policies.
-const EVERY: Duration = Duration::from_secs(5);
-/// Waits after failures in a row of one policy.
-const BACKOFF: Backoff = Backoff { first: EVERY, longest: Duration::from_mins(5) };
+/// The time between two comparisons of all statuses.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(5);
+/// The waits after failures in a row of one policy.
+const WRITE_BACKOFF: Backoff = Backoff { first: COMPARE_INTERVAL, longest: Duration::from_mins(5) };
 
-/// How often in a row the status of a policy could not be written, and when to try again.
-type Failures = HashMap<String, (u32, Instant)>;
+/// The failed writes of a policy's status in a row.
+#[derive(Clone, Copy)]
+struct WriteFailures {
+    count: u32,
+    retry_at: Instant,
+}
 
-/// Runs for ever, and writes what the status of each policy is to say, where that is something else.
+/// The failed writes by the name of the policy.
+type Failures = HashMap<String, WriteFailures>;
+
+/// Runs for ever, and writes the status of each policy where it is to change.
 pub async fn keep_policy_statuses(controller: Arc<Controller>) {
     let api: Api<RolloutPolicy> = Api::all(controller.client.clone());
     let mut failures = Failures::new();
     controller.index.synced().await;
     loop {
         failures = controller.write_policy_statuses(&api, &failures).await;
-        sleep(EVERY).await;
+        sleep(COMPARE_INTERVAL).await;
     }
 }
 
 impl Controller {
-    /// Writes once. Returns what failed.
+    /// Writes each status that is to change, once. Returns the writes that failed.
     async fn write_policy_statuses(&self, api: &Api<RolloutPolicy>, failures: &Failures) -> Failures {
         let mut failed = Failures::new();
         for (policy, reach) in self.index.policies_with_reach() {
@@ -46,20 +53,20 @@ impl Controller {
             }
             let name = policy.metadata.name.clone().unwrap_or_default();
             let before = failures.get(&name).copied();
-            if let Some(before) = before.filter(|(_, retry)| *retry > Instant::now()) {
+            if let Some(before) = before.filter(|before| before.retry_at > Instant::now()) {
                 failed.insert(name, before);
                 continue;
             }
             let next = RolloutPolicy { status: Some(status), ..(*policy).clone() };
             let writing = || format!("writing the status of RolloutPolicy {name}");
             let written = call(writing, api.replace_status(&name, &written_by_us(), &next)).await;
-            // It may be gone, or another one by now, which the watch shows.
-            let is_other = |error: &CallError| matches!(error.code(), 404 | 409) && error.refusal().is_none();
-            if let Some(error) = written.err().filter(|error| !is_other(error)) {
-                let count = before.map_or(0, |(count, _)| count).saturating_add(1);
-                let retry = Instant::now() + BACKOFF.jittered(count, rand::random());
+            // The policy may be gone, or have changed, which the watch shows.
+            let is_outdated = |error: &CallError| matches!(error.code(), 404 | 409) && error.refusal().is_none();
+            if let Some(error) = written.err().filter(|error| !is_outdated(error)) {
+                let count = before.map_or(0, |before| before.count).saturating_add(1);
+                let retry_at = Instant::now() + WRITE_BACKOFF.jittered(count, rand::random());
                 tracing::warn!(policy = name, error = chain(&error), "status of a policy not written; retrying");
-                failed.insert(name, (count, retry));
+                failed.insert(name, WriteFailures { count, retry_at });
             }
         }
         failed

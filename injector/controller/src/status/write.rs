@@ -1,4 +1,4 @@
-//! The write of a config's status: all of it, or as much as the API server takes.
+//! The write of a config's status, or of as much of it as the API server takes.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use nudge_protocol::bounded_text::one_line;
 use crate::controller::{Controller, written_by_us};
 use crate::memory::{PublishAttempts, StatusRefusal};
 
-/// The maximum of bytes that a condition has of the API server's answer.
-const CAUSE_BYTES: usize = 320;
+/// The maximum size of the part of the API server's answer that a condition has.
+const MAX_CAUSE_BYTES: usize = 320;
 
 impl Controller {
     fn status_refusal(&self, key: &ConfigKey) -> Option<StatusRefusal> {
@@ -25,7 +25,7 @@ impl Controller {
         refusal.filter(|refusal| refusal.holds(Instant::now()))
     }
 
-    /// Returns what of the decided status is written now, where the API server has refused the whole one.
+    /// Returns the part of the decided status that is written now, where the API server has refused the whole one.
     pub(super) fn reduced_status(
         &self,
         key: &ConfigKey,
@@ -36,8 +36,8 @@ impl Controller {
         Some(reduced(extent, stored, decided, &cause, &Time(Timestamp::now())))
     }
 
-    /// Writes the decided status, unless the object has changed since: all of it, or as much as the API server takes. Returns `None` where that
-    /// is no more than it holds.
+    /// Writes the decided status, or as much of it as the API server takes, unless the object has changed since. Returns `None` where the write
+    /// changes nothing.
     pub(crate) async fn write_status(
         &self,
         key: &ConfigKey,
@@ -56,7 +56,7 @@ impl Controller {
                 Ok(written) => {
                     self.memories.get(key, |memory| {
                         if memory.refusal.take_if(|refusal| !refusal.holds(Instant::now())).is_some() {
-                            // What was left out of its conditions is found out again.
+                            // The conditions that were left out are decided anew.
                             memory.publish = PublishAttempts::default();
                         }
                     });
@@ -64,7 +64,9 @@ impl Controller {
                 }
                 Err(error) => error,
             };
-            let Some(cause) = error.refusal().map(|answer| one_line(answer, CAUSE_BYTES)) else { return Err(error) };
+            let Some(cause) = error.refusal().map(|answer| one_line(answer, MAX_CAUSE_BYTES)) else {
+                return Err(error);
+            };
             let Some(refusal) = StatusRefusal::next(self.status_refusal(key).as_ref(), cause.clone(), Instant::now())
             else {
                 if tries_whole {
@@ -79,7 +81,7 @@ impl Controller {
         }
     }
 
-    /// Writes the status. The index has it at once.
+    /// Writes the status, and adds it to the index at once.
     async fn replace_status(&self, key: &ConfigKey, next: &VersionedConfig) -> Result<VersionedConfig, CallError> {
         let api: Api<Lenient<VersionedConfig>> = Api::namespaced(self.client.clone(), &key.namespace);
         let writing = || format!("writing the status of VersionedConfig {key}");

@@ -42,8 +42,8 @@ fn config(stage: Option<&str>, requested: &str, now: bool) -> Value {
     })
 }
 
-/// The status that is written at first, if any is.
-async fn written(config: Value) -> Option<Value> {
+/// Returns the status that is written first, if any is.
+async fn first_write(config: Value) -> Option<Value> {
     let writes: Arc<Mutex<Vec<Value>>> = Arc::default();
     let noted = Arc::clone(&writes);
     let client = Arc::<FakeApiServer>::default().client(move |method, path, object| {
@@ -71,7 +71,7 @@ async fn written(config: Value) -> Option<Value> {
     let controller = Arc::new(controller_over(client, index));
     let _right = controller.move_order.begin(&ConfigKey::parse("ns", "other").unwrap());
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    // After the write it goes on, and fails. Without any it waits.
+    // After the write the reconcile goes on, and fails. Without a write it waits.
     let _ = tokio::time::timeout(Duration::from_secs(20), Box::pin(controller.reconcile(&key))).await;
     let writes = writes.lock();
     Some(writes.first()?["status"].clone())
@@ -92,7 +92,7 @@ async fn a_brake_needs_nothing_but_the_config() {
     ] {
         let case = format!("{stage:?} {requested} {now}");
         let status =
-            written(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
+            first_write(config(stage, requested, now)).await.unwrap_or_else(|| panic!("{case}: nothing is written"));
         let internal = &status["internal"];
         assert_eq!(
             (status["rollout"]["stage"].as_str(), status["currentVersion"].as_str()),
@@ -107,6 +107,6 @@ async fn a_brake_needs_nothing_but_the_config() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_brake_waits_until_it_is_known_what_happened() {
     for (stage, requested) in [(Some("Moving"), "3"), (None, "3"), (Some("RollingBack"), "3")] {
-        assert_eq!(written(config(stage, requested, false)).await, None, "{stage:?} {requested}");
+        assert_eq!(first_write(config(stage, requested, false)).await, None, "{stage:?} {requested}");
     }
 }

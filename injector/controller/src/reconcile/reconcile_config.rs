@@ -1,5 +1,4 @@
-//! The beginning of a look at a config, and its course: what keeps the config from being looked at, a brake before all else, the decision, then
-//! publication and pruning.
+//! The course of a reconcile: what postpones it, a brake before all else, the decision, then publication and pruning.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,30 +10,31 @@ use nudge_cluster::call::CallError;
 use nudge_core::config::{importing, is_importing};
 use nudge_core::keys::ConfigKey;
 
-use super::again::Again;
+use super::brake::Brake;
+use super::next_reconcile::NextReconcile;
 use crate::controller::Controller;
-use crate::move_state::is_moved;
+use crate::move_predicates::is_moved;
 
-/// The time until another look at a config that is not moved because changes may have been missed.
+/// The time until the next reconcile of a config that was postponed because changes may have been missed.
 const MISSED_CHANGES_RETRY: Duration = Duration::from_secs(1);
 
 impl Controller {
-    /// Reconciles one config: looks at it once. Returns when to look again.
-    pub(crate) async fn reconcile(self: &Arc<Self>, key: &ConfigKey) -> Result<Again, CallError> {
+    /// Reconciles one config. Returns when to do it again.
+    pub(crate) async fn reconcile(self: &Arc<Self>, key: &ConfigKey) -> Result<NextReconcile, CallError> {
         if !self.index.is_enabled(&key.namespace) {
             self.memories.forget(key);
-            return Ok(Again::Never);
+            return Ok(NextReconcile::OnChange);
         }
         // A namespace that is listed in part would look complete. The index reports when the list is complete.
         if !self.index.is_complete(&key.namespace) {
-            return Ok(Again::Never);
+            return Ok(NextReconcile::OnChange);
         }
         let Some(config) = self.index.config(key) else {
             self.memories.forget(key);
-            return if self.index.is_left_out(key) { Ok(Again::Never) } else { self.baseline(key).await };
+            return if self.index.is_left_out(key) { Ok(NextReconcile::OnChange) } else { self.baseline(key).await };
         };
         if config.metadata.deletion_timestamp.is_some() {
-            return Ok(Again::Never);
+            return Ok(NextReconcile::OnChange);
         }
         if is_importing(&config) {
             return self.leave_alone(key, &config).await;
@@ -46,23 +46,23 @@ impl Controller {
             && let Some(what) = self.index.doubted(&key.namespace)
         {
             tracing::debug!(config = %key, what, "reconcile postponed: changes may have been missed");
-            return Ok(Again::At(MISSED_CHANGES_RETRY));
+            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
         }
         // A hold may have been missed; the first version may need approval.
         let has_no_version = config.status.as_ref().is_none_or(|status| status.current_version.is_none());
         if (is_moved(&config) || has_no_version) && brake.is_none() && self.index.doubts_policies() {
             tracing::debug!(config = %key, "reconcile postponed: policies may have been missed");
-            return Ok(Again::At(MISSED_CHANGES_RETRY));
+            return Ok(NextReconcile::Within(MISSED_CHANGES_RETRY));
         }
-        let (config, mut again) = match brake {
-            Some((decision, evidence, looked_at)) => {
+        let (config, mut next) = match brake {
+            Some(Brake { decision, evidence, observed_at }) => {
                 let (config, _) = self.write_decision(key, config, &decision, None).await?;
-                self.keep_evidence(key, evidence, looked_at);
-                (config, Again::Soon)
+                self.keep_evidence(key, evidence, observed_at);
+                (config, NextReconcile::Soon)
             }
             None => match self.decide(key, config).await? {
                 Some(decided) => decided,
-                None => return Ok(Again::Never),
+                None => return Ok(NextReconcile::OnChange),
             },
         };
         let before = self.publish_attempt(key);
@@ -71,15 +71,15 @@ impl Controller {
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some())
             && before != self.publish_attempt(key)
         {
-            again = Again::Soon;
+            next = NextReconcile::Soon;
         }
         let pruned = self.prune(key, &config).await;
-        let side_calls = self.memories.get(key, |memory| memory.side_calls.next_look(Instant::now())).flatten();
-        Ok(again.by(self.publish_again(key)).by(pruned).by(side_calls))
+        let side_calls = self.memories.get(key, |memory| memory.side_calls.next_reconcile(Instant::now())).flatten();
+        Ok(next.or_within(self.next_publication(key)).or_within(pruned).or_within(side_calls))
     }
 
-    /// Says that the config is being imported, and does nothing else. What was observed before is not what will be.
-    async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Again, CallError> {
+    /// Writes into the status that the config is being imported, and does nothing else. What was observed before does not hold afterwards.
+    async fn leave_alone(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<NextReconcile, CallError> {
         self.memories.forget(key);
         let before = config.status.clone().unwrap_or_default();
         let status = importing(before, config.metadata.generation, &Time(Timestamp::now()));
@@ -87,7 +87,7 @@ impl Controller {
         {
             tracing::info!("the config is being imported; left alone");
         }
-        Ok(Again::Never)
+        Ok(NextReconcile::OnChange)
     }
 }
 
@@ -121,12 +121,15 @@ mod tests {
             serde_json::json!({"currentVersion": "1", "targetVersion": "2", "rollout": {"stage": "Moving"}}),
         ] {
             index.put_config(config(status));
-            assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::At(MISSED_CHANGES_RETRY));
+            assert_eq!(
+                Box::pin(controller.reconcile(&shop)).await.unwrap(),
+                NextReconcile::Within(MISSED_CHANGES_RETRY)
+            );
         }
     }
 
     #[tokio::test]
-    async fn one_that_may_not_begin_is_not_looked_at() {
+    async fn a_config_that_may_not_begin_is_not_observed() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let config = serde_json::json!({
@@ -139,9 +142,9 @@ mod tests {
         let (shop, other) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("ns", "other").unwrap());
         controller.keep_subjects(&shop, Subjects::default());
         let held = controller.move_order.begin(&other);
-        assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), Again::Never);
+        assert_eq!(Box::pin(controller.reconcile(&shop)).await.unwrap(), NextReconcile::OnChange);
         let kept = controller.memories.get(&shop, |memory| memory.subjects.is_some());
-        assert_eq!(kept, Some(true), "a look takes them");
+        assert_eq!(kept, Some(true), "a reconcile takes them");
         drop(held);
         assert_eq!(controller.queue.len(), 1, "it comes back");
     }

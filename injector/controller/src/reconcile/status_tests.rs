@@ -1,4 +1,4 @@
-//! What a reconcile writes, and what it forgets, with an API server of tests.
+//! What a reconcile writes into the status, and what it forgets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use nudge_protocol::{ConfigName, VersionName};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::Again;
+use super::NextReconcile;
 use crate::fake_api_server::{FakeApiServer, controller_over, part, status};
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn nothing_is_remembered_of_a_config_that_is_gone() {
     let controller = Arc::new(controller_over(client, index));
     let (gone, left) = (ConfigKey::parse("ns", "shop").unwrap(), ConfigKey::parse("elsewhere", "shop").unwrap());
     for key in [&gone, &left] {
-        controller.memories.change(key, |memory| memory.outdated_looks = 1);
+        controller.memories.change(key, |memory| memory.outdated_reconciles = 1);
         Box::pin(controller.reconcile(key)).await.unwrap();
         assert_eq!(controller.memories.get(key, |_| ()), None);
     }
@@ -118,7 +118,7 @@ async fn reconciled(refuses: fn(&Value) -> bool, times: usize) -> Writes {
     index.put_config(config);
     index.put_pod(pod);
     let controller = Arc::new(controller_over(client, index));
-    controller.begin();
+    controller.begin_to_lead();
     for _ in 0..times {
         // Errors of other calls are none of the status.
         let _ = Box::pin(controller.reconcile(&key)).await;
@@ -169,7 +169,7 @@ async fn where_no_status_is_taken_an_event_says_so_and_little_is_tried() {
 }
 
 #[tokio::test]
-async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_each_time() {
+async fn a_config_whose_objects_the_api_server_does_not_have_is_reconciled_later_each_time() {
     let (client, writes) = picky(|_| false);
     let index = Arc::new(Index::default());
     index.set_enabled(["ns".to_owned()].into());
@@ -181,11 +181,14 @@ async fn a_config_whose_objects_the_api_server_does_not_have_is_looked_at_later_
     });
     index.put_config(serde_json::from_value(config).unwrap());
     let controller = Arc::new(controller_over(client, index));
-    controller.begin();
+    controller.begin_to_lead();
     let mut waits = Vec::new();
     for _ in 0..7 {
         waits.push(Box::pin(controller.reconcile(&key)).await.unwrap());
     }
-    assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000].map(|millis| Again::At(Duration::from_millis(millis))));
-    assert_eq!(writes.lock().reads, 7, "once in each look");
+    assert_eq!(
+        waits,
+        [50, 100, 200, 400, 800, 1000, 1000].map(|millis| NextReconcile::Within(Duration::from_millis(millis)))
+    );
+    assert_eq!(writes.lock().reads, 7, "once in each reconcile");
 }

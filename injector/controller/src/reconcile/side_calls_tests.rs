@@ -98,7 +98,7 @@ fn scene(config: &Value, restarts: bool) -> Scene {
     }
     index.put_config(serde_json::from_value(config.clone()).unwrap());
     let controller = controller_over(client, Arc::clone(&index));
-    controller.begin();
+    controller.begin_to_lead();
     Scene { controller: Arc::new(controller), key, server, index }
 }
 
@@ -150,19 +150,19 @@ impl Scene {
         self.index.config(&self.key).unwrap().status.clone().unwrap_or_default()
     }
 
-    /// Looks until the status is so.
-    async fn looks_until(&self, case: &str, is: impl Fn(&VersionedConfigStatus) -> bool) {
+    /// Reconciles until the status meets the condition.
+    async fn reconcile_until(&self, case: &str, is_met: impl Fn(&VersionedConfigStatus) -> bool) {
         for _ in 0..10 {
-            let looked = Box::pin(self.controller.reconcile(&self.key)).await;
-            assert!(looked.is_ok(), "{case}: {:?}", looked.err());
-            if is(&self.status()) {
+            let result = Box::pin(self.controller.reconcile(&self.key)).await;
+            assert!(result.is_ok(), "{case}: {:?}", result.err());
+            if is_met(&self.status()) {
                 return;
             }
         }
         panic!("{case}: {:#?}", self.status());
     }
 
-    /// Those of the calls that were made.
+    /// Returns the calls among these that were made.
     fn called(&self, among: &[Call]) -> Vec<Call> {
         let calls = self.server.calls.lock();
         let is_made = |(method, end): &Call| calls.iter().any(|made| made.starts_with(method) && made.ends_with(end));
@@ -211,13 +211,13 @@ async fn a_version_that_agents_refuse_goes_back_whatever_else_fails() {
             for (name, number) in [("web-1", 1), ("web-2", 2), ("web-3", 3)] {
                 scene.index.put_pod(pod(name, number, "2", ReportState::Acknowledged));
             }
-            scene.looks_until(&case, |status| status.pods.on_target == 3).await;
+            scene.reconcile_until(&case, |status| status.pods.on_target == 3).await;
             let refused = ReportState::Failed(Reason::CheckRefused.explained("check app refuses it"));
             scene.index.put_pod(pod("web-1", 1, "1", refused));
             let fell =
                 PodState { ready: false, containers_ready: false, ..pod("web-2", 2, "2", ReportState::Acknowledged) };
             scene.index.put_pod(fell);
-            scene.looks_until(&case, goes_back).await;
+            scene.reconcile_until(&case, goes_back).await;
             seen.extend(scene.called(&BESIDE_A_VERDICT));
             // Events have no condition; what is not there, or is another object by now, is no fault of a call.
             let silent = matches!(
@@ -260,10 +260,10 @@ async fn restarts_that_fail_are_said_and_end_the_rollout_at_its_deadline() {
             };
             // What can't be restarted is left out, and named; so is what a PodDisruptionBudget keeps for longer than the deadline.
             let left_out = fault.is_refusal() || (call.1, fault) == ("/eviction", Fault::Code(429));
-            scene.looks_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
+            scene.reconcile_until(&case, |status| said(status) && (left_out || !goes_back(status))).await;
             if !left_out {
                 tokio::time::advance(Duration::from_mins(10)).await;
-                scene.looks_until(&case, |status| said(status) && goes_back(status)).await;
+                scene.reconcile_until(&case, |status| said(status) && goes_back(status)).await;
             }
             seen.extend(scene.called(&RESTARTS));
         }

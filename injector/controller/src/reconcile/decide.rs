@@ -1,4 +1,4 @@
-//! The decision of a look: `nudge-core` decides by the inputs, what it lacks is read, and the status is written.
+//! The decision of a reconcile: `nudge-core` decides by the inputs, what it lacks is read, and the status is written.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,29 +13,29 @@ use nudge_core::requester::Requesters;
 use nudge_core::restart;
 use nudge_core::rollout::{Evidence, Now};
 
-use super::again::{Again, wait};
-use super::inputs::LookInputs;
+use super::inputs::ReconcileInputs;
+use super::next_reconcile::{NextReconcile, to_wait};
 use crate::controller::Controller;
-use crate::memory::{RestartLook, SideCall};
-use crate::move_state::{is_moved, lets_others_pass, may_begin};
-use crate::restart::restarts;
+use crate::memory::{RestartCheck, SideCall};
+use crate::move_predicates::{is_moved, lets_others_pass, may_begin};
+use crate::restart::is_restarting;
 
-/// The maximum of reads before the rest is left to the next look.
-const READS: usize = 3;
-/// The maximum of objects of one read.
-const READ_AT_ONCE: usize = 32;
+/// The maximum number of reads in one reconcile. The others are left to the next one.
+const MAX_READS: usize = 3;
+/// The maximum number of objects of one read.
+const MAX_OBJECTS_PER_READ: usize = 32;
 
 impl Controller {
-    /// Decides about the versions and writes the status. Returns the config as it is then; `None` where another config of the namespace begins to
+    /// Decides about the versions and writes the status. Returns the config after that; `None` where another config of the namespace begins to
     /// move, whose end brings this one back.
     pub(super) async fn decide(
         self: &Arc<Self>,
         key: &ConfigKey,
         config: Arc<VersionedConfig>,
-    ) -> Result<Option<(Arc<VersionedConfig>, Again)>, CallError> {
-        // Two configs that share pods must not both begin to move, or go on, in the same moment: one has the right until its status is written.
+    ) -> Result<Option<(Arc<VersionedConfig>, NextReconcile)>, CallError> {
+        // Two configs that share pods must not begin to move, or go on, at the same moment: one has the right until its status is written.
         let begins = may_begin(&config) || lets_others_pass(&config);
-        // Asked before all that costs: many may wait in one namespace, and each beginning brings all of them back.
+        // This comes before what costs, since many configs of a namespace may wait, and each beginning brings all of them back.
         if begins && self.move_order.begin(key).is_none() {
             return Ok(None);
         }
@@ -46,49 +46,49 @@ impl Controller {
             if begins && right.is_none() {
                 return Ok(None);
             }
-            // What rests waits for nobody.
+            // A config at rest waits for no other.
             inputs.waiting_for = if is_moved(&config) { self.moving_neighbour(key, &inputs.pods) } else { None };
             let (decision, evidence) = self.decision(key, &config, &inputs);
-            // The rest is left to the next look: one config must not keep a worker for itself.
-            if decision.unread.is_empty() || reads == READS {
+            // One config must not keep a worker for itself.
+            if decision.unread.is_empty() || reads == MAX_READS {
                 break (decision, evidence, right);
             }
             drop(right);
             tried = decision.unread;
-            tried.truncate(READ_AT_ONCE);
-            let is_there = self.read_objects(key, &tried, &mut inputs.facts).await;
-            // What the API server does not have is not asked for again at once.
-            reads = if is_there { reads + 1 } else { READS };
+            tried.truncate(MAX_OBJECTS_PER_READ);
+            let exists = self.read_objects(key, &tried, &mut inputs.facts).await;
+            // What the API server does not have is not read again at once.
+            reads = if exists { reads + 1 } else { MAX_READS };
         };
         if decision.unread.is_empty() {
             self.memories.side_call_succeeded(key, SideCall::Objects);
         }
-        let LookInputs { facts, subjects, validation, restart_look, waiting_for, looked_at, .. } = inputs;
-        let again = self.read_again(key, &decision.unread, &tried).unwrap_or(Again::Never);
-        let again = again.by(decision.again.map(wait));
-        let again = again.by(self.begin_validation(key, &config, validation, &decision.unjudged, &facts));
-        let again = self.with_call_conditions(again, key, &config, &restart_look, &mut decision);
-        // What is decided may not be written, so what is needed to decide it anew is kept until it is.
+        let ReconcileInputs { facts, subjects, validation, restart_check, waiting_for, observed_at, .. } = inputs;
+        let next = self.next_read(key, &decision.unread, &tried).unwrap_or(NextReconcile::OnChange);
+        let next = next.or_within(decision.again.map(to_wait));
+        let next = next.or_within(self.begin_validation(key, &config, validation, &decision.unjudged, &facts));
+        let next = self.add_call_conditions(next, key, &config, &restart_check, &mut decision);
+        // The write of the decision may fail, so what it needs is kept until it succeeds.
         if let Some(stored) = &config.status {
             self.prune_verdicts(key, stored);
         }
         self.keep_facts(key, &config, facts);
         self.keep_subjects(key, subjects);
         let (config, rewrite) = self.write_decision(key, config, &decision, right).await?;
-        self.keep_evidence(key, evidence, looked_at);
+        self.keep_evidence(key, evidence, observed_at);
         if let Some(other) = &waiting_for {
             self.move_order.wait_for(key, other);
         }
-        let question = self.ask(key, &config, decision.question).await;
-        Ok(Some((config, again.by(rewrite).by(question))))
+        let question = self.write_question(key, &config, decision.question).await;
+        Ok(Some((config, next.or_within(rewrite).or_within(question))))
     }
 
-    /// Decides by the inputs. Returns also the evidence after that.
+    /// Decides by the inputs. Returns the decision, and the evidence after it.
     pub(super) fn decision(
         &self,
         key: &ConfigKey,
         config: &VersionedConfig,
-        inputs: &LookInputs,
+        inputs: &ReconcileInputs,
     ) -> (Decision, Evidence) {
         let (parts, secrets_known, left_out) = self.index.seen_parts(key);
         let published = self.publish_attempt(key);
@@ -109,7 +109,7 @@ impl Controller {
             policies: &self.index.policies(&key.namespace),
             requesters: &Requesters::of(config, &self.keys.note),
             approvals: &inputs.approvals,
-            restart: &inputs.restart_look.state,
+            restart: &inputs.restart_check.state,
             line: self.report_wait(&key.namespace),
             hub_away: self.hub_outage.lock().of(&key.namespace),
             now: Now { time: &now, steady: self.steady() },
@@ -117,22 +117,22 @@ impl Controller {
         decide(&observed, &inputs.evidence)
     }
 
-    /// Puts the causes of restarts and side calls that fail into their conditions. Workloads are looked at again while they are being restarted.
-    fn with_call_conditions(
+    /// Writes the causes of restarts and side calls that fail into their conditions. Workloads are checked again while they are being restarted.
+    fn add_call_conditions(
         &self,
-        again: Again,
+        next: NextReconcile,
         key: &ConfigKey,
         config: &VersionedConfig,
-        restart_look: &RestartLook,
+        restart_check: &RestartCheck,
         decision: &mut Decision,
-    ) -> Again {
+    ) -> NextReconcile {
         let (status, generation, now) = (&mut decision.status, config.metadata.generation, Time(Timestamp::now()));
-        if let Some(report) = &restart_look.report {
+        if let Some(report) = &restart_check.report {
             decision.events.extend(restart::write_condition(status, report, generation, &now));
         }
         self.memories
             .change(key, |memory| memory.side_calls.write_condition(status, generation, (Instant::now(), &now)));
-        let entered = !restarts(config.status.as_ref()) && restarts(Some(&decision.status));
-        if entered { Again::Soon } else { again.by(restart_look.next_look()) }
+        let begins = !is_restarting(config.status.as_ref()) && is_restarting(Some(&decision.status));
+        if begins { NextReconcile::Soon } else { next.or_within(restart_check.next_check()) }
     }
 }

@@ -1,54 +1,54 @@
-//! Nodes that are away, among those of pods that were Ready and are not any more.
+//! The nodes that are away, among those of pods that were Ready and no longer are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use nudge_api::VersionedConfig;
 use nudge_cluster::call::{CallError, call};
+use nudge_cluster::listing::for_each_listed;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_protocol::VersionName;
 
 use crate::controller::Controller;
+use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
-use crate::move_state::returns_pods;
+use crate::move_predicates::returns_pods;
 
-/// Nodes that are read one by one; where there would be more, all are listed.
-const NODES: usize = 20;
-/// Nodes of a page.
-const PAGE: u32 = 200;
-/// The time for which a list of nodes that are away is kept: many fall together, and each of their pods causes a reconcile.
-const NODES_CACHE_TIME: Duration = Duration::from_secs(2);
+/// The maximum number of nodes that are read one by one; instead of more, all are listed.
+const MAX_NODE_READS: usize = 20;
+/// The maximum age of a list of nodes: many fail together, and each of their pods causes a reconcile.
+const MAX_LIST_AGE: Duration = Duration::from_secs(2);
 
 fn is_ready(node: Node) -> bool {
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Returns the nodes of pods that were Ready and are not any more, while a version is on trial or on its way back.
+/// Returns the nodes of pods that were Ready and no longer are, while a version is on trial or pods return from it.
 fn nodes_of_fallen<'a>(config: &VersionedConfig, pods: &'a [Arc<PodState>]) -> BTreeSet<&'a String> {
     let Some(status) = config.status.as_ref().filter(|status| status.rollout.stage.is_some()) else {
         return BTreeSet::new();
     };
     let back = returns_pods(status);
-    let returned = |pod: &PodState| {
+    let has_returned = |pod: &PodState| {
         let name = config.metadata.name.as_deref().unwrap_or_default();
         back && pod.runs(name).map(VersionName::as_str) == status.current_version.as_deref()
     };
-    let fell = pods.iter().filter(|pod| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished);
-    let fell = fell.filter(|pod| !returned(pod));
-    let nodes: BTreeSet<&String> = fell.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
-    // On the way back there is enough to wait for. Nodes that are away are looked for once few pods are left.
-    if back && nodes.len() > NODES { BTreeSet::new() } else { nodes }
+    let is_fallen = |pod: &&Arc<PodState>| !pod.ready && pod.was_ready && !pod.terminating && !pod.finished;
+    let fallen = pods.iter().filter(is_fallen).filter(|pod| !has_returned(pod));
+    let nodes: BTreeSet<&String> = fallen.map(|pod| &pod.node).filter(|node| !node.is_empty()).collect();
+    // On the way back, nodes that are away matter only when few pods are left.
+    if back && nodes.len() > MAX_NODE_READS { BTreeSet::new() } else { nodes }
 }
 
 impl Controller {
-    /// Returns the nodes that are away. They are read live: the watch may see the pod's change before the node's. `None` where they can't be read
-    /// now: then nothing is judged that a node can have caused. Where Nudge may not read nodes, none is away: a rollback must not wait for that.
+    /// Returns the nodes that are away. They are read live, since the watch may see the pod's change before the node's. Returns `None` where
+    /// they can't be read now: then nothing is judged that a node can have caused. Where Nudge may not read nodes none counts as away, since a
+    /// rollback must not wait for that right.
     pub(super) async fn nodes_away(
         &self,
         key: &ConfigKey,
@@ -72,7 +72,7 @@ impl Controller {
                     } else {
                         "nodes can't be read, so nothing is judged that became of pods since"
                     };
-                    self.memories.side_call_failed(key, SideCall::Nodes, what, &error, true);
+                    self.memories.side_call_failed(key, SideCall::Nodes, what, FailureCause::of(&error));
                 }
             }
         }
@@ -80,15 +80,15 @@ impl Controller {
         (code == Some(403)).then(BTreeSet::new)
     }
 
-    /// Returns those of these nodes that are not Ready.
+    /// Returns the nodes that are not Ready.
     async fn read_nodes(&self, nodes: BTreeSet<&String>) -> Result<BTreeSet<String>, CallError> {
         let (away, open): (Vec<&String>, Vec<&String>) = {
             let unready = self.unready_nodes.lock();
-            let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < NODES_CACHE_TIME);
+            let unready = unready.as_ref().filter(|(listed_at, _)| listed_at.elapsed() < MAX_LIST_AGE);
             nodes.into_iter().partition(|node| unready.is_some_and(|(_, names)| names.contains(*node)))
         };
         let mut away: BTreeSet<String> = away.into_iter().cloned().collect();
-        if open.len() > NODES {
+        if open.len() > MAX_NODE_READS {
             let mut readiness = self.ready_nodes().await?;
             away.extend(open.into_iter().filter(|name| !readiness.get(*name).copied().unwrap_or_default()).cloned());
             readiness.retain(|_, ready| !*ready);
@@ -108,16 +108,10 @@ impl Controller {
     /// Returns all nodes, each with whether it is Ready.
     async fn ready_nodes(&self) -> Result<BTreeMap<String, bool>, CallError> {
         let api: Api<Node> = Api::all(self.client.clone());
-        let mut params = ListParams::default().limit(PAGE);
         let mut readiness = BTreeMap::new();
-        loop {
-            let page = call(|| "listing Nodes".to_owned(), api.list(&params)).await?;
-            readiness.extend(page.items.into_iter().map(|node| (node.name_any(), is_ready(node))));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(readiness),
-            }
-        }
+        let listing = || "listing Nodes".to_owned();
+        for_each_listed(listing, &api, |node| _ = readiness.insert(node.name_any(), is_ready(node))).await?;
+        Ok(readiness)
     }
 }
 
@@ -187,7 +181,7 @@ mod tests {
         assert_eq!(read(&[2]).await, (vec![1], vec!["nodes/node-0".to_owned(), "nodes/node-1".to_owned()]));
         // Two of them do not exist.
         assert_eq!(read(&[42]).await, (vec![28], vec!["nodes".to_owned()]));
-        // A node that was away is not read again. Others are, as they may have fallen since.
+        // A node that was away is not read again. The others may have failed since.
         let (sizes, paths) = read(&[40, 5]).await;
         assert_eq!((sizes, paths.join(" ").as_str()), (vec![26, 3], "nodes nodes/node-0 nodes/node-3"));
     }

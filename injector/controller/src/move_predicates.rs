@@ -1,4 +1,4 @@
-//! How a config is being moved, or may be, by its spec and its status alone.
+//! Predicates of a config's spec and status: whether it is being moved, or may be.
 
 use nudge_api::{RolloutStage, VersionedConfig, VersionedConfigStatus};
 
@@ -12,12 +12,12 @@ pub(super) fn may_begin(config: &VersionedConfig) -> bool {
         && requested != status.current_version.as_ref()
 }
 
-/// Returns whether its pods return to another version.
+/// Returns whether the config's pods return to another version.
 pub(super) fn returns_pods(status: &VersionedConfigStatus) -> bool {
     matches!(status.rollout.stage, Some(RolloutStage::RollingBack | RolloutStage::Leaving | RolloutStage::Returning))
 }
 
-/// Returns whether its move lets others pass, and may go on now.
+/// Returns whether the config's move lets others pass, and may go on now.
 pub(super) fn lets_others_pass(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.internal.yields)
 }
@@ -27,7 +27,7 @@ pub(super) fn is_moved(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) || may_begin(config)
 }
 
-/// Returns whether the config is being moved, and holds others up.
+/// Returns whether the config is being moved, and keeps others waiting.
 pub(super) fn holds_others_up(status: &VersionedConfigStatus) -> bool {
     status.rollout.stage.is_some() && !status.internal.yields
 }

@@ -9,41 +9,47 @@ use nudge_core::config::Decision;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::Evidence;
 
-use super::inputs::LookInputs;
+use super::inputs::ReconcileInputs;
 use crate::controller::Controller;
-use crate::memory::RestartLook;
+use crate::memory::RestartCheck;
 use crate::urgency::is_brake;
 
-/// The decision of a brake, the evidence after it, and when the pods were looked at.
-pub(super) type Brake = (Decision, Evidence, Instant);
+/// What a brake has decided.
+pub(super) struct Brake {
+    pub(super) decision: Decision,
+    /// The evidence after the decision.
+    pub(super) evidence: Evidence,
+    /// When the pods were read.
+    pub(super) observed_at: Instant,
+}
 
 impl Controller {
-    /// Decides what a brake changes. It waits for no API call but the write: whatever is read before can fail. Returns `None` where it assigns
-    /// nothing to any pod.
+    /// Decides what a brake changes, by what is in memory, since every read can fail. Returns `None` where the decision assigns nothing to any
+    /// pod.
     pub(super) fn brake(&self, key: &ConfigKey, config: &VersionedConfig) -> Option<Brake> {
         if !is_brake(config) {
             return None;
         }
-        let (looked_at, pods) = (Instant::now(), self.index.subscribers(key));
+        let (observed_at, pods) = (Instant::now(), self.index.subscribers(key));
         // Changes may have been missed and nodes are not read, so the evidence begins anew.
         let mut evidence = self.evidence(key);
         Arc::make_mut(&mut evidence).reset_after_gap();
-        let inputs = LookInputs {
+        let inputs = ReconcileInputs {
             waiting_for: None,
             subjects: self.subjects(key, config, &pods, &BTreeSet::new()),
             pods,
             neighbours: HashMap::new(),
-            restart_look: RestartLook::not_yet(),
+            restart_check: RestartCheck::not_yet(),
             approvals: self.known_approvals(key, config),
             answers: None,
             facts: self.memories.facts(key),
             validation: self.validation(key, config),
             evidence,
-            looked_at,
+            observed_at,
         };
         let (decision, evidence) = self.decision(key, config, &inputs);
         self.keep_subjects(key, inputs.subjects);
         let before = config.status.as_ref().map(|status| status.internal.revision);
-        (Some(decision.status.internal.revision) != before).then_some((decision, evidence, looked_at))
+        (Some(decision.status.internal.revision) != before).then_some(Brake { decision, evidence, observed_at })
     }
 }

@@ -1,4 +1,4 @@
-//! The rights of approvers: the API server is asked whether each user who has decided about a version still may approve.
+//! Reviews of the rights of approvers: the API server is asked whether each user who has decided about a version still may approve.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use tokio::time::{sleep, timeout};
 use crate::controller::Controller;
 use crate::memory::Approver;
 
-/// The deadline of an answer.
+/// The time that one answer may take.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time until the API server is asked again where there was no answer, while something moves.
+/// The time until the next review after one without all answers, while something moves.
 const REVIEW_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Controller {
-    /// Asks beside the rollout, once at a time for each config.
+    /// Begins a review beside the rollout, if the config has none under way.
     pub(super) fn begin_review(self: &Arc<Self>, key: &ConfigKey, stale: BTreeSet<Approver>) {
         if !self.memories.change(key, |memory| memory.rights_review.begin(Instant::now())) {
             return;
@@ -38,8 +38,7 @@ impl Controller {
         });
     }
 
-    /// Asks the API server about these users. Those about whom it does not answer stay as they are known, for a while. Returns whether all is
-    /// known now.
+    /// Asks the API server about these users. Where it does not answer, the last answer counts for a while. Returns whether all is known now.
     pub(super) async fn review_rights(&self, users: BTreeSet<Approver>) -> bool {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let reviews = users.into_iter().map(|approver| {
@@ -69,6 +68,7 @@ impl Controller {
     }
 }
 
+/// Returns the question about a user's right.
 fn review(Approver { config, user, groups }: &Approver) -> SubjectAccessReview {
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {

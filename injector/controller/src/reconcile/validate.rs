@@ -1,4 +1,4 @@
-//! Validation of versions by `spec.validation` before they are sealed: reads schemas and contents, and keeps the verdicts.
+//! The validation of versions by `spec.validation` before they are sealed: reads of schemas and contents, and the verdicts.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 use crate::controller::Controller;
 use crate::memory::ValidationMemory;
 
-/// The time until it is looked at again whether rules can be used that could not be: nobody watches the ConfigMaps of schemas.
+/// The time until rules that could not be used are tried again: no watch shows the ConfigMaps of schemas.
 const UNUSABLE_RULES_RETRY: Duration = Duration::from_secs(10);
 /// The time until another attempt after a call that failed.
 const FAILED_CALL_RETRY: Duration = Duration::from_secs(2);
@@ -38,8 +38,8 @@ impl Controller {
         self.memories.get(key, |memory| memory.validation.verdicts.retain(|name, _| is_open(name)));
     }
 
-    /// Has the first of these versions validated, beside the reconciles: a rollout must not wait for it. The config comes back into the
-    /// queue when that is done. Returns when to look again whether rules can be used that can't be now.
+    /// Begins to validate the first of these versions, beside the reconciles, since a rollout must not wait for it. The end brings the config
+    /// back into the queue. Returns when to try rules again that can't be used now.
     pub(super) fn begin_validation(
         self: &Arc<Self>,
         key: &ConfigKey,
@@ -50,26 +50,26 @@ impl Controller {
     ) -> Option<Duration> {
         let next = unjudged.first()?.clone();
         if let Some(Err((_, since))) = &validation.rules {
-            let left = UNUSABLE_RULES_RETRY.saturating_sub(since.elapsed());
-            if !left.is_zero() {
-                return Some(left);
+            let wait = UNUSABLE_RULES_RETRY.saturating_sub(since.elapsed());
+            if !wait.is_zero() {
+                return Some(wait);
             }
             validation.rules = None;
         }
         if self.validating.lock().insert(key.clone()) {
-            // Its end keeps what came of it where there is a memory.
+            // The end keeps the verdicts only where there is a memory.
             self.memories.change(key, |_| ());
-            let mut end = ValidationEnd { controller: Arc::clone(self), key: key.clone(), again: FAILED_CALL_RETRY };
+            let mut end = ValidationEnd { controller: Arc::clone(self), key: key.clone(), retry_in: FAILED_CALL_RETRY };
             let (config, facts) = (Arc::clone(config), facts.clone());
             let validation = async move {
-                let ValidationEnd { controller, key, again } = &mut end;
+                let ValidationEnd { controller, key, retry_in } = &mut end;
                 let turn = controller.validation_turns.take(&key.namespace).await;
-                let judged = controller.validate(key, &config, &mut validation, &next, &facts).await;
+                let outcome = controller.validate(key, &config, &mut validation, &next, &facts).await;
                 drop(turn);
-                // Nothing is kept of a config that is gone by now.
+                // Nothing is kept of a config that was deleted meanwhile.
                 controller.memories.get(key, |memory| memory.validation = validation);
-                match judged {
-                    Ok(true) => *again = Duration::ZERO,
+                match outcome {
+                    Ok(true) => *retry_in = Duration::ZERO,
                     Ok(false) => {}
                     Err(error) => {
                         tracing::warn!(config = %key, error = &error as &dyn Error, "version not judged; trying again");
@@ -81,7 +81,7 @@ impl Controller {
         None
     }
 
-    /// Makes the rules ready, and validates a version by them. Returns whether something came of it.
+    /// Compiles the rules, and validates a version by them. Returns whether there is anything new.
     async fn validate(
         &self,
         key: &ConfigKey,
@@ -93,31 +93,31 @@ impl Controller {
         let rules = if let Some(Ok(rules)) = &validation.rules {
             Arc::clone(rules)
         } else {
-            let made = self.rules(key, config).await?;
-            match validation.rules.insert(made.map(Arc::new).map_err(|why| (why, Instant::now()))) {
+            let compiled = self.compile_rules(key, config).await?;
+            match validation.rules.insert(compiled.map(Arc::new).map_err(|why| (why, Instant::now()))) {
                 Ok(rules) => Arc::clone(rules),
                 Err(_) => return Ok(true),
             }
         };
         // The record in the status may be by these rules.
-        let is_known = |known: &InvalidVersion| {
+        let is_recorded = |known: &InvalidVersion| {
             (&known.version, &known.content, known.rules.as_str()) == (&next.version, &next.content, rules.hash())
         };
-        if config.status.as_ref().is_some_and(|status| status.invalid.iter().any(is_known)) {
+        if config.status.as_ref().is_some_and(|status| status.invalid.iter().any(is_recorded)) {
             return Ok(true);
         }
         let mut parts = Vec::new();
         for (kind, name) in &next.objects {
-            // What has changed since is read anew, and decided anew.
+            // What has changed meanwhile is read and decided anew.
             let read = self.read_part(&key.namespace, *kind, name).await?;
-            let is_known = |read: &PartFacts| facts.get(&read.uid).is_some_and(|known| known.keyed == read.keyed);
-            let Some((_, content)) = read.filter(|(read, _)| is_known(read)) else { return Ok(false) };
+            let is_same = |read: &PartFacts| facts.get(&read.uid).is_some_and(|known| known.keyed == read.keyed);
+            let Some((_, content)) = read.filter(|(read, _)| is_same(read)) else { return Ok(false) };
             parts.push((*kind, content));
         }
         let hash = rules.hash().to_owned();
         // A task that can't be run is tried again.
-        let judged = tokio::task::spawn_blocking(move || message(&rules, &parts)).await;
-        let Ok(message) = judged else { return Ok(false) };
+        let checked = tokio::task::spawn_blocking(move || fault_message(&rules, &parts)).await;
+        let Ok(message) = checked else { return Ok(false) };
         let (version, valid) = (&next.version, message.is_none());
         tracing::info!(config = %key, version, rules = hash, valid, "version judged by spec.validation");
         let verdict = Verdict { content: next.content.clone(), rules: hash, message };
@@ -125,8 +125,12 @@ impl Controller {
         Ok(true)
     }
 
-    /// Returns the rules of a config, or why they can't be used.
-    async fn rules(&self, key: &ConfigKey, config: &VersionedConfig) -> Result<Result<Rules, String>, CallError> {
+    /// Compiles the rules of a config. Returns a message where they can't be used.
+    async fn compile_rules(
+        &self,
+        key: &ConfigKey,
+        config: &VersionedConfig,
+    ) -> Result<Result<Rules, String>, CallError> {
         let validation = config.spec.validation.clone();
         let mut texts = SchemaTexts::new();
         for reference in references(&validation) {
@@ -144,22 +148,22 @@ impl Controller {
     }
 }
 
-/// The end of a validation, also of one that panics: the next may begin, and the config comes back into the queue.
+/// The end of a validation, even by a panic: the next one may begin, and the config comes back into the queue.
 struct ValidationEnd {
     controller: Arc<Controller>,
     key: ConfigKey,
-    again: Duration,
+    retry_in: Duration,
 }
 
 impl Drop for ValidationEnd {
     fn drop(&mut self) {
         self.controller.validating.lock().remove(&self.key);
-        self.controller.queue.add(self.key.clone(), self.again);
+        self.controller.queue.add(self.key.clone(), self.retry_in);
     }
 }
 
 /// Returns what is wrong with these parts together.
-fn message(rules: &Rules, parts: &[(PartKind, Contents)]) -> Option<String> {
+fn fault_message(rules: &Rules, parts: &[(PartKind, Contents)]) -> Option<String> {
     let dictionary = dictionary_of(parts.iter().map(|(kind, content)| (*kind, content)));
     rules.check(&dictionary).err().map(|report| report.to_string())
 }

@@ -1,4 +1,4 @@
-//! Reads of objects whose version is not sealed: the index does not have their contents.
+//! Reads of objects whose version is not sealed, whose contents the index does not have.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,15 +14,16 @@ use nudge_core::versions::{Contents, Facts, PartFacts, contents_of};
 use nudge_protocol::backoff::Backoff;
 use serde::de::DeserializeOwned;
 
-use super::again::Again;
+use super::next_reconcile::NextReconcile;
 use crate::controller::Controller;
+use crate::failure_cause::FailureCause;
 use crate::memory::SideCall;
 
-/// Waits between looks at which the API server does not have the objects that the index shows. The watch brings what it has.
+/// The waits between reconciles in which the API server lacks objects that the index shows. The watch brings what it has.
 const OUTDATED_INDEX_BACKOFF: Backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_secs(1) };
 
 impl Controller {
-    /// Reads objects whose version is not sealed. Returns whether one is there.
+    /// Reads objects whose version is not sealed. Returns whether one exists and all could be read.
     pub(super) async fn read_objects(
         &self,
         key: &ConfigKey,
@@ -32,19 +33,19 @@ impl Controller {
         if !self.memories.side_call_is_due(key, SideCall::Objects) {
             return false;
         }
-        let (mut found, mut failure) = (false, None);
+        let (mut exists, mut failure) = (false, None);
         for (kind, name) in objects {
             match self.read_part(&key.namespace, *kind, name).await {
                 Ok(Some((read, _))) => {
                     facts.insert(read.uid.clone(), read);
-                    found = true;
+                    exists = true;
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    // Without an answer, each of the others would take as long.
-                    let silent = error.code() == 0;
+                    // Where there was no answer, each of the other reads would take as long.
+                    let is_silent = error.code() == 0;
                     failure.get_or_insert((*kind, name, error));
-                    if silent {
+                    if is_silent {
                         break;
                     }
                 }
@@ -53,12 +54,11 @@ impl Controller {
         match &failure {
             Some((kind, name, error)) => {
                 let what = format!("{kind} {name} can't be read, and no version of it is sealed");
-                let quotes = *kind == PartKind::ConfigMap;
-                self.memories.side_call_failed(key, SideCall::Objects, &what, error, quotes);
+                self.memories.side_call_failed(key, SideCall::Objects, &what, FailureCause::about(*kind, error));
             }
             None => self.memories.side_call_succeeded(key, SideCall::Objects),
         }
-        found && failure.is_none()
+        exists && failure.is_none()
     }
 
     /// Reads an object that may be part of a version, with its content.
@@ -80,7 +80,7 @@ impl Controller {
         })
     }
 
-    /// Reads an object, if it is there.
+    /// Reads an object, if it exists.
     pub(super) async fn read_object<K>(&self, namespace: &str, name: &str) -> Result<Option<K>, CallError>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned,
@@ -90,11 +90,12 @@ impl Controller {
         Ok(object.map(|Lenient(object)| object))
     }
 
-    /// Keeps the facts of objects that are not part of a sealed version yet, or of the one that waits for approvals: who made it is read there.
+    /// Keeps the facts of objects that are not part of a sealed version yet, or of the version that waits for approvals, whose facts name its
+    /// author.
     pub(super) fn keep_facts(&self, key: &ConfigKey, config: &VersionedConfig, mut facts: Facts) {
         if let Some(status) = config.status.as_ref().filter(|_| !facts.is_empty()) {
-            let wish = config.spec.version.as_ref().or(status.desired_version.as_ref());
-            let awaited = wish.filter(|_| self.needs_approval(key, config));
+            let desired = config.spec.version.as_ref().or(status.desired_version.as_ref());
+            let awaited = desired.filter(|_| self.needs_approval(key, config));
             let awaited = awaited.filter(|version| status.current_version.as_ref() != Some(version));
             let parts = self.index.parts(key);
             let mut open: HashSet<&str> = parts.iter().map(|part| part.uid.as_str()).collect();
@@ -107,23 +108,23 @@ impl Controller {
         self.memories.change(key, |memory| memory.facts = facts);
     }
 
-    /// Returns when to look again at a config whose objects `unread` have to be read, after those of `tried` were asked for; `None` where there
-    /// are none. Where the API server does not have an object that the index shows, each look comes later than the last one.
-    pub(super) fn read_again(
+    /// Returns when to read the objects `unread`, after an attempt to read those of `tried`; `None` where there are none. Where the API server
+    /// lacks an object that the index shows, each wait is longer than the last one.
+    pub(super) fn next_read(
         &self,
         key: &ConfigKey,
         unread: &[(PartKind, String)],
         tried: &[(PartKind, String)],
-    ) -> Option<Again> {
+    ) -> Option<NextReconcile> {
         if !unread.iter().any(|object| tried.contains(object)) {
-            self.memories.get(key, |memory| memory.outdated_looks = 0);
-            return (!unread.is_empty()).then_some(Again::Soon);
+            self.memories.get(key, |memory| memory.outdated_reconciles = 0);
+            return (!unread.is_empty()).then_some(NextReconcile::Soon);
         }
-        self.metrics.count_outdated_look();
-        let looks = self.memories.change(key, |memory| {
-            memory.outdated_looks = memory.outdated_looks.saturating_add(1);
-            memory.outdated_looks
+        self.metrics.count_outdated_reconcile();
+        let reconciles = self.memories.change(key, |memory| {
+            memory.outdated_reconciles = memory.outdated_reconciles.saturating_add(1);
+            memory.outdated_reconciles
         });
-        Some(Again::At(OUTDATED_INDEX_BACKOFF.wait(looks)))
+        Some(NextReconcile::Within(OUTDATED_INDEX_BACKOFF.wait(reconciles)))
     }
 }

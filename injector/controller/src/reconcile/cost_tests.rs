@@ -1,5 +1,5 @@
-//! What a look at ten thousand pods costs, beside a bare pass over the same pods. To see the numbers of an optimised build:
-//! `cargo test --release -p nudge-controller --lib look_tests -- --nocapture`.
+//! What a reconcile with ten thousand pods costs, beside a bare pass over the same pods. To see the numbers of an optimised build:
+//! `cargo test --release -p nudge-controller --lib cost_tests -- --nocapture`.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -18,17 +18,17 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use super::Again;
+use super::NextReconcile;
 use crate::Controller;
 use crate::fake_api_server::{controller_over, part};
 
 const PODS: usize = 10_000;
-/// Most versions of a config.
+/// The maximum number of versions of a config.
 const VERSIONS: usize = 50;
-/// Looks that are measured in each state; the median counts.
-const LOOKS: usize = 15;
-/// Bare passes over the same pods that a look may cost, also one that writes. What is quadratic costs thousands of them.
-const MOST: u32 = 300;
+/// The number of reconciles that are measured in each state; the median counts.
+const RECONCILES: usize = 15;
+/// The maximum cost of a reconcile, even of one that writes, in bare passes over the same pods. Quadratic code costs thousands of them.
+const MAX_PASSES: u32 = 300;
 
 /// Processor time of this thread so far.
 fn processor() -> Duration {
@@ -118,43 +118,43 @@ fn controller(config: Value, pods: impl Iterator<Item = PodState>) -> Arc<Contro
         index.put_part(ConfigKey::parse("ns", "shop").unwrap(), part);
     }
     let controller = Arc::new(controller_over(Client::new(service, "ns"), index));
-    controller.begin();
+    controller.begin_to_lead();
     controller
 }
 
-/// The processor time of the first look, of the longest of those that write at first, and of those after it, before each of which something
-/// happens.
-async fn looks(controller: &Arc<Controller>, mut happens: impl FnMut(usize)) -> [Duration; 3] {
+/// Returns the processor time of the first reconcile, of the longest of those that write at first, and of those after it, before each of which
+/// something happens.
+async fn measure(controller: &Arc<Controller>, mut happens: impl FnMut(usize)) -> [Duration; 3] {
     let key = ConfigKey::parse("ns", "shop").unwrap();
-    let look = async || {
+    let reconcile = async || {
         let began = processor();
-        let again = Box::pin(controller.reconcile(&key)).await.unwrap();
-        (processor().saturating_sub(began), again)
+        let next = Box::pin(controller.reconcile(&key)).await.unwrap();
+        (processor().saturating_sub(began), next)
     };
-    let first = look().await.0;
+    let first = reconcile().await.0;
     let mut writing = Duration::ZERO;
     loop {
-        let (time, again) = look().await;
+        let (time, next) = reconcile().await;
         writing = writing.max(time);
-        if again != Again::Soon {
+        if next != NextReconcile::Soon {
             break;
         }
     }
     let mut times = Vec::new();
-    for number in 0..LOOKS {
+    for number in 0..RECONCILES {
         happens(number);
-        times.push(look().await.0);
+        times.push(reconcile().await.0);
     }
     times.sort_unstable();
-    [first, writing, times[LOOKS / 2]]
+    [first, writing, times[RECONCILES / 2]]
 }
 
 #[tokio::test]
-async fn a_look_at_ten_thousand_pods_costs_a_few_passes_over_them() {
+async fn a_reconcile_with_ten_thousand_pods_costs_a_few_passes_over_them() {
     let numbers = 0..PODS;
     let all = |apart| numbers.clone().map(move |number| pod(number, "1", apart));
     let pods: Vec<Arc<PodState>> = all(false).map(Arc::new).collect();
-    let mut floors: Vec<Duration> = (0..LOOKS)
+    let mut floors: Vec<Duration> = (0..RECONCILES)
         .map(|_| {
             let began = processor();
             let count =
@@ -164,45 +164,46 @@ async fn a_look_at_ten_thousand_pods_costs_a_few_passes_over_them() {
         })
         .collect();
     floors.sort_unstable();
-    let floor = floors[LOOKS / 2];
+    let floor = floors[RECONCILES / 2];
     let mut table = format!("a bare pass over {PODS} pods: {floor:?}\n");
     let mut slow = Vec::new();
     let mut row = |what: &str, [first, writing, next]: [Duration; 3]| {
-        writeln!(table, "{what}: first look {first:?}, with writes {writing:?}, then {next:?}").unwrap();
-        if writing.max(next) > floor * MOST {
+        writeln!(table, "{what}: first {first:?}, with writes {writing:?}, then {next:?}").unwrap();
+        if writing.max(next) > floor * MAX_PASSES {
             slow.push(what.to_owned());
         }
     };
     let still = controller(config(false), all(false));
-    row("at rest", looks(&still, |_| ()).await);
+    row("at rest", measure(&still, |_| ()).await);
     let moving = controller(config(true), all(false));
-    row("moving", looks(&moving, |_| ()).await);
+    row("moving", measure(&moving, |_| ()).await);
     // Each reports 2, and later 1 again.
-    let report = |look: usize| {
-        (0..100).for_each(|at| moving.index.put_pod(pod(at * 100 + look % 7, if look < 7 { "2" } else { "1" }, false)));
+    let report = |round: usize| {
+        (0..100)
+            .for_each(|at| moving.index.put_pod(pod(at * 100 + round % 7, if round < 7 { "2" } else { "1" }, false)));
     };
-    row("moving, 100 pods have reported", looks(&moving, report).await);
-    let harm = |look: usize| {
+    row("moving, 100 pods have reported", measure(&moving, report).await);
+    let harm = |round: usize| {
         (0..100).for_each(|at| {
-            let fallen = pod(at * 100 + look, "1", false);
+            let fallen = pod(at * 100 + round, "1", false);
             moving.index.put_pod(PodState { containers_ready: false, ready: false, node: String::new(), ..fallen });
         });
     };
-    row("moving, 100 pods more are unready each time", looks(&moving, harm).await);
-    // Each pod uses another config too. Its node is known, so what befell others there is looked at.
+    row("moving, 100 pods more are unready each time", measure(&moving, harm).await);
+    // Each pod uses another config too. Its node is known, so what happened to others there matters.
     let shared = |number| {
         let pod = pod(number, "1", false);
         PodState { configs: ["shop", "keys"].map(|name| ConfigName::new(name).unwrap()).to_vec(), ..pod }
     };
     let neighbours = controller(config(true), numbers.clone().map(shared));
-    let fall = |look: usize| {
+    let fall = |round: usize| {
         (0..100).for_each(|at| {
             let fallen =
-                PodState { containers_ready: false, ready: false, was_ready: false, ..shared(at * 100 + look) };
+                PodState { containers_ready: false, ready: false, was_ready: false, ..shared(at * 100 + round) };
             neighbours.index.put_pod(fallen);
         });
     };
-    row("moving, 100 pods more are unready on their nodes", looks(&neighbours, fall).await);
+    row("moving, 100 pods more are unready on their nodes", measure(&neighbours, fall).await);
     // New pods, none of which starts, each of its own workload.
     let born = |number| PodState {
         ready: false,
@@ -212,7 +213,7 @@ async fn a_look_at_ten_thousand_pods_costs_a_few_passes_over_them() {
         ..pod(number, "1", true)
     };
     let groups = controller(config(true), numbers.map(born));
-    row("10,000 workloads of one new pod", looks(&groups, |_| ()).await);
+    row("10,000 workloads of one new pod", measure(&groups, |_| ()).await);
     std::io::Write::write_all(&mut std::io::stderr(), table.as_bytes()).unwrap();
-    assert!(slow.is_empty(), "more than {MOST} bare passes: {slow:?}\n{table}");
+    assert!(slow.is_empty(), "more than {MAX_PASSES} bare passes: {slow:?}\n{table}");
 }

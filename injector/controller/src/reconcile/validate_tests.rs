@@ -1,4 +1,4 @@
-//! Who waits for whom where versions are judged.
+//! The order in which versions of different namespaces are validated.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Whose approvals count: those of users who have decided about the version and may approve, as far as that is known.
+//! The approvals that count: those of users who have decided about the version and may approve, as far as that is known.
 //!
-//! A rollout waits for no answer about a right. Where one is missing the version waits, and the answer brings the config back into the queue.
+//! A rollout waits for no answer about a right. Where an answer is missing the version waits, and the answer brings the config back into the queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use nudge_core::keys::ConfigKey;
 use crate::controller::Controller;
 use crate::memory::{Approver, ApproverRights};
 
-/// The maximum of users of one version whose rights are asked for. Where more have decided, none is counted.
+/// The maximum number of users of one version whose rights are reviewed. Where more have decided, none is counted.
 const MAX_APPROVERS: usize = 64;
 
-/// Decisions that admission has signed, with their users.
+/// The decisions that admission has signed, with their users.
 type SignedApprovals = Vec<(Arc<VersionApproval>, Approver)>;
 
 impl Controller {
-    /// Returns what users have decided about the version that the config is to have, where that matters. Waits for answers about their rights only
-    /// while nothing moves.
+    /// Returns what users have decided about the version that is asked for, where that matters. Waits for answers about their rights only while
+    /// nothing moves.
     pub(crate) async fn approvals(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
-            self.memories.get(key, |memory| memory.rights_review.rest());
+            self.memories.get(key, |memory| memory.rights_review.settle());
             return Approvals::default();
         }
         let Ok(signed) = self.signed_approvals(key, config) else { return self.known_approvals(key, config) };
         let stale: BTreeSet<Approver> = {
             let rights = self.approver_rights.lock();
             let approvers = signed.iter().map(|(_, approver)| approver);
-            approvers.filter(|approver| !rights.is_fresh(approver)).cloned().collect()
+            approvers.filter(|approver| !rights.is_recent(approver)).cloned().collect()
         };
         if stale.is_empty() {
-            self.memories.get(key, |memory| memory.rights_review.rest());
+            self.memories.get(key, |memory| memory.rights_review.settle());
             return self.known_approvals(key, config);
         }
         if config.status.as_ref().is_some_and(|status| status.rollout.stage.is_some()) {
@@ -48,16 +48,17 @@ impl Controller {
     /// Returns whether approvals decide about what the config does next.
     fn awaits_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
         let current = config.status.as_ref().and_then(|status| status.current_version.as_ref());
-        let rests = current.is_some() && config.spec.version.as_ref().is_none_or(|version| Some(version) == current);
-        !rests && self.needs_approval(key, config)
+        let is_at_rest =
+            current.is_some() && config.spec.version.as_ref().is_none_or(|version| Some(version) == current);
+        !is_at_rest && self.needs_approval(key, config)
     }
 
-    /// Returns whether versions of the config need approval, by its own rule or by that of a policy.
+    /// Returns whether versions of the config need approval, by its own rule or by a policy.
     pub(crate) fn needs_approval(&self, key: &ConfigKey, config: &VersionedConfig) -> bool {
         Effective::of(&config.spec.rollout, &self.index.policies(&key.namespace)).approval.is_some()
     }
 
-    /// Returns the same as `approvals` by what is in memory.
+    /// Returns what users have decided, by what is in memory.
     pub(crate) fn known_approvals(&self, key: &ConfigKey, config: &VersionedConfig) -> Approvals {
         if !self.awaits_approval(key, config) {
             return Approvals::default();
@@ -68,9 +69,9 @@ impl Controller {
         };
         let rights = self.approver_rights.lock();
         let given = signed.iter().filter_map(|(approval, approver)| decision(approval, approver, &rights)).collect();
-        let left = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
-        let left = left.filter(|_| goes_on(config));
-        let awaited = left.map(|left| self.steady() + i64::try_from(left.as_millis()).unwrap_or(0));
+        let wait = self.memories.get(key, |memory| memory.rights_review.silent_for(Instant::now())).flatten();
+        let wait = wait.filter(|_| goes_on(config));
+        let awaited = wait.map(|wait| self.steady() + i64::try_from(wait.as_millis()).unwrap_or(0));
         Approvals { given, incomplete: None, awaited }
     }
 
@@ -80,13 +81,12 @@ impl Controller {
         Some(Approver { config: key.clone(), user: approval.spec.approver.clone(), groups })
     }
 
-    /// Returns one decision that admission has signed, with what is in memory of the user's right.
+    /// Returns a decision that admission has signed, with what is in memory of the user's right.
     pub(crate) fn approval_decision(&self, key: &ConfigKey, approval: &VersionApproval) -> Option<Given> {
         decision(approval, &self.approver(key, approval)?, &self.approver_rights.lock())
     }
 
-    /// Returns what admission has signed of decisions about the version that is asked for, or of all versions where none is; or why that can't be
-    /// counted.
+    /// Returns the signed decisions about the version that is asked for, or about all versions where none is; or why they can't be counted.
     pub(crate) fn signed_approvals(
         &self,
         key: &ConfigKey,
@@ -112,7 +112,7 @@ impl Controller {
     }
 }
 
-/// Returns the decision of this user, with what is known of the user's right.
+/// Returns the decision of a user, with what is known of the user's right.
 fn decision(approval: &VersionApproval, approver: &Approver, rights: &ApproverRights) -> Option<Given> {
     let spec = &approval.spec;
     Some(Given {

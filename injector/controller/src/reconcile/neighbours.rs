@@ -11,9 +11,9 @@ use nudge_core::rollout::{JOBS, Millis, Neighbours, assigned_version};
 use nudge_protocol::{ConfigName, VersionName};
 
 use crate::controller::Controller;
-use crate::move_state::holds_others_up;
+use crate::move_predicates::holds_others_up;
 
-/// Returns whether the pod is to serve for as long as nobody takes it away: when it becomes unready, something befell it.
+/// Returns whether the pod should serve until it is deleted, so that unreadiness means a fault.
 fn serves(pod: &PodState) -> bool {
     !(pod.finished || pod.ending || pod.terminating || pod.disrupted || pod.workload == JOBS)
 }
@@ -22,8 +22,8 @@ fn serves(pod: &PodState) -> bool {
 type Trials<'a> = HashMap<(&'a str, &'a ConfigName), Option<(Identity, Arc<VersionedConfig>)>>;
 
 impl Controller {
-    /// Returns when other pods fell on the nodes of those that are not ready. A pod with a version on trial falls because of that, perhaps, and
-    /// excuses nothing.
+    /// Returns when other pods became unready on the nodes of pods that are not ready. A pod with a version on trial may have become unready
+    /// because of that version, and excuses nothing.
     pub(super) fn neighbours(
         &self,
         key: &ConfigKey,
@@ -33,12 +33,12 @@ impl Controller {
         if config.status.as_ref().is_none_or(|status| status.target_version.is_none()) {
             return HashMap::new();
         }
-        let fell = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
-        let nodes: BTreeSet<&str> = fell.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
+        let unready = pods.iter().filter(|pod| !pod.containers_ready && serves(pod));
+        let nodes: BTreeSet<&str> = unready.map(|pod| pod.node.as_str()).filter(|node| !node.is_empty()).collect();
         let mut falls: HashMap<String, BTreeMap<String, Vec<Option<Millis>>>> = HashMap::new();
-        let there = self.index.pods_on(&nodes);
         let mut trials = Trials::new();
-        for (pod, fell) in &there {
+        let pods = self.index.pods_on(&nodes);
+        for (pod, fell) in &pods {
             if serves(pod) && !self.is_on_trial(pod, &mut trials) {
                 let namespaces = falls.entry(pod.node.clone()).or_default();
                 let times = namespaces.entry(pod.namespace.clone()).or_default();
@@ -72,15 +72,14 @@ impl Controller {
     pub(super) fn moving_neighbour(&self, key: &ConfigKey, pods: &[Arc<PodState>]) -> Option<ConfigKey> {
         // Most pods use one config, or the same ones as others.
         let shared = pods.iter().filter(|pod| pod.configs.len() > 1);
-        let used: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
+        let users: HashSet<(&[ConfigName], &str)> = shared.map(|pod| (&*pod.configs, &*pod.service_account)).collect();
         let mut others: BTreeMap<&ConfigName, Vec<&str>> = BTreeMap::new();
-        for (names, account) in used {
-            names
-                .iter()
-                .filter(|name| **name != key.name)
-                .for_each(|name| others.entry(name).or_default().push(account));
+        for (names, account) in users {
+            for name in names.iter().filter(|name| **name != key.name) {
+                others.entry(name).or_default().push(account);
+            }
         }
-        let others = others.into_iter().map(|(name, by)| (ConfigKey::new(&*key.namespace, name.clone()), by));
+        let others = others.into_iter().map(|(name, users)| (ConfigKey::new(&*key.namespace, name.clone()), users));
         let mut moving = others.filter(|(other, accounts)| {
             let Some(config) = self.index.config(other) else { return false };
             // A config that none of these pods may have moves none of them.

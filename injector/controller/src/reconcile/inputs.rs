@@ -1,4 +1,4 @@
-//! What a look observes beside the config and its versions: pods, nodes, approvals, restarts and answers of analyses.
+//! The inputs of a decision beside the config and its versions: pods, nodes, approvals, restarts and answers of analyses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,71 +13,71 @@ use nudge_core::rollout::{Evidence, Neighbours, Subjects};
 use nudge_core::versions::Facts;
 
 use crate::controller::Controller;
-use crate::memory::{RestartLook, ValidationMemory};
+use crate::memory::{RestartCheck, ValidationMemory};
 
-/// The inputs of one look.
-pub(super) struct LookInputs {
-    /// The moment before the pods were looked at: what was not seen since then was missed.
-    pub(super) looked_at: Instant,
+/// The inputs of one decision.
+pub(super) struct ReconcileInputs {
+    /// The moment before the pods were read: what was not seen since then was missed.
+    pub(super) observed_at: Instant,
     pub(super) pods: Vec<Arc<PodState>>,
     /// The pods as the rollout sees them.
     pub(super) subjects: Subjects,
     pub(super) neighbours: HashMap<String, Neighbours>,
     /// Another config that shares pods with this one and is being moved.
     pub(super) waiting_for: Option<ConfigKey>,
-    pub(super) restart_look: RestartLook,
+    pub(super) restart_check: RestartCheck,
     pub(super) approvals: Approvals,
     /// The answers about the version on trial.
     pub(super) answers: Option<RolloutAnalysisStatus>,
     pub(super) facts: Facts,
     pub(super) validation: ValidationMemory,
-    /// The evidence before this look.
+    /// The evidence before the decision.
     pub(super) evidence: Arc<Evidence>,
 }
 
 impl Controller {
     /// Observes what the decision about the config needs.
-    pub(super) async fn observe(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> LookInputs {
-        let restart_look = self.restart(key, config).await;
+    pub(super) async fn observe(self: &Arc<Self>, key: &ConfigKey, config: &VersionedConfig) -> ReconcileInputs {
+        let restart_check = self.restart(key, config).await;
         let answers = self.answers(key, config).await;
-        // The nodes of exactly these pods: a pod that falls later, with its node, would be held against the version.
-        let (looked_at, pods) = (Instant::now(), self.index.subscribers(key));
+        // The pods are read before their nodes: a pod that fails later, with its node, would count against the version.
+        let (observed_at, pods) = (Instant::now(), self.index.subscribers(key));
         let nodes_away = self.nodes_away(key, config, &pods).await;
         let approvals = self.approvals(key, config).await;
         let mut evidence = self.evidence(key);
         if nodes_away.is_none() {
             Arc::make_mut(&mut evidence).blind_to_nodes();
         }
-        LookInputs {
+        ReconcileInputs {
             waiting_for: None,
             neighbours: self.neighbours(key, config, &pods),
             subjects: self.subjects(key, config, &pods, &nodes_away.unwrap_or_default()),
             pods,
-            restart_look,
+            restart_check,
             approvals,
             answers,
             facts: self.memories.facts(key),
             validation: self.validation(key, config),
             evidence,
-            looked_at,
+            observed_at,
         }
     }
 
-    /// Returns the evidence so far. Where changes may have been missed since the last look, nobody looked.
+    /// Returns the evidence so far, with a gap where changes may have been missed since the last reconcile.
     pub(super) fn evidence(&self, key: &ConfigKey) -> Arc<Evidence> {
         let last = self.memories.get(key, |memory| memory.evidence.clone()).flatten();
-        let Some((mut evidence, looked_at)) = last else { return Arc::default() };
-        if self.complete_since(&key.namespace).is_some_and(|since| since > looked_at) {
+        let Some((mut evidence, observed_at)) = last else { return Arc::default() };
+        if self.complete_since(&key.namespace).is_some_and(|since| since > observed_at) {
             Arc::make_mut(&mut evidence).reset_after_gap();
         }
         evidence
     }
 
-    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: Evidence, looked_at: Instant) {
-        self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), looked_at)));
+    pub(super) fn keep_evidence(&self, key: &ConfigKey, evidence: Evidence, observed_at: Instant) {
+        self.memories.change(key, |memory| memory.evidence = Some((Arc::new(evidence), observed_at)));
     }
 
-    /// Returns these pods as the rollout of the config sees them. What has not changed since the last look is taken from there.
+    /// Returns these pods as the rollout of the config sees them, with all that has not changed since the last reconcile.
     pub(super) fn subjects(
         &self,
         key: &ConfigKey,
@@ -108,13 +108,13 @@ mod tests {
     use crate::fake_api_server::blind;
 
     #[tokio::test]
-    async fn what_was_missed_after_the_pods_were_looked_at_was_missed() {
+    async fn what_was_missed_after_the_pods_were_read_was_missed() {
         let index = Arc::new(Index::default());
         index.set_enabled(["ns".to_owned()].into());
         let controller = blind(index);
         let key = ConfigKey::parse("ns", "shop").unwrap();
         let began = Instant::now();
-        controller.begin();
+        controller.begin_to_lead();
         let (restart, time) = (Restarts::Done, Time(Timestamp::now()));
         let seen = Observation {
             spec: &RolloutSpec::default(),
@@ -142,12 +142,12 @@ mod tests {
             VersionedConfigStatus { current_version: Some("1".to_owned()), ..VersionedConfigStatus::default() };
         let mut evidence = Evidence::default();
         next(Rollout::from_status(&status, &time), &mut evidence, &seen, Now { time: &time, steady: 7 });
-        // That it was looked at is in memory alone.
-        let looked = |at| {
+        // Only the memory shows that the pods were observed.
+        let is_observed = |at| {
             controller.keep_evidence(&key, evidence.clone(), at);
             format!("{:?}", controller.evidence(&key)).contains("looked: Some(7)")
         };
-        assert!(looked(Instant::now()));
-        assert!(!looked(began), "this replica began to see after that");
+        assert!(is_observed(Instant::now()));
+        assert!(!is_observed(began), "this replica began to see after that");
     }
 }
