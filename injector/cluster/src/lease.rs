@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use nudge_core::hub_health::waiting_reports::{self, Lines};
+use nudge_core::hub_health::waiting_reports::{self, ReplicaNotes};
 use nudge_protocol::error_chain::chain;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -83,7 +83,7 @@ pub struct Lease {
     spec: LeaseSpec,
     note: Option<Note>,
     /// The notes of all replicas.
-    lines: Lines,
+    lines: ReplicaNotes,
     /// When the lease was last renewed.
     renewed: Option<Instant>,
 }
@@ -100,7 +100,7 @@ impl Lease {
             others: ObjectMeta::default(),
             spec: LeaseSpec::default(),
             note: None,
-            lines: Lines::default(),
+            lines: ReplicaNotes::default(),
             renewed: None,
         }
     }
@@ -235,9 +235,9 @@ impl Lease {
     fn take_note(&mut self, now: Instant) -> bool {
         let Some(note) = &self.note else { return false };
         let mut annotations = self.others.annotations.take().unwrap_or_default();
-        self.lines.take(&annotations, now.into_std());
-        self.lines.gone(now.into_std()).for_each(|key| drop(annotations.remove(key)));
-        let key = waiting_reports::key(&self.settings.identity);
+        self.lines.observe(&annotations, now.into_std());
+        self.lines.gone_replicas(now.into_std()).for_each(|key| drop(annotations.remove(key)));
+        let key = waiting_reports::annotation_key(&self.settings.identity);
         let (note, known) = (note(), annotations.remove(&key));
         let differs = note != known;
         annotations.extend(note.map(|note| (key, note)));
@@ -429,16 +429,16 @@ mod tests {
         let stored = Stored::default();
         let (_stop, stopping) = watch::channel(false);
         let running = ["a", "b"].map(|identity| tokio::spawn(noting(&stored, identity, 300).run(stopping.clone())));
-        let (mut lines, start) = ([Lines::default(), Lines::default()], Instant::now());
+        let (mut lines, start) = ([ReplicaNotes::default(), ReplicaNotes::default()], Instant::now());
         while start.elapsed() < Duration::from_mins(10) {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let now = Instant::now().into_std();
             for (lines, replica) in lines.iter_mut().zip(["a", "b"]) {
                 let mut notes = noted(&stored);
-                notes.retain(|key, _| *key == waiting_reports::key(replica));
-                lines.take(&notes, now);
+                notes.retain(|key, _| *key == waiting_reports::annotation_key(replica));
+                lines.observe(&notes, now);
                 assert!(
-                    lines.longest("ns", now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10),
+                    lines.longest_wait("ns", now) > Duration::ZERO || start.elapsed() < Duration::from_secs(10),
                     "{replica}"
                 );
             }

@@ -13,7 +13,7 @@ use nudge_cluster::queue::Queue;
 use nudge_cluster::turns::Turns;
 use nudge_core::derived_keys::Keys;
 use nudge_core::hub_health::Outage;
-use nudge_core::hub_health::waiting_reports::Lines;
+use nudge_core::hub_health::waiting_reports::ReplicaNotes;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
 use nudge_core::rollout::Millis;
@@ -60,7 +60,7 @@ pub struct Controller {
     /// The nodes that were not Ready when all were listed last, and when that was.
     pub(super) unready_nodes: Mutex<Option<(Instant, BTreeSet<String>)>>,
     /// The notes of the hub's replicas on their Lease: for how long reports wait there.
-    pub(super) hub_notes: Mutex<Lines>,
+    pub(super) hub_notes: Mutex<ReplicaNotes>,
     /// The outage of the hub, if there is one.
     pub(super) hub_outage: Mutex<Outage>,
     pub(super) approver_rights: Mutex<ApproverRights>,
@@ -141,7 +141,7 @@ impl Controller {
 
     /// Returns how long the oldest report has waited in a hub, if it may be of this namespace.
     pub(super) fn report_wait(&self, namespace: &str) -> Millis {
-        let longest = self.hub_notes.lock().longest(namespace, Instant::now());
+        let longest = self.hub_notes.lock().longest_wait(namespace, Instant::now());
         Millis::try_from(longest.as_millis()).unwrap_or(Millis::MAX)
     }
 

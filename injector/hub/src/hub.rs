@@ -155,7 +155,7 @@ impl Hub {
 
     /// Returns what this replica notes on its Lease: for how long the oldest report has waited that it may write, if that matters.
     pub fn note(&self) -> Option<String> {
-        waiting_reports::note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
+        waiting_reports::format_note(&self.conditions.queue.oldest(), jiff::Timestamp::now())
     }
 
     /// Returns the newest report of the pod that this replica has taken.

@@ -111,7 +111,7 @@ impl Controller {
             approvals: &inputs.approvals,
             restart: &inputs.restart_check.state,
             line: self.report_wait(&key.namespace),
-            hub_away: self.hub_outage.lock().of(&key.namespace),
+            hub_away: self.hub_outage.lock().cause(&key.namespace),
             now: Now { time: &now, steady: self.steady() },
         };
         decide(&observed, &inputs.evidence)

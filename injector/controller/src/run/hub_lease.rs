@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use nudge_cluster::call::call;
-use nudge_core::hub_health::{Outage, Renewals};
+use nudge_core::hub_health::{LeaseRenewals, Outage};
 use nudge_protocol::error_chain::chain;
 use tokio::time::sleep;
 
@@ -20,12 +20,12 @@ const LEASE_READ_GRACE: Duration = Duration::from_secs(30);
 
 impl Controller {
     /// Takes in the Lease as it is now. A Lease that does not exist counts as not renewed.
-    fn take_lease(&self, renewals: &mut Renewals, lease: Option<Lease>, now: Instant) {
+    fn take_lease(&self, renewals: &mut LeaseRenewals, lease: Option<Lease>, now: Instant) {
         let Lease { metadata, spec } = lease.unwrap_or_default();
-        let overdue = renewals.overdue(&spec.unwrap_or_default(), now);
+        let overdue = renewals.observe(&spec.unwrap_or_default(), now);
         let outage = {
             let mut notes = self.hub_notes.lock();
-            notes.take(&metadata.annotations.unwrap_or_default(), now);
+            notes.observe(&metadata.annotations.unwrap_or_default(), now);
             Outage::new(overdue, &notes, |namespace| self.index.reported(namespace), now)
         };
         match self.set_outage(&outage) {
@@ -45,7 +45,7 @@ impl Controller {
             std::mem::replace(&mut *current, outage.clone())
         };
         for key in self.index.configs() {
-            let changes = before.of(&key.namespace) != outage.of(&key.namespace);
+            let changes = before.cause(&key.namespace) != outage.cause(&key.namespace);
             if changes && self.index.config(&key).is_some_and(|config| is_moved(&config)) {
                 self.queue.add(key, Duration::ZERO);
             }
@@ -57,7 +57,7 @@ impl Controller {
 /// Reads the Lease of the hubs again and again. A Lease that can't be read for half a minute says nothing about the hub.
 pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, name: String) {
     let leases: Api<Lease> = Api::namespaced(controller.client.clone(), &namespace);
-    let (mut renewals, mut read_at) = (Renewals::default(), Instant::now());
+    let (mut renewals, mut read_at) = (LeaseRenewals::default(), Instant::now());
     loop {
         match call(|| format!("reading Lease {namespace}/{name}"), leases.get_opt(&name)).await {
             Ok(lease) => {
@@ -67,7 +67,7 @@ pub async fn follow_hub_lease(controller: Arc<Controller>, namespace: String, na
             Err(error) => {
                 tracing::debug!(error = chain(&error), "Lease of the hub not read");
                 if read_at.elapsed() >= LEASE_READ_GRACE {
-                    renewals = Renewals::default();
+                    renewals = LeaseRenewals::default();
                     if controller.set_outage(&Outage::default()).is_some() {
                         tracing::warn!(
                             "it is not known whether the hub is away, since its Lease can't be read; rollouts go on"
@@ -105,7 +105,7 @@ mod tests {
             index.put_config(serde_json::from_value(config).unwrap());
         }
         let controller = blind(index);
-        let (mut renewals, start) = (Renewals::default(), Instant::now());
+        let (mut renewals, start) = (LeaseRenewals::default(), Instant::now());
         let mut take = |second: u64, renewed: i64| {
             let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
             let spec = Some(LeaseSpec { renew_time, ..LeaseSpec::default() });
@@ -113,7 +113,7 @@ mod tests {
             controller.take_lease(&mut renewals, Some(lease), start + Duration::from_secs(second));
             let woken = controller.queue.len();
             controller.queue.clear();
-            (controller.hub_outage.lock().of("ns"), woken)
+            (controller.hub_outage.lock().cause("ns"), woken)
         };
         assert_eq!((take(0, 1), take(25, 1)), ((None, 0), (None, 0)));
         assert_eq!(take(30, 1), (Some(HubAway::NotRenewing), 1), "what moves is queued");

@@ -1,7 +1,7 @@
-//! Whether the hub is away: no replica of it works, or what pods report does not reach their conditions. Pure.
+//! Whether the hub is away: no replica of it works, or what pods report does not reach their conditions.
 //!
-//! Nothing that pods do or do not say is a version's fault then. No clock is compared with another one: a renewal of the Lease counts from when
-//! it was first seen.
+//! Silence of pods is not a version's fault then. Clocks of machines are not compared: a renewal of the Lease counts from when the leader first
+//! saw it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use nudge_api::{Explanation, Reason};
 
-use super::waiting_reports::Lines;
+use super::waiting_reports::ReplicaNotes;
 
-/// After which time without a renewal, or without a written condition, the hub is away.
-const AWAY_AFTER: Duration = Duration::from_secs(30);
-/// What is to be looked at.
+/// The time without a renewal of the Lease, or without a written condition, after which the hub is away.
+const AWAY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The way out for an administrator.
 const HUB_HINT: &str = "check the Deployment nudge-hub and its log";
-/// Longest duration of a Lease that counts.
+/// The maximum duration of a Lease that counts.
 const MAX_LEASE_DURATION: Duration = Duration::from_mins(5);
 
 /// Why the hub is away.
@@ -33,7 +33,7 @@ pub enum HubAway {
 impl HubAway {
     /// Returns the reason and the message, which stays the same for as long as the hub is away.
     pub fn explanation(self) -> Explanation {
-        let (cause, what) = match self {
+        let (cause, remedy) = match self {
             Self::NotRenewing => ("no replica of the hub has renewed its Lease for 30 s", HUB_HINT),
             Self::NotWriting => {
                 ("the hub has not written the condition of any pod for 30 s, though reports of pods wait", HUB_HINT)
@@ -46,55 +46,66 @@ impl HubAway {
                 )
             }
         };
-        Reason::HubAway.explained(format!("{cause}. The rollout goes on when that has ended: {what}"))
+        Reason::HubAway.explained(format!("{cause}. The rollout goes on when that has ended: {remedy}"))
     }
 }
 
-/// The Lease of the hubs, as the leader has read it again and again.
+/// The renewals of the hub's Lease, as the leader has observed them.
 #[derive(Debug, Default)]
-pub struct Renewals {
-    /// The last renewal, and when it was first seen.
-    last: Option<(Option<MicroTime>, Instant)>,
+pub struct LeaseRenewals {
+    last: Option<Renewal>,
 }
 
-impl Renewals {
-    /// Takes in the Lease as it is now. Returns whether nobody has renewed it for too long.
-    pub fn overdue(&mut self, lease: &LeaseSpec, now: Instant) -> bool {
+#[derive(Debug)]
+struct Renewal {
+    time: Option<MicroTime>,
+    first_seen: Instant,
+}
+
+impl LeaseRenewals {
+    /// Takes in the Lease as it is now, and returns whether nobody has renewed it for too long.
+    pub fn observe(&mut self, lease: &LeaseSpec, now: Instant) -> bool {
         let LeaseSpec { renew_time, lease_duration_seconds, .. } = lease;
-        let same = self.last.as_ref().filter(|(known, _)| known == renew_time);
-        let since = same.map_or(now, |(_, since)| *since);
-        self.last = Some((renew_time.clone(), since));
-        // It is renewed three times in its duration.
+        let same = self.last.as_ref().filter(|last| last.time == *renew_time);
+        let first_seen = same.map_or(now, |last| last.first_seen);
+        self.last = Some(Renewal { time: renew_time.clone(), first_seen });
+        // The holder renews the Lease three times in its duration.
         let seconds = lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
-        now.saturating_duration_since(since) >= Duration::from_secs(seconds).clamp(AWAY_AFTER, MAX_LEASE_DURATION)
+        now.saturating_duration_since(first_seen)
+            >= Duration::from_secs(seconds).clamp(AWAY_TIMEOUT, MAX_LEASE_DURATION)
     }
 }
 
-/// For whom the hub is away.
+/// The namespaces for which the hub is away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
-    all: Option<HubAway>,
+    everywhere: Option<HubAway>,
     namespaces: BTreeSet<String>,
 }
 
 impl Outage {
-    /// Decides it: by whether the Lease of the hubs is `overdue`, what waits in their lines, and when a report of any pod, or of one in a
-    /// namespace, was last seen to change.
-    pub fn new(overdue: bool, lines: &Lines, reported: impl Fn(Option<&str>) -> Option<Instant>, now: Instant) -> Self {
+    /// Decides whether the hub is away: by whether its Lease is `overdue`, by what waits in its replicas, and by when a report of any pod, or of
+    /// one in a namespace, was last seen to change.
+    pub fn new(
+        overdue: bool,
+        notes: &ReplicaNotes,
+        last_report: impl Fn(Option<&str>) -> Option<Instant>,
+        now: Instant,
+    ) -> Self {
         if overdue {
-            return Self { all: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
+            return Self { everywhere: Some(HubAway::NotRenewing), namespaces: BTreeSet::new() };
         }
-        let unwritten = |namespace: Option<&str>| {
-            reported(namespace).is_none_or(|at| now.saturating_duration_since(at) >= AWAY_AFTER)
+        let is_silent = |namespace: Option<&str>| {
+            last_report(namespace).is_none_or(|at| now.saturating_duration_since(at) >= AWAY_TIMEOUT)
         };
-        let (all, mut namespaces) = lines.waiting(AWAY_AFTER, now);
-        namespaces.retain(|namespace| unwritten(Some(namespace)));
-        Self { all: (all && unwritten(None)).then_some(HubAway::NotWriting), namespaces }
+        let (everywhere, mut namespaces) = notes.overdue_reports(AWAY_TIMEOUT, now);
+        namespaces.retain(|namespace| is_silent(Some(namespace)));
+        Self { everywhere: (everywhere && is_silent(None)).then_some(HubAway::NotWriting), namespaces }
     }
 
-    /// Whether the hub is away for the pods of this namespace.
-    pub fn of(&self, namespace: &str) -> Option<HubAway> {
-        self.all.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWritingHere))
+    /// Returns why the hub is away for the pods of this namespace, if it is.
+    pub fn cause(&self, namespace: &str) -> Option<HubAway> {
+        self.everywhere.or_else(|| self.namespaces.contains(namespace).then_some(HubAway::NotWritingHere))
     }
 }
 
@@ -120,25 +131,25 @@ mod tests {
     #[test]
     fn a_lease_that_nobody_renews_is_overdue_after_30_s_or_its_duration() {
         for (duration, first) in [(15, 30), (3, 30), (60, 60), (i32::MAX, 300), (-1, 30)] {
-            let (mut renewals, start) = (Renewals::default(), Instant::now());
-            let overdue = (0..400).find(|second| renewals.overdue(&lease(7, duration), start + seconds(*second)));
+            let (mut renewals, start) = (LeaseRenewals::default(), Instant::now());
+            let overdue = (0..400).find(|second| renewals.observe(&lease(7, duration), start + seconds(*second)));
             assert_eq!(overdue, Some(first), "{duration}");
-            assert!(!renewals.overdue(&lease(8, duration), start + seconds(400)), "somebody has renewed it");
+            assert!(!renewals.observe(&lease(8, duration), start + seconds(400)), "somebody has renewed it");
         }
     }
 
     #[test]
     fn one_that_was_never_there_is_overdue_too_and_one_that_is_renewed_never() {
-        let (mut renewals, start) = (Renewals::default(), Instant::now());
-        let mut none = |second| renewals.overdue(&LeaseSpec::default(), start + seconds(second));
+        let (mut renewals, start) = (LeaseRenewals::default(), Instant::now());
+        let mut none = |second| renewals.observe(&LeaseSpec::default(), start + seconds(second));
         assert!(!none(0) && !none(29) && none(30));
-        let mut renewals = Renewals::default();
-        let look = |second: u32| renewals.overdue(&lease((second / 5).into(), 15), start + seconds(second.into()));
+        let mut renewals = LeaseRenewals::default();
+        let look = |second: u32| renewals.observe(&lease((second / 5).into(), 15), start + seconds(second.into()));
         assert!(!(0..300).any(look));
     }
 
     #[test]
-    fn a_hub_that_writes_is_not_away_however_long_its_line_is() {
+    fn a_hub_that_writes_is_not_away_however_many_reports_wait() {
         let start = Instant::now();
         let (now, before) = (start + seconds(100), |wait: u64| Some(start + seconds(100 - wait)));
         let (writes, here) = (Some(HubAway::NotWriting), Some(HubAway::NotWritingHere));
@@ -153,12 +164,12 @@ mod tests {
             (false, "0 s at noon, 30 s in shop", before(0), None, None),
             (false, "0 s at noon, 29 s in bad", before(30), None, None),
         ] {
-            let mut lines = Lines::default();
-            lines.take(&[(waiting_reports::key("hub"), note.to_owned())].into(), now);
-            // In bad, nothing is.
-            let reported = |namespace: Option<&str>| written.filter(|_| namespace != Some("bad"));
-            let outage = Outage::new(overdue, &lines, reported, now);
-            assert_eq!((outage.of("shop"), outage.of("bad")), (shop, bad), "{overdue} {note} {written:?}");
+            let mut notes = ReplicaNotes::default();
+            notes.observe(&[(waiting_reports::annotation_key("hub"), note.to_owned())].into(), now);
+            // In namespace bad, nothing is written.
+            let last_report = |namespace: Option<&str>| written.filter(|_| namespace != Some("bad"));
+            let outage = Outage::new(overdue, &notes, last_report, now);
+            assert_eq!((outage.cause("shop"), outage.cause("bad")), (shop, bad), "{overdue} {note} {written:?}");
         }
     }
 }

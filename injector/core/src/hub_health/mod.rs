@@ -3,4 +3,4 @@
 mod hub_away;
 pub mod waiting_reports;
 
-pub use hub_away::{HubAway, Outage, Renewals};
+pub use hub_away::{HubAway, LeaseRenewals, Outage};

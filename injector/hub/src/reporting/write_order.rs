@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use nudge_core::hub_health::waiting_reports::{FAILING, Waits};
+use nudge_core::hub_health::waiting_reports::{MAX_FAILING_NAMESPACES, Waits};
 use nudge_core::keys::PodKey;
 use nudge_core::pods::PodState;
 use tokio::time::{Duration, Instant};
@@ -163,12 +163,12 @@ impl WriteOrder {
             };
             *oldest = now.saturating_duration_since(since).max(*oldest);
         }
-        if failing.len() > FAILING && all_fail {
+        if failing.len() > MAX_FAILING_NAMESPACES && all_fail {
             return Waits { shared: failing.into_values().fold(shared, Duration::max), failing: Vec::new() };
         }
         let mut failing: Vec<_> = failing.into_iter().map(|(namespace, wait)| (namespace.to_owned(), wait)).collect();
         failing.sort_by_key(|(_, wait)| Reverse(*wait));
-        failing.truncate(FAILING);
+        failing.truncate(MAX_FAILING_NAMESPACES);
         Waits { shared, failing }
     }
 }
