@@ -1,12 +1,14 @@
 //! A version's content as the hub sends it to agents: all keys and values in key order, in one run of bytes.
 //!
-//! Four bytes with the number of entries; for each entry two bytes with the key's length, the key, four bytes with the value's length,
-//! the value. All numbers are big endian. Equal contents are equal bytes, so a digest of the bytes identifies the content.
+//! Four bytes with the number of entries; for each entry one byte with the kind of the object that has the key (0: ConfigMap, 1: Secret), one
+//! byte with the key's length, the key, four bytes with the value's length, the value. All numbers are big endian. Equal contents are equal
+//! bytes, so a digest of the bytes identifies the content.
 
 use std::collections::BTreeMap;
 
 use crate::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use crate::names::{Key, NameError};
+use crate::volumes::ObjectKind;
 
 /// Longest block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
 pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
@@ -35,6 +37,12 @@ pub enum BlockError {
         /// Which entry, from 0.
         entry: usize,
     },
+    /// The kind of an object is not known.
+    #[error("the kind of entry {entry} is not known")]
+    Kind {
+        /// Which entry, from 0.
+        entry: usize,
+    },
     /// Over a bound.
     #[error(
         "the content has {keys} keys and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed"
@@ -55,13 +63,29 @@ pub enum BlockError {
     },
 }
 
-/// How long the block of these entries is, in bytes.
-pub fn encoded_len<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>) -> usize {
-    values.iter().fold(4, |sum, (key, value)| sum + 6 + key.as_str().len() + value.as_ref().len())
+/// A value, and the kind of the object that has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored<V> {
+    /// The kind of the object.
+    pub kind: ObjectKind,
+    /// The value.
+    pub value: V,
+}
+
+impl<V> Stored<V> {
+    /// A value of a ConfigMap.
+    pub fn in_config_map(value: V) -> Self {
+        Self { kind: ObjectKind::ConfigMap, value }
+    }
+}
+
+/// Returns the length of the block of these entries, in bytes.
+pub fn encoded_len<V: AsRef<[u8]>>(values: &BTreeMap<Key, Stored<V>>) -> usize {
+    values.iter().fold(4, |sum, (key, stored)| sum + 6 + key.as_str().len() + stored.value.as_ref().len())
 }
 
 /// Appends the block to `out`, which grows at most once.
-pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>, out: &mut Vec<u8>) -> Result<(), BlockError> {
+pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, Stored<V>>, out: &mut Vec<u8>) -> Result<(), BlockError> {
     let bytes = encoded_len(values);
     let too_large = || BlockError::TooLarge { keys: values.len(), bytes };
     if values.len() > MAX_KEYS || bytes > MAX_BLOCK_BYTES {
@@ -69,12 +93,12 @@ pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>, out: &mut Vec<u8>) -> R
     }
     out.reserve_exact(bytes);
     out.extend(u32::try_from(values.len()).map_err(|_| too_large())?.to_be_bytes());
-    for (key, value) in values {
+    for (key, Stored { kind, value }) in values {
         let value = value.as_ref();
         if value.len() > MAX_VALUE_BYTES {
             return Err(BlockError::ValueTooLarge { key: key.clone(), bytes: value.len() });
         }
-        out.extend(u16::try_from(key.as_str().len()).map_err(|_| too_large())?.to_be_bytes());
+        out.extend([*kind as u8, u8::try_from(key.as_str().len()).map_err(|_| too_large())?]);
         out.extend(key.as_str().as_bytes());
         out.extend(u32::try_from(value.len()).map_err(|_| too_large())?.to_be_bytes());
         out.extend(value);
@@ -83,7 +107,7 @@ pub fn encode<V: AsRef<[u8]>>(values: &BTreeMap<Key, V>, out: &mut Vec<u8>) -> R
 }
 
 /// Reads a block; the values are parts of it.
-pub fn decode(block: &[u8]) -> Result<Vec<(Key, &[u8])>, BlockError> {
+pub fn decode(block: &[u8]) -> Result<Vec<(Key, Stored<&[u8]>)>, BlockError> {
     let mut rest = block;
     let mut take = |count: usize| {
         let at = block.len() - rest.len();
@@ -96,9 +120,14 @@ pub fn decode(block: &[u8]) -> Result<Vec<(Key, &[u8])>, BlockError> {
     if count > MAX_KEYS || block.len() > MAX_BLOCK_BYTES {
         return Err(BlockError::TooLarge { keys: count, bytes: block.len() });
     }
-    let mut entries: Vec<(Key, &[u8])> = Vec::with_capacity(count);
+    let mut entries: Vec<(Key, Stored<&[u8]>)> = Vec::with_capacity(count);
     for entry in 0..count {
-        let length = number(take(2)?);
+        let kind = match take(1)? {
+            [0] => ObjectKind::ConfigMap,
+            [1] => ObjectKind::Secret,
+            _ => return Err(BlockError::Kind { entry }),
+        };
+        let length = number(take(1)?);
         let key = std::str::from_utf8(take(length)?).map_err(|_| BlockError::Utf8 { entry })?;
         let key = Key::new(key)?;
         if entries.last().is_some_and(|(last, _)| *last >= key) {
@@ -109,7 +138,7 @@ pub fn decode(block: &[u8]) -> Result<Vec<(Key, &[u8])>, BlockError> {
         if value.len() > MAX_VALUE_BYTES {
             return Err(BlockError::ValueTooLarge { key, bytes: value.len() });
         }
-        entries.push((key, value));
+        entries.push((key, Stored { kind, value }));
     }
     match rest.len() {
         0 => Ok(entries),
@@ -130,14 +159,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(raw in btree_map("[a-z._-]{0,8}[a-z]", vec(any::<u8>(), 0..40), 0..20)) {
-            let values: BTreeMap<Key, Vec<u8>> =
-                raw.into_iter().filter_map(|(name, value)| Some((Key::new(&name).ok()?, value))).collect();
+        fn what_is_encoded_is_decoded(
+            raw in btree_map("[a-z._-]{0,8}[a-z]", (any::<bool>(), vec(any::<u8>(), 0..40)), 0..20),
+        ) {
+            let to_stored = |(is_secret, value)| Stored {
+                kind: if is_secret { ObjectKind::Secret } else { ObjectKind::ConfigMap },
+                value,
+            };
+            let values: BTreeMap<Key, Stored<Vec<u8>>> =
+                raw.into_iter().filter_map(|(name, value)| Some((Key::new(&name).ok()?, to_stored(value)))).collect();
             let mut block = Vec::new();
             encode(&values, &mut block).unwrap();
             prop_assert_eq!(block.len(), encoded_len(&values));
-            let back: BTreeMap<Key, Vec<u8>> =
-                decode(&block).unwrap().into_iter().map(|(key, value)| (key, value.to_vec())).collect();
+            let owned = |stored: Stored<&[u8]>| Stored { kind: stored.kind, value: stored.value.to_vec() };
+            let back: BTreeMap<Key, Stored<Vec<u8>>> =
+                decode(&block).unwrap().into_iter().map(|(key, stored)| (key, owned(stored))).collect();
             prop_assert_eq!(&back, &values);
             for cut in 0..block.len() {
                 prop_assert!(decode(&block[..cut]).is_err());
@@ -159,18 +195,26 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_kind_is_refused() {
+        let block = [&[0, 0, 0, 1, 2, 1][..], b"a", &[0, 0, 0, 0]].concat();
+        assert_eq!(decode(&block), Err(BlockError::Kind { entry: 0 }));
+    }
+
+    #[test]
     fn every_bound_is_kept_on_both_sides() {
-        let large = BTreeMap::from([(key("a"), vec![0; MAX_VALUE_BYTES + 1])]);
+        let large = BTreeMap::from([(key("a"), Stored::in_config_map(vec![0; MAX_VALUE_BYTES + 1]))]);
         assert!(matches!(encode(&large, &mut Vec::new()), Err(BlockError::ValueTooLarge { .. })));
         let value = vec![0; MAX_VALUE_BYTES];
-        let many: BTreeMap<Key, &[u8]> = ["a", "b", "c"].map(|name| (key(name), &value[..])).into();
+        let many: BTreeMap<Key, Stored<&[u8]>> =
+            ["a", "b", "c"].map(|name| (key(name), Stored::in_config_map(&value[..]))).into();
         assert!(matches!(encode(&many, &mut Vec::new()), Err(BlockError::TooLarge { keys: 3, .. })));
-        let keys: BTreeMap<Key, &[u8]> = (0..=MAX_KEYS).map(|n| (key(&format!("k{n}")), &[][..])).collect();
+        let keys: BTreeMap<Key, Stored<&[u8]>> =
+            (0..=MAX_KEYS).map(|n| (key(&format!("k{n}")), Stored::in_config_map(&[][..]))).collect();
         assert!(matches!(encode(&keys, &mut Vec::new()), Err(BlockError::TooLarge { .. })));
         let count = u32::try_from(MAX_KEYS + 1).unwrap().to_be_bytes();
         assert!(matches!(decode(&count), Err(BlockError::TooLarge { .. })));
         let length = u32::try_from(MAX_VALUE_BYTES + 1).unwrap().to_be_bytes();
-        let block = [&[0, 0, 0, 1, 0, 1][..], b"a", &length, &large[&key("a")]].concat();
+        let block = [&[0, 0, 0, 1, 0, 1][..], b"a", &length, &large[&key("a")].value].concat();
         assert!(matches!(decode(&block), Err(BlockError::ValueTooLarge { .. })));
     }
 }

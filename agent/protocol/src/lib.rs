@@ -22,6 +22,7 @@ pub mod pod;
 pub mod reserved;
 pub mod settings;
 pub mod status;
+pub mod volumes;
 pub mod webhook_url;
 pub mod webhooks;
 

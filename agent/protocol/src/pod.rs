@@ -16,6 +16,9 @@ pub const CONTAINER_PATH: &str = "/run/nudge";
 /// account for the API server, which the agent has no use for.
 pub const HUB_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
+/// The end of the name of a mounted part that is a Secret.
+pub const SECRET_SUFFIX: &str = ".secret";
+
 /// Environment variables of the agent's container. A pod's environment can't be changed, so neither can what it may read.
 pub mod env {
     /// The pod's configs in the order of merging, with commas: `shop,shop-keys`.
@@ -38,6 +41,8 @@ pub mod env {
     pub const PORT: &str = "NUDGE_PORT";
     /// Where files are projected.
     pub const MOUNT_PATH: &str = "NUDGE_MOUNT_PATH";
+    /// The volumes that the agent keeps, as [`crate::volumes`] writes them.
+    pub const VOLUMES: &str = "NUDGE_VOLUMES";
     /// The hub: `https://nudge-hub.nudge-system.svc`.
     pub const HUB: &str = "NUDGE_HUB";
     /// The CA bundle (PEM) by which the agent trusts the hub, for as long as the pod lives: later authorities are cross-signed.

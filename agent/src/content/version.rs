@@ -1,8 +1,10 @@
 //! The content of one version of one config.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use nudge_protocol::block::Stored;
 use nudge_protocol::hex::hex;
+use nudge_protocol::volumes::ObjectKind;
 use nudge_protocol::{ConfigName, Key, VersionName};
 use ring::digest;
 
@@ -14,6 +16,8 @@ pub struct VersionContent {
     config: ConfigName,
     version: VersionName,
     values: BTreeMap<Key, Value>,
+    /// The keys that Secrets have.
+    secret_keys: BTreeSet<Key>,
     digest: String,
     bytes: usize,
 }
@@ -23,7 +27,15 @@ impl VersionContent {
     pub fn new(config: ConfigName, version: VersionName, values: BTreeMap<Key, Value>) -> Self {
         let digest = digest_of(&values);
         let bytes = values.values().map(|value| value.as_bytes().len()).sum();
-        Self { config, version, values, digest, bytes }
+        Self { config, version, values, secret_keys: BTreeSet::new(), digest, bytes }
+    }
+
+    /// Takes over the keys and values of ConfigMaps and Secrets.
+    pub fn of_objects(config: ConfigName, version: VersionName, stored: BTreeMap<Key, Stored<Value>>) -> Self {
+        let is_secret = |(_, stored): &(&Key, &Stored<Value>)| stored.kind == ObjectKind::Secret;
+        let secret_keys = stored.iter().filter(is_secret).map(|(key, _)| key.clone()).collect();
+        let values = stored.into_iter().map(|(key, stored)| (key, stored.value)).collect();
+        Self { secret_keys, ..Self::new(config, version, values) }
     }
 
     /// The config.
@@ -39,6 +51,11 @@ impl VersionContent {
     /// Keys and values, sorted by key.
     pub fn values(&self) -> &BTreeMap<Key, Value> {
         &self.values
+    }
+
+    /// Returns the keys and values of objects of one kind, sorted by key.
+    pub fn values_of(&self, kind: ObjectKind) -> impl Iterator<Item = (&Key, &Value)> {
+        self.values.iter().filter(move |(key, _)| self.secret_keys.contains(*key) == (kind == ObjectKind::Secret))
     }
 
     /// `sha256:` and hex; equal for equal keys and values, whatever the version is called.

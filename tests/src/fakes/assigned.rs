@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use nudge_protocol::Key;
+use nudge_protocol::block::{self, Stored};
 use nudge_protocol::hub::{HubProblem, HubReason};
-use nudge_protocol::{Key, block};
 
 use super::hub_tls;
 
@@ -28,7 +29,7 @@ pub struct Assigned {
 impl Assigned {
     /// Gives it another version, with the next revision.
     pub fn set(&mut self, version: &str, values: &[(&str, &[u8])]) -> Result<()> {
-        let values = values.iter().map(|(key, value)| Ok((Key::new(key)?, *value)));
+        let values = values.iter().map(|(key, value)| Ok((Key::new(key)?, Stored::in_config_map(*value))));
         let values = values.collect::<Result<BTreeMap<_, _>>>()?;
         let mut block = Vec::new();
         block::encode(&values, &mut block)?;

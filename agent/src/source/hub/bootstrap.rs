@@ -1,4 +1,5 @@
-//! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`.
+//! The versions that the kubelet has mounted into the agent: `<dir>/<config>/<version>/<part>/<key>`, where `<part>` of a Secret ends with
+//! [`SECRET_SUFFIX`].
 //!
 //! They were current when the pod was admitted, so the pod starts also while the control plane is down. Parts are mounted as optional
 //! volumes: the folder of a missing part is empty, and its version is not used.
@@ -7,7 +8,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::block::{self, BlockError, Stored};
+use nudge_protocol::pod::SECRET_SUFFIX;
+use nudge_protocol::volumes::ObjectKind;
 use nudge_protocol::{ConfigName, Key, VersionName};
 use zeroize::Zeroizing;
 
@@ -94,8 +97,10 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
         root.list(&folder).map_err(|source| BootstrapError::Folder { path: root.path().join(&folder), source })?;
     names.retain(|name| !is_ignored(name));
     names.sort_unstable();
-    let mut values: BTreeMap<Key, Value> = BTreeMap::new();
+    let mut values: BTreeMap<Key, Stored<Value>> = BTreeMap::new();
     for name in &names {
+        let is_secret = name.to_str().is_some_and(|name| name.ends_with(SECRET_SUFFIX));
+        let kind = if is_secret { ObjectKind::Secret } else { ObjectKind::ConfigMap };
         let part = || name.to_string_lossy().into_owned();
         let version = || version.clone();
         let (keys, _) = read_version(root, &folder.join(name)).map_err(|faults| match faults[..] {
@@ -106,7 +111,7 @@ fn read_parts(root: &Root, folder: &Path, version: &VersionName) -> Result<Value
             if values.contains_key(&key) {
                 return Err(BootstrapError::Twice { version: version(), key });
             }
-            values.insert(key, value);
+            values.insert(key, Stored { kind, value });
         }
     }
     if names.is_empty() {
@@ -145,11 +150,12 @@ mod tests {
         assert!(matches!(read_mounted(&dir.path().join("no"), &shop()), Err(BootstrapError::Nothing)));
         assert!(matches!(read_mounted(dir.path(), &shop()), Err(BootstrapError::Nothing)));
         mount(dir.path(), "shop/1.0.0/1", &[("a", "1")]);
-        mount(dir.path(), "shop/1.0.0/2", &[("b", "2")]);
+        mount(dir.path(), "shop/1.0.0/2.secret", &[("b", "2")]);
         let (version, block) = read_mounted(dir.path(), &shop()).unwrap();
-        let entries: Vec<(String, &[u8])> =
-            block::decode(block.as_bytes()).unwrap().into_iter().map(|(key, value)| (key.to_string(), value)).collect();
-        assert_eq!((version.as_str(), entries), ("1.0.0", vec![("a".to_owned(), &b"1"[..]), ("b".to_owned(), b"2")]));
+        let entries = block::decode(block.as_bytes()).unwrap();
+        let entries: Vec<_> = entries.iter().map(|(key, stored)| (key.as_str(), stored.kind, stored.value)).collect();
+        let expected = [("a", ObjectKind::ConfigMap, &b"1"[..]), ("b", ObjectKind::Secret, b"2")];
+        assert_eq!((version.as_str(), &entries[..]), ("1.0.0", &expected[..]));
 
         mount(dir.path(), "shop/1.0.0/3", &[]);
         let error = read_mounted(dir.path(), &shop()).unwrap_err();

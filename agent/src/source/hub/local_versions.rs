@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{Held, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
@@ -31,8 +31,9 @@ impl LocalVersion {
     /// Takes a block as the content of a version.
     fn new(config: &ConfigName, version: VersionName, sha256: String, block: Value) -> Result<Self, BlockError> {
         let entries = block::decode(block.as_bytes())?;
-        let values = entries.into_iter().map(|(key, value)| (key, block.part(value))).collect();
-        let content = Arc::new(VersionContent::new(config.clone(), version, values));
+        let stored =
+            entries.into_iter().map(|(key, Stored { kind, value })| (key, Stored { kind, value: block.part(value) }));
+        let content = Arc::new(VersionContent::of_objects(config.clone(), version, stored.collect()));
         Ok(Self { sha256, block, content })
     }
 }

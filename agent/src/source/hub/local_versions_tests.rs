@@ -19,7 +19,8 @@ fn local_versions() -> (LocalVersions, Store) {
 fn block(bytes: usize, fill: u8) -> Value {
     let mut block = Vec::new();
     let value = vec![fill; bytes.min(1024 * 1024)];
-    let keys = (0..=bytes / (1024 * 1024)).map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), &value));
+    let keys = (0..=bytes / (1024 * 1024))
+        .map(|key| (nudge_protocol::Key::new(&format!("k{key}")).unwrap(), Stored::in_config_map(&value)));
     block::encode(&keys.collect(), &mut block).unwrap();
     Value::from(&block[..])
 }

@@ -7,10 +7,11 @@ use bytes::Bytes;
 use nudge_api::{PartKind, PartStatus};
 use nudge_core::versions::Seals;
 use nudge_protocol::Key;
-use nudge_protocol::block::{self, BlockError};
+use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::bounded_text::clipped;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
+use nudge_protocol::volumes::ObjectKind;
 use ring::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
@@ -40,15 +41,19 @@ pub(super) fn assemble(
     stored: Vec<Part>,
     seals: &Seals,
 ) -> Result<Content, HubProblem> {
-    let mut values: BTreeMap<Key, Zeroizing<Vec<u8>>> = BTreeMap::new();
+    let mut values: BTreeMap<Key, Stored<Zeroizing<Vec<u8>>>> = BTreeMap::new();
     for ((sealed, part), number) in parts.iter().zip(stored).zip(1..) {
         if part.uid != sealed.uid || !seals.is_sealed(&sealed.digest, version, number, &part.contents) {
             return Err(changed(version, sealed, "is not what was sealed"));
         }
+        let kind = match sealed.kind {
+            PartKind::ConfigMap => ObjectKind::ConfigMap,
+            PartKind::Secret => ObjectKind::Secret,
+        };
         for (name, value) in part.contents {
             let name =
                 Key::new(&name).map_err(|error| problem(HubReason::Changed, format!("version {version}: {error}")))?;
-            if values.insert(name, value).is_some() {
+            if values.insert(name, Stored { kind, value }).is_some() {
                 return Err(changed(version, sealed, "has a key that another part has too"));
             }
         }

@@ -21,8 +21,8 @@ fn parts_become_one_block() {
     let two = part(PartKind::Secret, "b", 2, &[("pin", b"0000".to_vec())]);
     let content = made(vec![one, two]).ok().unwrap();
     let values = block::decode(&content.block).unwrap();
-    let values: Vec<(&str, &[u8])> = values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
-    assert_eq!(values, [("pin", &b"0000"[..]), ("x", b"1")]);
+    let values: Vec<_> = values.iter().map(|(key, stored)| (key.as_str(), stored.kind, stored.value)).collect();
+    assert_eq!(values, [("pin", ObjectKind::Secret, &b"0000"[..]), ("x", ObjectKind::ConfigMap, b"1")]);
     assert_eq!(content.secrets, ["Secret/b"]);
     assert_eq!(content.sha256, hex(digest(&SHA256, &content.block).as_ref()));
 }

@@ -75,7 +75,7 @@ async fn a_held_poll_is_answered_the_moment_another_version_is_current() -> Resu
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
     assert_eq!(head.configs[0].name, ConfigName::new(CONFIG)?);
-    assert_eq!(block::decode(blocks[0])?[0].1, b"old");
+    assert_eq!(block::decode(blocks[0])?[0].1.value, b"old");
 
     agent.send(poll(&token(0), &after(&head))?).await?;
     served.held(0).await?;
@@ -84,7 +84,7 @@ async fn a_held_poll_is_answered_the_moment_another_version_is_current() -> Resu
     let reply = agent.reply().await?;
     let (head, blocks) = read(&reply)?;
     assert_eq!(head.configs[0].version.as_ref().map(nudge_protocol::VersionName::as_str), Some("2"));
-    assert_eq!(block::decode(blocks[0])?[0].1, b"new");
+    assert_eq!(block::decode(blocks[0])?[0].1.value, b"new");
     assert_eq!(served.stand_in.reviews.counted().0, 1, "one token, one review");
     Ok(())
 }
@@ -102,7 +102,7 @@ async fn a_version_of_three_parts_arrives_whole() -> Result<()> {
     let (_, blocks) = read(&reply)?;
     let values = block::decode(blocks[0])?;
     assert_eq!(values.len(), 3);
-    assert!(values.iter().all(|(key, value)| value.iter().all(|&byte| byte == key.as_str().as_bytes()[0])));
+    assert!(values.iter().all(|(key, stored)| stored.value.iter().all(|&byte| byte == key.as_str().as_bytes()[0])));
     Ok(())
 }
 

@@ -203,8 +203,8 @@ async fn tokens_rights_and_secrets() -> Result<()> {
     let (head, blocks) = read(&reply)?;
     let names: Vec<&str> = head.configs.iter().map(|config| config.name.as_str()).collect();
     assert_eq!(names, ["shop", "keys"]);
-    assert_eq!(block::decode(blocks[0])?[0].1, b"open");
-    assert_eq!(block::decode(blocks[1])?[0].1, VALUE.as_bytes());
+    assert_eq!(block::decode(blocks[0])?[0].1.value, b"open");
+    assert_eq!(block::decode(blocks[1])?[0].1.value, VALUE.as_bytes());
     let container = head.containers.first().context("a container")?;
     assert_eq!((container.name.as_str(), container.id.len()), ("app", 64));
 
