@@ -1,7 +1,7 @@
 //! The API that users see: `VersionedConfig`, `VersionApproval`, `ConfigSource` and `RolloutPolicy`, and the `RolloutAnalysis` through which
 //! Nudge's parts work together; their status and conditions, and the CRDs generated from the types.
 
-mod conditions;
+mod condition_types;
 mod config_source;
 mod config_state;
 mod crd;
@@ -20,7 +20,7 @@ mod validation;
 mod version_approval;
 mod versioned_config;
 
-pub use conditions::{ConditionType, clipped, condition, find_condition, set_condition};
+pub use condition_types::{ConditionType, clipped, condition, find_condition, set_condition};
 pub use config_source::{Activate, ConfigSource, ConfigSourceSpec, ConfigSourceStatus, WaitingContent};
 pub use config_state::ConfigState;
 pub use crd::{

@@ -20,6 +20,6 @@ pub mod remote;
 pub mod requester;
 pub mod restart;
 pub mod rollout;
-mod signed;
+mod signed_notes;
 pub mod sources;
 pub mod versions;

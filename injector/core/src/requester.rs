@@ -1,7 +1,7 @@
 //! Who asked for a version, as admission saw it: an annotation for `spec.version`, one for `spec.rollout.override`, and one for another attempt with
 //! a version that failed. In the same way, who set the spec of a `ConfigSource`, and so decided what its versions are.
 //!
-//! The webhook writes them and removes what users wrote there, and the controller believes no other: each is a note (`crate::signed`) about the
+//! The webhook writes them and removes what users wrote there, and the controller believes no other: each is a note (`crate::signed_notes`) about the
 //! config and what was asked for, with when and by whom. So an old one says nothing about another version, and not that it was asked for today.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -11,7 +11,7 @@ use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 
 use crate::derived_keys::NoteKey;
-use crate::signed::{self, Clock, whole_second};
+use crate::signed_notes::{self, Clock, whole_second};
 
 /// Longest name of a user that is kept.
 const USER_BYTES: usize = 253;
@@ -64,15 +64,17 @@ impl Requester {
 
     /// The annotation that says that this user has asked for this.
     pub fn signed(&self, key: &NoteKey, namespace: &str, name: &str, request: Request<'_>) -> String {
-        request.about(namespace, name, |purpose, about| signed::sign(&key.0, purpose, about, &self.user, self.at.0))
+        request
+            .about(namespace, name, |purpose, about| signed_notes::sign(&key.0, purpose, about, &self.user, self.at.0))
     }
 }
 
 impl Request<'_> {
     /// Reads an annotation, where it is about this.
     fn requester(self, annotation: &str, key: &NoteKey, namespace: &str, name: &str) -> Option<Requester> {
-        let note =
-            self.about(namespace, name, |purpose, about| signed::read(&key.0, purpose, about, annotation, Clock::Any))?;
+        let note = self.about(namespace, name, |purpose, about| {
+            signed_notes::read(&key.0, purpose, about, annotation, Clock::Any)
+        })?;
         Some(Requester::new(&note.value, note.time))
     }
 
@@ -126,12 +128,12 @@ impl<'a> From<&'a Override> for Request<'a> {
 /// The note that admission writes for this user, who sets the spec of a source. `None` where the name of the source, or the user, can't be said.
 pub fn note_setter(key: &NoteKey, (namespace, source): (&str, &str), user: &str, now: Timestamp) -> Option<String> {
     let is_known = !source.is_empty() && !user.is_empty() && one_line(user, USER_BYTES) == user;
-    is_known.then(|| signed::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))
+    is_known.then(|| signed_notes::sign(&key.0, labels::SET_BY, &[namespace, source], user, now))
 }
 
 /// Returns the user who set the spec of the source that has this note.
 pub fn noted_setter(key: &NoteKey, (namespace, source): (&str, &str), note: &str) -> Option<String> {
-    signed::read(&key.0, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
+    signed_notes::read(&key.0, labels::SET_BY, &[namespace, source], note, Clock::Any).map(|note| note.value)
 }
 
 /// What a part that the source makes has in `nudge.dev/set-by`.
@@ -152,7 +154,7 @@ mod tests {
     use nudge_api::VersionedConfigSpec;
 
     use super::*;
-    use crate::signed::tests::note_key;
+    use crate::signed_notes::tests::note_key;
 
     fn config(current: &str, overridden: Option<(&str, &str)>) -> VersionedConfig {
         let mut spec = VersionedConfigSpec { version: Some(current.to_owned()), ..VersionedConfigSpec::default() };

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod app;
+mod commit_signer;
 mod credential;
 mod error;
 mod http;
@@ -15,7 +16,6 @@ mod reference;
 mod request;
 mod session;
 mod settings;
-mod signature;
 mod stderr;
 #[doc(hidden)]
 pub mod text;

@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 use crate::app::{self, AppToken};
+use crate::commit_signer;
 use crate::credential::{Credential, basic, name_of};
 use crate::error::GitError;
 use crate::lfs;
@@ -26,7 +27,6 @@ use crate::program::{Programs, bytes_in};
 use crate::reference::{self, ResolvedRef};
 use crate::request::{Commit, Fetched, Request};
 use crate::session::Session;
-use crate::signature;
 use crate::tree::{Entry, Kind};
 
 /// How long a fetch may take.
@@ -303,7 +303,7 @@ async fn read(
     let found = mirror.commit(found).await?;
     let id = found.commit.clone();
     let signer = match request.allowed_signers {
-        Some(_) => Some(signature::signer(session, mirror, &found).await?),
+        Some(_) => Some(commit_signer::signer(session, mirror, &found).await?),
         None => None,
     };
     let time = committed(&mirror.object("commit", &id).await?)?;

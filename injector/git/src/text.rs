@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::error::GitError;
 use crate::mirror::{self, as_file};
-use crate::{lfs, mirrors, pointer, reference, session, settings, signature, stderr, tree};
+use crate::{commit_signer, lfs, mirrors, pointer, reference, session, settings, stderr, tree};
 
 /// What a revision stands for.
 pub struct Found {
@@ -58,12 +58,12 @@ pub fn fault(said: &[u8]) -> String {
 
 /// Returns whether a tag has this name and points at this commit.
 pub fn is_of(tag: &[u8], name: &str, commit: &str) -> bool {
-    signature::is_of(tag, name, commit)
+    commit_signer::is_of(tag, name, commit)
 }
 
 /// The signer that ssh-keygen names.
 pub fn signed(good: bool, said: &[u8]) -> Option<String> {
-    signature::signed(good, said)
+    commit_signer::signed(good, said)
 }
 
 /// Lines for `known_hosts` of what ssh-keyscan prints.

@@ -1,4 +1,4 @@
 //! Deletions of versions: those beyond the history limit, and those of a deleted config.
 
-mod deleted_config;
 mod pruning;
+mod versions_of_config;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nudge_api::VersionedConfig;
 use nudge_cluster::index::IndexEvent;
 
-use super::deleted_configs::DeletedConfigs;
+use super::unfinished_deletions::UnfinishedDeletions;
 use crate::controller::Controller;
 use crate::move_predicates::is_moved;
 
@@ -15,7 +15,7 @@ const POD_CHANGES_DELAY: Duration = Duration::from_secs(1);
 const MOVING_POD_CHANGES_DELAY: Duration = Duration::from_millis(100);
 
 /// Queues the config that an event is about, and the configs that have waited for it.
-pub(super) fn queue_configs(controller: &Weak<Controller>, deleted: &DeletedConfigs, event: &IndexEvent) {
+pub(super) fn queue_configs(controller: &Weak<Controller>, deleted: &UnfinishedDeletions, event: &IndexEvent) {
     let Some(controller) = controller.upgrade() else { return };
     let queue = &controller.queue;
     match event {

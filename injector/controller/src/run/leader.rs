@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use super::deleted_configs::{DeletedConfig, DeletedConfigs};
 use super::events::queue_configs;
 use super::orphans::delete_orphans;
+use super::unfinished_deletions::{DeletedConfig, UnfinishedDeletions};
 use crate::controller::Controller;
 use crate::metrics::ControllerMetrics;
 use crate::reconcile::NextReconcile;
@@ -49,7 +49,7 @@ fn wait_until_next(next: NextReconcile, random: f64) -> Duration {
 
 /// Runs for ever, and reconciles configs while this replica leads.
 pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metrics: ControllerMetrics) {
-    let deleted = Arc::<DeletedConfigs>::default();
+    let deleted = Arc::<UnfinishedDeletions>::default();
     let (weak, known) = (Arc::downgrade(&controller), Arc::clone(&deleted));
     controller.index.listen(move |event| queue_configs(&weak, &known, event));
     let leader = Leader { controller, deleted, metrics };
@@ -68,7 +68,7 @@ pub async fn run(controller: Arc<Controller>, mut leadership: Leadership, metric
 #[derive(Clone)]
 struct Leader {
     controller: Arc<Controller>,
-    deleted: Arc<DeletedConfigs>,
+    deleted: Arc<UnfinishedDeletions>,
     metrics: ControllerMetrics,
 }
 

@@ -1,12 +1,12 @@
 //! The loop of the leader, the events that queue configs, deletions of what is left of deleted configs, and the Lease of the hubs.
 
-mod deleted_configs;
 mod events;
 mod hub_lease;
 mod leader;
 mod orphans;
 #[cfg(test)]
 mod orphans_tests;
+mod unfinished_deletions;
 
 pub use hub_lease::follow_hub_lease;
 pub use leader::run;

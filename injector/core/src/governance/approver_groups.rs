@@ -1,4 +1,4 @@
-//! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed) of the `VersionApproval` about all that the
+//! The groups of a user who has decided about a version, as admission saw them: a [note](crate::signed_notes) of the `VersionApproval` about all that the
 //! object says.
 //!
 //! The right of the user is asked for again whenever approvals are counted, and it may be that of a group. An object without this annotation was
@@ -11,7 +11,7 @@ use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_protocol::labels::APPROVER_GROUPS;
 
 use crate::derived_keys::NoteKey;
-use crate::signed::{self, Clock};
+use crate::signed_notes::{self, Clock};
 
 /// The maximum size of the annotation.
 pub const APPROVER_GROUPS_BYTES: usize = 16 * 1024;
@@ -25,7 +25,7 @@ pub fn approver_groups(
     now: Timestamp,
 ) -> Option<String> {
     let groups = serde_json::to_string(groups).ok()?;
-    let annotation = signed::sign(&key.0, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
+    let annotation = signed_notes::sign(&key.0, APPROVER_GROUPS, &subject(namespace, approval), &groups, now);
     (annotation.len() <= APPROVER_GROUPS_BYTES).then_some(annotation)
 }
 
@@ -35,7 +35,7 @@ pub fn groups_of(key: &NoteKey, approval: &VersionApproval) -> Option<Vec<String
     let (namespace, annotation) =
         (namespace.as_deref().unwrap_or_default(), annotations.as_ref()?.get(APPROVER_GROUPS)?);
     let clock = Clock::Creation(creation_timestamp.as_ref());
-    let note = signed::read(&key.0, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
+    let note = signed_notes::read(&key.0, APPROVER_GROUPS, &subject(namespace, &approval.spec), annotation, clock)?;
     serde_json::from_str(&note.value).ok()
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use nudge_api::ApprovalDecision;
 
     use super::*;
-    use crate::signed::tests::note_key;
+    use crate::signed_notes::tests::note_key;
 
     type Change = fn(&mut VersionApproval);
 

@@ -7,7 +7,7 @@ mod decide;
 #[cfg(test)]
 mod decide_tests;
 mod holder;
-mod keys;
+mod key_patterns;
 mod object;
 mod observed;
 mod period;
@@ -22,7 +22,7 @@ mod source_faults_tests;
 pub use debounce::Newest;
 pub use decide::{decide, held_by};
 pub use holder::{FIELD_MANAGER, holder, release};
-pub use keys::selects;
+pub use key_patterns::selects;
 pub use object::{missing, refusal, unpublishable, unreadable};
 pub use observed::{Act, Decision, Observed, Upstream};
 pub use period::{debounce, interval};

@@ -1,4 +1,4 @@
-//! For which config a part was created, as admission saw it: a [note](crate::signed) about the part's place, with the identity of the config
+//! For which config a part was created, as admission saw it: a [note](crate::signed_notes) about the part's place, with the identity of the config
 //! that was there then.
 //!
 //! A leader that finds the part without a config knows by it that the config is gone, and was not to come only later. Because of it the controller
@@ -11,7 +11,7 @@ use nudge_protocol::labels;
 
 use crate::derived_keys::NoteKey;
 use crate::identity::Identity;
-use crate::signed::{self, Clock};
+use crate::signed_notes::{self, Clock};
 
 /// Returns the note that the part is created now for the config with this identity. `None` where the part has no name yet.
 pub fn made_for(
@@ -22,7 +22,7 @@ pub fn made_for(
 ) -> Option<String> {
     let place = place(kind, namespace, part)?;
     let about = place.each_ref().map(String::as_str);
-    Some(signed::sign(&key.0, labels::MADE_FOR, &about, &identity.to_string(), now))
+    Some(signed_notes::sign(&key.0, labels::MADE_FOR, &about, &identity.to_string(), now))
 }
 
 /// Returns when the part was created, by the clock of the API server, if that was for a config.
@@ -31,7 +31,7 @@ pub fn made_for_a_config(key: &NoteKey, kind: PartKind, part: &ObjectMeta) -> Op
     let place = place(kind, part.namespace.as_deref()?, part)?;
     let about = place.each_ref().map(String::as_str);
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    signed::read(&key.0, labels::MADE_FOR, &about, note, clock)?;
+    signed_notes::read(&key.0, labels::MADE_FOR, &about, note, clock)?;
     part.creation_timestamp.as_ref().map(|created| created.0)
 }
 
@@ -47,8 +47,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::signed::SKEW;
-    use crate::signed::tests::note_key;
+    use crate::signed_notes::SKEW;
+    use crate::signed_notes::tests::note_key;
 
     const CREATED: i64 = 1_790_000_000;
 

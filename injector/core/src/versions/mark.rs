@@ -1,7 +1,7 @@
 //! The mark of a part whose maker may update the ConfigMap of the config's name: only such a part becomes current without anybody
 //! setting `spec.version` to it.
 //!
-//! The webhook makes it, and the controller believes no other: a [note](crate::signed) about all that the part is. On another part, with other
+//! The webhook makes it, and the controller believes no other: a [note](crate::signed_notes) about all that the part is. On another part, with other
 //! content, it is worth nothing. Its time says nothing: versions become current with a clock that is off, too.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use nudge_protocol::labels;
 
 use super::digest::part_digest;
 use crate::derived_keys::NoteKey;
-use crate::signed::{self, Clock};
+use crate::signed_notes::{self, Clock};
 
 /// Returns the mark of a part that is created now. `None` where its name is not known yet, because the API server is to generate it.
 pub fn mark<V: AsRef<[u8]>>(
@@ -24,7 +24,7 @@ pub fn mark<V: AsRef<[u8]>>(
     now: Timestamp,
 ) -> Option<String> {
     let subject = subject(kind, namespace, part, content)?;
-    Some(signed::sign(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
+    Some(signed_notes::sign(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), "", now))
 }
 
 /// Returns whether the part has its mark.
@@ -37,7 +37,7 @@ pub fn is_marked<V: AsRef<[u8]>>(
     let written = part.annotations.as_ref().and_then(|annotations| annotations.get(labels::MAY_ACTIVATE));
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content);
     written.zip(subject).is_some_and(|(written, subject)| {
-        signed::read(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any)
+        signed_notes::read(&key.0, labels::MAY_ACTIVATE, &subject.each_ref().map(String::as_str), written, Clock::Any)
             .is_some()
     })
 }
@@ -62,7 +62,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::signed::tests::note_key;
+    use crate::signed_notes::tests::note_key;
 
     type Content = BTreeMap<String, String>;
 

@@ -1,4 +1,4 @@
-//! Who created a part of a version, as admission saw it: a [note](crate::signed) about all that the part is, and about who set the spec of the
+//! Who created a part of a version, as admission saw it: a [note](crate::signed_notes) about all that the part is, and about who set the spec of the
 //! source that made it, where it says so.
 //!
 //! The webhook writes it and removes what users wrote there. On another part, or with other content, it is worth nothing. A part whose webhook
@@ -14,7 +14,7 @@ use nudge_protocol::labels;
 
 use super::mark::subject;
 use crate::derived_keys::NoteKey;
-use crate::signed::{self, Clock};
+use crate::signed_notes::{self, Clock};
 
 /// The maximum length of a user's name. A name that is longer, or can't be shown in one line, counts as unknown.
 pub const AUTHOR_BYTES: usize = 512;
@@ -31,7 +31,7 @@ pub fn made_by<V: AsRef<[u8]>>(
         return None;
     }
     let subject = subject(kind, namespace, part, content)?;
-    Some(signed::sign(&key.0, labels::MADE_BY, &with_setter(&subject, part), user, now))
+    Some(signed_notes::sign(&key.0, labels::MADE_BY, &with_setter(&subject, part), user, now))
 }
 
 /// Returns the user who created the part, if that is known.
@@ -44,7 +44,7 @@ pub fn author<V: AsRef<[u8]>>(
     let annotation = part.annotations.as_ref()?.get(labels::MADE_BY)?;
     let subject = subject(kind, part.namespace.as_deref().unwrap_or_default(), part, content)?;
     let clock = Clock::Creation(part.creation_timestamp.as_ref());
-    signed::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
+    signed_notes::read(&key.0, labels::MADE_BY, &with_setter(&subject, part), annotation, clock).map(|note| note.value)
 }
 
 /// All that the part is, and who set the spec of its source, which is another text where nobody is named.
@@ -58,8 +58,8 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
-    use crate::signed::SKEW;
-    use crate::signed::tests::note_key;
+    use crate::signed_notes::SKEW;
+    use crate::signed_notes::tests::note_key;
 
     type Content = BTreeMap<String, String>;
     type Change = fn(&mut ObjectMeta, &mut Content);

@@ -1,25 +1,25 @@
 //! The notice of a source whose Secret is gone for long: of the Secret versions of sources, only the last one is needed.
 //!
 //! Because of it the controller deletes versions, so it believes only who has the content key, and only until the spec of the config
-//! changes: an older notice is worth nothing. It is a [note](crate::signed) under the key of the config, which the role `sources` has.
+//! changes: an older notice is worth nothing. It is a [note](crate::signed_notes) under the key of the config, which the role `sources` has.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 
 use super::seal::Seals;
-use crate::signed::{self, Clock};
+use crate::signed_notes::{self, Clock};
 
 impl Seals {
     /// Returns the notice for this config.
     pub fn source_gone_notice(&self, config: &VersionedConfig, last: &str, now: Timestamp) -> String {
-        signed::sign(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
+        signed_notes::sign(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], last, now)
     }
 
     /// Returns the last version, where the annotation of the config is such a notice.
     pub fn last_of_source<'a>(&self, config: &'a VersionedConfig) -> Option<&'a str> {
         let notice = config.metadata.annotations.as_ref()?.get(labels::SOURCE_GONE)?;
-        signed::read(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;
+        signed_notes::read(self.notice_key(), labels::SOURCE_GONE, &[&generation(config)], notice, Clock::Any)?;
         notice.splitn(3, ' ').nth(2)
     }
 }

@@ -24,7 +24,7 @@ use crate::backup::export::Export as Parsed;
 use crate::backup::part::{parts, seals};
 use crate::backup::select::{Cluster, Selected, place, select};
 use crate::backup::stream::{Writer, encode};
-use crate::backup::{age, signature};
+use crate::backup::{age, export_signature};
 use crate::failure::{Failure, doing};
 use crate::session::Session;
 
@@ -372,9 +372,9 @@ fn write(path: &Path, text: &str, key: Option<&Path>) -> Result<(), Failure> {
     file.as_file().sync_all().map_err(failure)?;
     file.persist(&content).map_err(|error| failure(error.error))?;
     if let Some(key) = key {
-        signature::sign(&content, key)?;
-        std::fs::rename(signature::beside(&content), signature::beside(path)).map_err(failure)?;
-    } else if let Err(error) = std::fs::remove_file(signature::beside(path))
+        export_signature::sign(&content, key)?;
+        std::fs::rename(export_signature::beside(&content), export_signature::beside(path)).map_err(failure)?;
+    } else if let Err(error) = std::fs::remove_file(export_signature::beside(path))
         && error.kind() != std::io::ErrorKind::NotFound
     {
         // That of an export before it would say that this one was changed.

@@ -33,7 +33,7 @@ use crate::backup::document::{HELD_BY, Kind, Place};
 use crate::backup::export::Export;
 use crate::backup::status::{Uids, carried};
 use crate::backup::stream::MAX_BYTES;
-use crate::backup::{age, signature};
+use crate::backup::{age, export_signature};
 use crate::dry_run::DryRun;
 use crate::failure::{Failure, doing};
 use crate::session::{FIELD_MANAGER, Session, creating, patching};
@@ -147,10 +147,10 @@ pub(crate) async fn run(session: &Session, command: &Import) -> Result<(), Failu
 /// Checks who signed the export. Returns a warning where nobody has, or nobody asks.
 fn signed(session: &Session, command: &Import, text: &str) -> Result<Option<&'static str>, Failure> {
     let file = Some(&command.filename).filter(|file| file.as_os_str() != "-");
-    let signature = file.map(|file| signature::beside(file));
+    let signature = file.map(|file| export_signature::beside(file));
     match (&command.verify, signature) {
         (Some(keys), Some(signature)) => {
-            signature::verify(text, &signature, keys)?;
+            export_signature::verify(text, &signature, keys)?;
             session.out.note(&format!("the export is signed with a key of {}", keys.display()));
             Ok(None)
         }

@@ -12,7 +12,7 @@ use nudge_core::governance::short_digest;
 use serde::Serialize;
 
 use super::cell::Cells;
-use super::guarded::{AnalysisDetail, ApprovalDetail, analyses, approval, opens};
+use super::gates::{AnalysisDetail, ApprovalDetail, analyses, approval, opens};
 use super::row::{Attention, Row, attention_to};
 use crate::output::rollout::{said_of_analysis, said_of_evidence, said_of_override};
 use crate::output::status::without_pods;

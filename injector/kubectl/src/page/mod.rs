@@ -1,13 +1,12 @@
 //! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
 //!
-//! - `server`, `guard`, `access`, `reply`: connections, which requests are answered and to whom, and the headers of answers
+//! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, which requests are answered and to whom, and the headers of answers
 //! - `routes`, `config_routes`: the endpoints, each of which does one thing
 //! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
-//! - `row`, `detail`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view` follows one
-//! - `act`, `rights`: what can be done, and whether the user may
+//! - `row`, `detail`, `gates`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view` follows one
+//! - `act`, `permitted_acts`: what can be done, and whether the user may
 //! - `assets`: the files of the page
 
-pub(crate) mod access;
 pub(crate) mod act;
 mod assets;
 mod browser;
@@ -17,10 +16,11 @@ mod contact;
 mod creation;
 mod detail;
 mod feed;
-mod guard;
-mod guarded;
+mod foreign_request;
+mod gates;
+pub(crate) mod one_time_link;
+pub(crate) mod permitted_acts;
 mod reply;
-pub(crate) mod rights;
 mod routes;
 mod row;
 pub(crate) mod scope;
@@ -39,10 +39,10 @@ use nudge_api::{VersionApproval, VersionedConfig};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use self::access::{Access, EXCHANGE_LIMIT};
 use self::act::Act;
 use self::browser::Door;
 use self::feed::Feed;
+use self::one_time_link::{Access, EXCHANGE_LIMIT};
 use self::scope::{Extent, Scope, scope};
 use crate::failure::Failure;
 use crate::session::Session;

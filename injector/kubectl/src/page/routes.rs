@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::access::TokenRefusal;
 use super::assets::asset;
+use super::one_time_link::TokenRefusal;
 use super::reply::{Answer, Body, Refusal, file, json, lines};
 use super::scope::Scope;
 use super::stream::Overview;
 use super::view::ConfigView;
-use super::{Page, config_routes, guard, stream};
+use super::{Page, config_routes, foreign_request, stream};
 
 /// The longest body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -29,7 +29,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// Answers a request.
 pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<Body> {
-    if let Err(foreign) = guard::check(&request, page.port) {
+    if let Err(foreign) = foreign_request::check(&request, page.port) {
         return Refusal::new(StatusCode::FORBIDDEN, foreign.message()).into();
     }
     match *request.method() {
@@ -45,7 +45,7 @@ pub(super) async fn answer(page: &Page, request: Request<Incoming>) -> Response<
         return exchange(page, request).await.unwrap_or_else(Into::into);
     }
     // Nothing else is said to those without the session's token, not even what there is.
-    if !page.access.borrow().admits(guard::bearer(request.headers())) {
+    if !page.access.borrow().admits(foreign_request::bearer(request.headers())) {
         return Refusal::new(
             StatusCode::UNAUTHORIZED,
             "run kubectl nudge ui again, and open the address that it prints",

@@ -1,28 +1,74 @@
-//! Requests and limits of the agent's container.
+//! Which resources the agent gets: small ones, and such that the pod keeps its QoS class.
 
-use serde_json::{Value, json};
+use k8s_openapi::api::core::v1::LimitRangeItem;
 
+use super::files_room::LEAST_ROOM;
+use super::limit_range;
+use super::qos::{QosClass, has_pod_resources, limit};
+use super::requests_and_limits::{AgentResources, CPU_LIMIT};
 use crate::injection::quantity::Quantity;
+use crate::injection::refusal::Refusal;
+use crate::injection::request::PodRequest;
+use crate::injection::request::annotations::{AGENT_CPU, AGENT_MEMORY};
+use crate::injection::settings::AgentDefaults;
+use crate::injection::user_pod::UserPod;
 
-/// The limit where every container has one, which a quota may require.
-pub(super) const CPU_LIMIT: Quantity = Quantity::millis(100);
+const DEFAULT_CPU: Quantity = Quantity::millis(5);
+/// The request of the agent in a Guaranteed pod, where it is also the limit: with 5m the agent would stop in the middle of a handshake.
+const GUARANTEED_CPU: Quantity = Quantity::millis(50);
+const DEFAULT_MEMORY: Quantity = Quantity::mebi(32);
+/// The memory that is added for values as files: they are in memory, twice during an update. More is added where these have more room.
+const MEMORY_FOR_FILES: Quantity = Quantity::mebi(8);
+/// The memory that is added for a dictionary that containers are asked about while another one may arrive.
+const MEMORY_FOR_CANDIDATE: Quantity = Quantity::mebi(4);
 
-/// Requests and limits of the agent's container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::injection) struct AgentResources {
-    pub(super) cpu: Quantity,
-    pub(super) cpu_limit: Option<Quantity>,
-    /// Request and limit.
-    pub(super) memory: Quantity,
-}
-
-impl AgentResources {
-    pub(in crate::injection) fn json(&self) -> Value {
-        let (cpu, memory) = (self.cpu.to_string(), self.memory.memory());
-        let limits = match self.cpu_limit {
-            Some(limit) => json!({"cpu": limit.to_string(), "memory": memory}),
-            None => json!({"memory": memory}),
-        };
-        json!({"requests": {"cpu": cpu, "memory": memory}, "limits": limits})
+/// The agent's resources, `None` where it has none of its own, and warnings.
+pub(in crate::injection) fn agent_resources(
+    user: &UserPod,
+    request: &PodRequest,
+    defaults: &AgentDefaults,
+    files: Option<Quantity>,
+    ranges: &[LimitRangeItem],
+) -> Result<(Option<AgentResources>, Vec<String>), Refusal> {
+    // The pod's own resources include the agent.
+    if has_pod_resources(&user.spec) {
+        let ignored = [(AGENT_CPU, request.cpu), (AGENT_MEMORY, request.memory)];
+        let ignored = ignored.iter().filter(|(_, amount)| amount.is_some());
+        let warnings = ignored
+            .map(|(name, _)| format!("annotation {name} has no effect: this pod's spec.resources includes the agent"));
+        return Ok((None, warnings.collect()));
     }
+    let qos_class = QosClass::of(&user.spec);
+    let mut warnings = Vec::new();
+    if qos_class == QosClass::BestEffort {
+        if request.cpu.is_none() && request.memory.is_none() {
+            return Ok((None, warnings));
+        }
+        warnings.push(format!(
+            "{AGENT_CPU} and {AGENT_MEMORY} give the agent requests, so this pod's QoS class is Burstable and no longer BestEffort"
+        ));
+    }
+    let default = defaults.cpu.unwrap_or(DEFAULT_CPU);
+    let default = if qos_class == QosClass::Guaranteed { default.max(GUARANTEED_CPU) } else { default };
+    let cpu = request.cpu.unwrap_or(default);
+    let every = user.members.iter().all(|member| limit(member.container.resources.as_ref(), "cpu").is_some());
+    let cpu_limit = match qos_class {
+        QosClass::Guaranteed => Some(cpu),
+        _ if every => Some(cpu.max(CPU_LIMIT)),
+        _ => None,
+    };
+    let memory = defaults.memory.unwrap_or(DEFAULT_MEMORY);
+    let memory = match files {
+        // The least room is seldom filled.
+        Some(room) if room <= LEAST_ROOM => memory.plus(MEMORY_FOR_FILES),
+        Some(room) => memory.plus(room),
+        None => memory,
+    };
+    // Both judge a version while another is served.
+    let judges = !request.checks.is_empty() || !request.variables.is_empty();
+    let memory = if judges { memory.plus(MEMORY_FOR_CANDIDATE) } else { memory };
+    let resources = AgentResources { cpu, cpu_limit, memory: request.memory.unwrap_or(memory) };
+    let resources = limit_range::fit(resources, qos_class, request, ranges)?;
+    limit_range::check_pod(user, resources, ranges)?;
+    Ok((Some(resources), warnings))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::LimitRangeItem;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
-use super::agent_resources::{AgentResources, CPU_LIMIT};
 use super::qos::{QosClass, amount, limit, request};
+use super::requests_and_limits::{AgentResources, CPU_LIMIT};
 use crate::injection::quantity::Quantity;
 use crate::injection::refusal::Refusal;
 use crate::injection::request::PodRequest;
@@ -147,7 +147,7 @@ fn sum(user: &UserPod, resource: &str) -> Quantity {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::choose::agent_resources;
+    use super::super::agent_resources::agent_resources;
     use super::super::files_room::LEAST_ROOM;
     use super::*;
     use crate::injection::{AgentDefaults, read};

@@ -16,7 +16,7 @@ const MAX_AGE: Duration = Duration::from_mins(2);
 
 /// The deleted configs, the oldest first.
 #[derive(Default)]
-pub(super) struct DeletedConfigs(Mutex<VecDeque<DeletedConfig>>);
+pub(super) struct UnfinishedDeletions(Mutex<VecDeque<DeletedConfig>>);
 
 #[derive(Clone)]
 pub(super) struct DeletedConfig {
@@ -27,7 +27,7 @@ pub(super) struct DeletedConfig {
     pub(super) deleted_at: Instant,
 }
 
-impl DeletedConfigs {
+impl UnfinishedDeletions {
     /// Remembers a config that was deleted now.
     pub(super) fn add(&self, key: &ConfigKey, config: &Arc<VersionedConfig>) {
         let mut deleted = self.0.lock();
