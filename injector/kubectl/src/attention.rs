@@ -1,4 +1,5 @@
-//! Whether Nudge may look at the objects of a namespace, as far as the user may find out. What nobody looks at has no condition that says so.
+//! Whether Nudge may look at the objects of a namespace, as far as the user may find out. What nobody looks at has no
+//! condition that says so.
 
 use k8s_openapi::api::authorization::v1::{LocalSubjectAccessReview, ResourceAttributes, SubjectAccessReviewSpec};
 use kube::api::PostParams;
@@ -41,8 +42,8 @@ impl AttendedKind {
     }
 }
 
-/// Returns whether Nudge may look at these. `None` where the user may not know: it takes the right to create LocalSubjectAccessReviews, which admins
-/// of the namespace have.
+/// Returns whether Nudge may look at these. `None` where the user may not know: it takes the right to create
+/// LocalSubjectAccessReviews, which admins of the namespace have.
 pub(crate) async fn attends(session: &Session, what: AttendedKind) -> Option<bool> {
     let (account, group, resource) = what.parts();
     let attributes = ResourceAttributes {

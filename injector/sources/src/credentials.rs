@@ -1,4 +1,4 @@
-//! What of the Secret that a source names is sent to its server.
+//! The credentials that a source sends to its server, read from the Secret that it names.
 
 use nudge_api::{Explanation, Reason};
 use nudge_cluster::credential_secret::{CredentialSecret, CredentialSecretError};
@@ -6,16 +6,16 @@ use nudge_core::outbound::Address;
 use nudge_protocol::error_chain::chain;
 use zeroize::Zeroizing;
 
-use crate::server_polls::failed;
+use crate::server_polls::fetch_failure;
 use crate::shared::Sources;
 
-/// GitHub's own.
+/// The API of GitHub, unless the Secret names another one.
 const GITHUB_API: &str = "https://api.github.com";
-/// Servers that ask for no name in particular take any.
+/// The user name for servers that take any.
 const ANY_USER: &str = "git";
 
-/// Reads the Secret, if it is for this server.
-pub(crate) async fn secret(
+/// Reads the Secret if it is for this server.
+pub(crate) async fn read_secret(
     sources: &Sources,
     namespace: &str,
     name: &str,
@@ -30,13 +30,14 @@ pub(crate) async fn secret(
         }
         CredentialSecretError::Unreadable(..) => {
             tracing::warn!(namespace, secret = name, error = chain(&error), "a Secret of a source was not read");
-            failed(format!("Secret {name}"), "it can't be read now")
+            fetch_failure(format!("Secret {name}"), "it can't be read now")
         }
     })
 }
 
-/// For a git server: the first that there is of an SSH key, a token or password, and a GitHub App.
-pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git::Credential, Explanation> {
+/// Returns the credential for a git server: the first that there is of an SSH key, a token or password, and a GitHub
+/// App.
+pub(crate) fn git_credential(secret: &CredentialSecret, name: &str) -> Result<nudge_git::Credential, Explanation> {
     let refusal = |why: &str| Reason::SourceRefused.explained(format!("Secret {name}: {why}"));
     if let Some(key) = secret.value("ssh-privatekey") {
         let known_hosts = secret.text("known_hosts").unwrap_or_default().to_owned();
@@ -52,7 +53,7 @@ pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git:
         (Some(id), Some(installation), Some(key)) => {
             let api = Address::parse(app("api").unwrap_or(GITHUB_API))
                 .map_err(|error| refusal(&format!("github-api: {error}")))?;
-            // It is sent a proof of the key.
+            // A proof of the key is sent to this address.
             secret.check(&api).map_err(|error| Reason::SourceRefused.explained(error.to_string()))?;
             let (id, installation) = (id.to_owned(), installation.to_owned());
             Ok(nudge_git::Credential::App(nudge_git::App { id, installation, key: Zeroizing::new(key.to_vec()), api }))
@@ -64,8 +65,8 @@ pub(crate) fn of_git(secret: &CredentialSecret, name: &str) -> Result<nudge_git:
     }
 }
 
-/// For a registry.
-pub(crate) fn of_oci(
+/// Returns the credential for a registry.
+pub(crate) fn oci_credential(
     secret: &CredentialSecret,
     name: &str,
     reference: &nudge_oci::Reference,

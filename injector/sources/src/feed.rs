@@ -13,10 +13,10 @@ use crate::git::Git;
 use crate::oci::Oci;
 use crate::server_polls::poll;
 use crate::shared::Sources;
-use crate::upstream::{Object, watched};
+use crate::upstream::{Object, watch_object};
 use crate::vault::Vault;
 
-/// Asks, or watches, for the content of a source.
+/// Returns the states of the content of a source, from a watch or from polls of a server.
 pub(crate) fn feed(
     sources: &Arc<Sources>,
     namespace: &str,
@@ -24,11 +24,11 @@ pub(crate) fn feed(
 ) -> BoxStream<'static, ObjectState<Object>> {
     let (interval, metrics, namespace) = (interval(source), sources.metrics.clone(), namespace.to_owned());
     let (shared, spec) = (Arc::clone(sources), Arc::new(source.spec.clone()));
-    // What is wrong with the spec is said where it is decided what comes next.
+    // The decision about the next act reports what is wrong with the spec.
     let from = source.spec.from.only().filter(|_| source_faults(&source.name_any(), &source.spec).is_empty());
     match from {
-        Some(FromOne::Object(kind, name)) => watched(sources, &namespace, (kind, name)),
-        // No server is asked for what nobody uses.
+        Some(FromOne::Object(kind, name)) => watch_object(sources, &namespace, kind, name),
+        // Nobody uses the content of a suspended source, so no server is asked for it.
         _ if source.spec.suspend => pending().boxed(),
         Some(FromOne::Git(git)) => poll(Git::new(shared, namespace, spec, git.clone()), interval, metrics),
         Some(FromOne::Oci(oci)) => poll(Oci::new(shared, namespace, spec, oci.clone()), interval, metrics),

@@ -11,7 +11,7 @@ use kube::{Api, Resource};
 use nudge_api::Explanation;
 use serde::de::DeserializeOwned;
 
-/// What becomes of the object.
+/// The state of an object that is followed.
 #[derive(Debug)]
 pub(crate) enum ObjectState<K> {
     /// The object exists, in this state.
@@ -24,30 +24,31 @@ pub(crate) enum ObjectState<K> {
     Failed(Explanation),
 }
 
-/// Follows the object of this name. `seconds`: how long one watch lasts, so how soon a dead one is noticed.
+/// Follows the object of this name. One watch lasts for `seconds`, after which a dead one is noticed.
 pub(crate) fn follow<K>(api: Api<K>, name: &str, seconds: u32) -> BoxStream<'static, ObjectState<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let events = watcher(api, Config::default().fields(&format!("metadata.name={name}")).timeout(seconds));
-    each(patient(events), name.to_owned()).boxed()
+    object_states(back_off(events), name.to_owned()).boxed()
 }
 
-/// Waits for longer after each failure in a row. That a list begins is left out: a list that fails has begun, too.
-pub(crate) fn patient<K: Send + 'static>(
+/// Delays the events after each failure in a row for longer. Leaves out that a list begins, because a list that fails
+/// has begun, too.
+pub(crate) fn back_off<K: Send + 'static>(
     events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
 ) -> BoxStream<'static, Result<Event<K>, Error>> {
     let events = events.try_filter(|event| ready(!matches!(event, Event::Init)));
     StreamBackoff::new(events, DefaultBackoff::default()).boxed()
 }
 
-fn each<K: Send + 'static>(
+fn object_states<K: Send + 'static>(
     events: impl Stream<Item = Result<Event<K>, Error>> + Send + 'static,
     name: String,
 ) -> impl Stream<Item = ObjectState<K>> + Send {
     let mut listed = None;
     events.filter_map(move |event| {
-        let seen = match event {
+        let state = match event {
             Ok(Event::Init) => None,
             Ok(Event::InitApply(object)) => {
                 listed = Some(object);
@@ -58,18 +59,18 @@ fn each<K: Send + 'static>(
             Ok(Event::Delete(_)) => Some(ObjectState::Gone),
             Err(error) => {
                 listed = None;
-                // Its text may hold what could not be parsed, which may be a Secret.
-                let code = code(&error);
+                // The error's text may hold what could not be parsed, which may be a Secret.
+                let code = status_code(&error);
                 tracing::debug!(object = name, code, "watch interrupted; retrying");
                 (code == 403).then_some(ObjectState::Forbidden)
             }
         };
-        ready(seen)
+        ready(state)
     })
 }
 
-/// The HTTP status of the answer, or 0 where there was none.
-pub(crate) fn code(error: &Error) -> u16 {
+/// Returns the HTTP status of the answer, or 0 if there was none.
+pub(crate) fn status_code(error: &Error) -> u16 {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
         | Error::WatchStartFailed(kube::Error::Api(status))
@@ -90,9 +91,9 @@ mod tests {
     async fn lists_that_fail_are_ever_rarer() {
         let began = tokio::time::Instant::now();
         let events = (0..6).flat_map(|_| [Ok(Event::<i32>::Init), Err(Error::NoResourceVersion)]);
-        let seen: Vec<_> = patient(futures::stream::iter(events.collect::<Vec<_>>())).collect().await;
-        assert_eq!(seen.len(), 6);
-        // 0.8 s, and about twice as long each time; without growth these were 10 s at most.
+        let errors: Vec<_> = back_off(futures::stream::iter(events.collect::<Vec<_>>())).collect().await;
+        assert_eq!(errors.len(), 6);
+        // The waits are 0.8 s, and about twice as long each time. Without growth, the sum is 10 s at most.
         assert!(began.elapsed() > std::time::Duration::from_secs(15), "{:?}", began.elapsed());
     }
 
@@ -110,9 +111,9 @@ mod tests {
             Ok(Event::InitDone),
             Ok(Event::Delete(2)),
         ];
-        let seen: Vec<ObjectState<i32>> =
-            each(futures::stream::iter(events), "live".to_owned()).collect().now_or_never().unwrap();
-        let said: Vec<String> = seen.iter().map(|seen| format!("{seen:?}")).collect();
-        assert_eq!(said, ["Gone", "There(1)", "Forbidden", "There(2)", "Gone"]);
+        let states: Vec<ObjectState<i32>> =
+            object_states(futures::stream::iter(events), "live".to_owned()).collect().now_or_never().unwrap();
+        let states: Vec<String> = states.iter().map(|state| format!("{state:?}")).collect();
+        assert_eq!(states, ["Gone", "There(1)", "Forbidden", "There(2)", "Gone"]);
     }
 }

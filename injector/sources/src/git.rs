@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, GitSource, Origin, OriginKind, PartKind, Reason};
-use nudge_authoring::keys_of_files;
-use nudge_core::sources::git_wanted;
+use nudge_authoring::{file_key, keys_of_files};
+use nudge_core::sources::{git_wanted, selects};
 use nudge_git::{Commit, Credential, Fetched, Request};
 use nudge_outbound::Reach;
 use nudge_protocol::error_chain::chain;
 use tokio::time::timeout;
 
-use crate::credentials::{of_git, secret};
-use crate::files::is_wanted;
-use crate::limits::GIT_MIB;
-use crate::server_polls::{Remote, failed};
+use crate::budget::GIT_MIB;
+use crate::credentials::{git_credential, read_secret};
+use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
-use crate::slow_fetch::{SLOW_FETCH_AFTER, SlowFetches};
+use crate::slow_fetch::{SLOW_FETCH_AGE, SlowFetches};
 use crate::upstream::Object;
 
 /// A repository with the content of one source.
@@ -26,26 +25,26 @@ pub(crate) struct Git {
     spec: Arc<ConfigSourceSpec>,
     from: GitSource,
     /// The commit that was read last.
-    known: Option<String>,
-    /// Whether the last fetch took long.
+    last_commit: Option<String>,
+    /// Whether the last fetch was slow.
     is_slow: bool,
 }
 
 impl Git {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: GitSource) -> Self {
-        Self { sources, namespace, spec, from, known: None, is_slow: false }
+        Self { sources, namespace, spec, from, last_commit: None, is_slow: false }
     }
 
-    async fn fetched(&self) -> Result<Option<Commit>, Explanation> {
+    async fn fetch(&self) -> Result<Option<Commit>, Explanation> {
         let (url, revision) = git_wanted(&self.from)?;
         let credential = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();
-                of_git(&secret(&self.sources, &self.namespace, name, url.address()).await?, name)?
+                git_credential(&read_secret(&self.sources, &self.namespace, name, url.address()).await?, name)?
             }
             None => Credential::Anonymous,
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.from.url, error))?;
+        let guarded = self.sources.guard.now().await.map_err(|error| fetch_failure(&self.from.url, error))?;
         let request = Request {
             url: &url,
             revision: &revision,
@@ -55,10 +54,11 @@ impl Git {
             reach: &Reach::Outside(guarded),
             lfs: self.from.lfs,
             allowed_signers: self.from.verify.as_ref().map(|verify| verify.allowed_signers.as_str()),
-            wanted: &|path| is_wanted(&self.spec, path),
+            // The patterns for keys choose files, too.
+            wanted: &|path| selects(&self.spec, &file_key(path)),
         };
-        let fetched = self.sources.mirrors.fetch(&request, self.known.as_deref()).await;
-        match fetched.map_err(|error| failed(&self.from.url, chain(&error)))? {
+        let fetched = self.sources.mirrors.fetch(&request, self.last_commit.as_deref()).await;
+        match fetched.map_err(|error| fetch_failure(&self.from.url, chain(&error)))? {
             Fetched::Unchanged => Ok(None),
             Fetched::Commit(commit) => Ok(Some(commit)),
         }
@@ -70,19 +70,19 @@ impl Remote for Git {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let slow = SlowFetches { turns: &sources.budget.slow, namespace: &self.namespace };
-        let place = slow.place(self.is_slow).await;
-        let room = sources.budget.work(&self.namespace, GIT_MIB);
+        let slow = SlowFetches { turns: &sources.budget.slow_fetches, namespace: &self.namespace };
+        let place = slow.take_place(self.is_slow).await;
+        let room = sources.budget.reserve_fetch(&self.namespace, GIT_MIB);
         let _room = match &place {
             None => room.await,
-            // Few have a place, and its own namespace may have no memory for long.
-            Some(_) => timeout(SLOW_FETCH_AFTER, room).await.map_err(|_| {
-                SlowFetches::waits(&self.from.url, "other sources of its namespace use all memory of the namespace")
+            // There are few places, and the source's namespace may have no memory for long.
+            Some(_) => timeout(SLOW_FETCH_AGE, room).await.map_err(|_| {
+                SlowFetches::lost_turn(&self.from.url, "other sources of its namespace use all memory of the namespace")
             })?,
         };
-        let (is_slow, fetched) = slow.fetch(place, &self.from.url, self.fetched()).await;
+        let (is_slow, fetched) = slow.run(place, &self.from.url, self.fetch()).await;
         self.is_slow = is_slow;
-        sources.metrics.mirrors(sources.mirrors.bytes());
+        sources.metrics.set_mirrors(sources.mirrors.bytes());
         let Some(Commit { id, time, signer, files }) = fetched? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
@@ -94,11 +94,11 @@ impl Remote for Git {
         };
         let contents =
             keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
-        self.known = Some(id);
-        Ok(Some(Object { contents, ..Object::of(PartKind::ConfigMap, origin) }))
+        self.last_commit = Some(id);
+        Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
     }
 
     fn forget(&mut self) {
-        self.known = None;
+        self.last_commit = None;
     }
 }

@@ -1,14 +1,13 @@
-//! Sources: living objects become versions of a config. What is done is decided in `nudge_core::sources`; here it is watched and written.
+//! Sources: living objects become versions of a config. `nudge_core::sources` decides; this crate watches and writes.
 // What others send is computed with: nothing overflows.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-mod content;
+mod budget;
 mod credentials;
+mod draft;
 mod feed;
-mod files;
 mod follow;
 mod git;
-mod limits;
 mod metrics;
 mod namespace;
 mod oci;
@@ -23,7 +22,7 @@ mod vault;
 mod write_rate;
 mod writes;
 
-pub use limits::Budget;
+pub use budget::Budget;
 pub use metrics::FetchMetrics;
 pub use run::run;
 pub use shared::Sources;

@@ -1,4 +1,4 @@
-//! Metrics of what servers were asked for. No label holds a name that users choose.
+//! Metrics of requests to servers. No label holds a name that users choose.
 
 use std::time::Duration;
 
@@ -14,28 +14,26 @@ use prometheus_client::registry::{Registry, Unit};
 const KINDS: [OriginKind; 3] = [OriginKind::Git, OriginKind::Oci, OriginKind::Vault];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct ServerLabel {
     kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Fetch {
+struct FetchLabels {
     kind: &'static str,
     outcome: &'static str,
 }
 
-/// What came of one question.
+/// The outcome of one request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// There is other content, or it was asked for the first time.
+pub(crate) enum FetchOutcome {
+    /// The content has changed, or was asked for the first time.
     Changed,
-    /// The content is what it was.
     Unchanged,
-    /// The upstream gave no content.
     Failed,
 }
 
-impl Outcome {
+impl FetchOutcome {
     const ALL: [Self; 3] = [Self::Changed, Self::Unchanged, Self::Failed];
 
     fn as_str(self) -> &'static str {
@@ -50,8 +48,8 @@ impl Outcome {
 /// The metrics; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FetchMetrics {
-    fetches: Family<Fetch, Counter>,
-    seconds: Family<Kind, Histogram>,
+    fetches: Family<FetchLabels, Counter>,
+    seconds: Family<ServerLabel, Histogram>,
     mirrors: Gauge,
 }
 
@@ -67,9 +65,9 @@ impl Default for FetchMetrics {
         // All series from the start: a rate must include the first event.
         for kind in KINDS {
             let kind = kind.as_str();
-            drop(metrics.seconds.get_or_create(&Kind { kind }));
-            for outcome in Outcome::ALL {
-                drop(metrics.fetches.get_or_create(&Fetch { kind, outcome: outcome.as_str() }));
+            drop(metrics.seconds.get_or_create(&ServerLabel { kind }));
+            for outcome in FetchOutcome::ALL {
+                drop(metrics.fetches.get_or_create(&FetchLabels { kind, outcome: outcome.as_str() }));
             }
         }
         metrics
@@ -77,7 +75,7 @@ impl Default for FetchMetrics {
 }
 
 impl FetchMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let Self { fetches, seconds, mirrors } = self;
         registry.register("source_fetches", "Requests to servers of sources, by outcome", fetches.clone());
@@ -95,15 +93,15 @@ impl FetchMetrics {
         );
     }
 
-    /// Counts one question.
-    pub(crate) fn count(&self, kind: OriginKind, outcome: Outcome, took: Duration) {
+    /// Counts one request, which took this long.
+    pub(crate) fn count(&self, kind: OriginKind, outcome: FetchOutcome, duration: Duration) {
         let kind = kind.as_str();
-        self.fetches.get_or_create(&Fetch { kind, outcome: outcome.as_str() }).inc();
-        self.seconds.get_or_create(&Kind { kind }).observe(took.as_secs_f64());
+        self.fetches.get_or_create(&FetchLabels { kind, outcome: outcome.as_str() }).inc();
+        self.seconds.get_or_create(&ServerLabel { kind }).observe(duration.as_secs_f64());
     }
 
-    /// What the mirrors take now.
-    pub(crate) fn mirrors(&self, bytes: u64) {
+    /// Sets the size of all mirrors.
+    pub(crate) fn set_mirrors(&self, bytes: u64) {
         self.mirrors.set(bytes.cast_signed());
     }
 }

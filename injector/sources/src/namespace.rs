@@ -9,14 +9,14 @@ use nudge_api::{ConfigSource, SourceFrom};
 use nudge_cluster::supervisor::Supervisor;
 use nudge_core::sources::rival;
 
-use crate::follow::{code, patient};
+use crate::follow::{back_off, status_code};
 use crate::shared::Sources;
-use crate::task::{KnownSource, Task};
+use crate::task::{KnownSource, Rival, Task};
 
-/// Sources in one page of a list.
-const PAGE: u32 = 50;
+/// The number of sources in one page of a list.
+const PAGE_SOURCES: u32 = 50;
 
-/// What a task is about. Where this changes, another takes its place.
+/// The identity of a task. If it changes, another task takes its place.
 #[derive(PartialEq)]
 struct Subject {
     uid: Option<String>,
@@ -31,10 +31,10 @@ impl Subject {
 }
 
 /// Looks after the sources of a namespace until dropped.
-pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
+pub(crate) async fn follow_namespace(sources: Arc<Sources>, namespace: String) {
     let api = Api::<ConfigSource>::namespaced(sources.client.clone(), &namespace);
-    let config = Config::default().page_size(PAGE).timeout(sources.watch_seconds);
-    let mut events = patient(watcher(api, config));
+    let config = Config::default().page_size(PAGE_SOURCES).timeout(sources.watch_seconds);
+    let mut events = back_off(watcher(api, config));
     let (mut supervisor, mut failures) = (Supervisor::new(format!("source {namespace}/")), 0_u32);
     loop {
         let event = tokio::select! {
@@ -45,19 +45,19 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
             None => return,
             Some(Ok(event)) => {
                 failures = 0;
-                let listing = matches!(event, Event::Init | Event::InitApply(_));
+                let is_listing = matches!(event, Event::Init | Event::InitApply(_));
                 if let Some(source) = supervisor.observe(event, ConfigSource::name_any) {
-                    put(&sources, &namespace, source, &mut supervisor);
+                    update_task(&sources, &namespace, source, &mut supervisor);
                 }
-                // While a list comes, not all are known.
-                if !listing {
+                // Not all sources are known until the list is complete.
+                if !is_listing {
                     note_rivals(&supervisor);
                 }
             }
             Some(Err(error)) => {
                 supervisor.interrupted();
                 failures = failures.saturating_add(1);
-                let code = code(&error);
+                let code = status_code(&error);
                 // A server that has just started refuses for a moment what it allows.
                 if failures == 3 && code == 403 {
                     tracing::warn!(namespace, "sources can't be read; bind ClusterRole nudge-sources in the namespace");
@@ -69,7 +69,8 @@ pub(crate) async fn namespace(sources: Arc<Sources>, namespace: String) {
     }
 }
 
-fn put(
+/// Updates the task of the source, or starts one.
+fn update_task(
     sources: &Arc<Sources>,
     namespace: &str,
     source: ConfigSource,
@@ -81,13 +82,13 @@ fn put(
     }
     let (sources, namespace) = (Arc::clone(sources), namespace.to_owned());
     let task = move |receiver| Task::new(Arc::clone(&sources), namespace.clone(), receiver);
-    let again = task.clone();
+    let restart = task.clone();
     let begin = move |receiver, panics| {
         let task = task(receiver);
         if panics == 0 { task.run() } else { task.rewrite_status().run() }
     };
-    let rest = move |receiver, pause| again(receiver).report_panic(pause);
-    supervisor.start(name, subject, KnownSource { source, rival: None, complete: false }, begin, rest);
+    let report_panic = move |receiver, pause| restart(receiver).report_panic(pause);
+    supervisor.start(name, subject, KnownSource { source, rival: Rival::Unknown }, begin, report_panic);
 }
 
 /// Notes for each source whether another one makes the versions of its config.
@@ -95,10 +96,11 @@ fn note_rivals(supervisor: &Supervisor<Subject, KnownSource>) {
     let sources: Vec<Arc<ConfigSource>> =
         supervisor.senders().map(|sender| Arc::clone(&sender.borrow().source)).collect();
     for (sender, source) in supervisor.senders().zip(&sources) {
-        let rival = rival(source, sources.iter().map(|other| &**other)).map(str::to_owned);
+        let rival = rival(source, sources.iter().map(|other| &**other));
+        let rival = rival.map_or(Rival::Absent, |name| Rival::Present(name.to_owned()));
         sender.send_if_modified(|known| {
-            let changed = !known.complete || known.rival != rival;
-            (known.complete, known.rival) = (true, rival);
+            let changed = known.rival != rival;
+            known.rival = rival;
             changed
         });
     }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nudge_api::{ConfigSourceSpec, Explanation, OciSource, Origin, OriginKind, PartKind, Reason};
-use nudge_authoring::keys_of_files;
+use nudge_authoring::{file_key, keys_of_files};
 use nudge_core::outbound::Address;
-use nudge_core::sources::oci_wanted;
+use nudge_core::sources::{oci_wanted, selects};
 use nudge_oci::{Artifact, Credential, Pulled, Registry, Request};
 use nudge_outbound::{Reach, of_pem};
 use nudge_protocol::error_chain::chain;
 
-use crate::credentials::{of_oci, secret};
-use crate::files::is_wanted;
-use crate::limits::OCI_MIB;
-use crate::server_polls::{Remote, failed};
+use crate::budget::OCI_MIB;
+use crate::credentials::{oci_credential, read_secret};
+use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
 use crate::upstream::Object;
 
@@ -24,26 +23,26 @@ pub(crate) struct Oci {
     namespace: String,
     spec: Arc<ConfigSourceSpec>,
     from: OciSource,
-    /// The digest of what was read last.
-    known: Option<String>,
+    /// The digest of the artifact that was read last.
+    last_digest: Option<String>,
 }
 
 impl Oci {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, spec: Arc<ConfigSourceSpec>, from: OciSource) -> Self {
-        Self { sources, namespace, spec, from, known: None }
+        Self { sources, namespace, spec, from, last_digest: None }
     }
 
-    async fn pulled(&self) -> Result<Option<Artifact>, Explanation> {
+    async fn pull(&self) -> Result<Option<Artifact>, Explanation> {
         let (reference, pick) = oci_wanted(&self.from)?;
         let secret = match &self.from.secret_ref {
             Some(object) => {
                 let name = object.name.as_str();
-                Some((secret(&self.sources, &self.namespace, name, reference.address()).await?, name))
+                Some((read_secret(&self.sources, &self.namespace, name, reference.address()).await?, name))
             }
             None => None,
         };
         let credential = match &secret {
-            Some((secret, name)) => of_oci(secret, name, &reference)?,
+            Some((secret, name)) => oci_credential(secret, name, &reference)?,
             None => Credential::Anonymous,
         };
         let roots = match &self.from.ca {
@@ -51,7 +50,7 @@ impl Oci {
                 .ok_or_else(|| Reason::SourceRefused.explained("spec.from.oci.ca holds no certificate"))?,
             None => Arc::clone(&self.sources.roots),
         };
-        let guarded = self.sources.guard.now().await.map_err(|error| failed(&self.from.url, error))?;
+        let guarded = self.sources.guard.now().await.map_err(|error| fetch_failure(&self.from.url, error))?;
         let request = Request {
             reference: &reference,
             pick: &pick,
@@ -59,10 +58,11 @@ impl Oci {
             path: &self.from.path,
             credential: &credential,
             may_ask: &|realm: &Address| secret.as_ref().is_none_or(|(secret, _)| secret.allows(realm)),
-            files: &|path| is_wanted(&self.spec, path),
+            // The patterns for keys choose files, too.
+            files: &|path| selects(&self.spec, &file_key(path)),
         };
-        let pulled = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.known.as_deref()).await;
-        match pulled.map_err(|error| failed(&self.from.url, chain(&error)))? {
+        let pulled = Registry::new(Reach::Outside(guarded), roots).pull(&request, self.last_digest.as_deref()).await;
+        match pulled.map_err(|error| fetch_failure(&self.from.url, chain(&error)))? {
             Pulled::Unchanged => Ok(None),
             Pulled::Artifact(artifact) => Ok(Some(artifact)),
         }
@@ -74,8 +74,8 @@ impl Remote for Oci {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _room = sources.budget.work(&self.namespace, OCI_MIB).await;
-        let Some(Artifact { digest, created, files }) = self.pulled().await? else { return Ok(None) };
+        let _room = sources.budget.reserve_fetch(&self.namespace, OCI_MIB).await;
+        let Some(Artifact { digest, created, files }) = self.pull().await? else { return Ok(None) };
         let origin = Origin {
             kind: Self::KIND,
             url: self.from.url.as_str().into(),
@@ -86,11 +86,11 @@ impl Remote for Oci {
         };
         let contents =
             keys_of_files(files).map_err(|why| Reason::SourceRefused.explained(format!("{}: {why}", self.from.url)))?;
-        self.known = Some(digest);
-        Ok(Some(Object { contents, ..Object::of(PartKind::ConfigMap, origin) }))
+        self.last_digest = Some(digest);
+        Ok(Some(Object { contents, ..Object::empty(PartKind::ConfigMap, origin) }))
     }
 
     fn forget(&mut self) {
-        self.known = None;
+        self.last_digest = None;
     }
 }

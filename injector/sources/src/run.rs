@@ -7,7 +7,7 @@ use nudge_cluster::supervisor::Supervisor;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
-use crate::namespace::namespace;
+use crate::namespace::follow_namespace;
 use crate::shared::Sources;
 
 /// Looks after the sources of all enabled namespaces until dropped. Only one process may do this at a time.
@@ -19,7 +19,7 @@ pub async fn run(sources: Arc<Sources>, mut enabled: Receiver<Arc<BTreeSet<Strin
         for name in &*namespaces {
             if !supervisor.update(name, &(), |()| ()) {
                 let (sources, enabled) = (Arc::clone(&sources), name.clone());
-                let begin = move |_, _| namespace(Arc::clone(&sources), enabled.clone());
+                let begin = move |_, _| follow_namespace(Arc::clone(&sources), enabled.clone());
                 supervisor.start(name.clone(), (), (), begin, |_, pause| sleep(pause));
             }
         }

@@ -1,4 +1,4 @@
-//! A server that is asked again and again: how often, and what is done while it does not answer.
+//! The polls of a server: how often it is asked, and what is done while it does not answer.
 
 use std::time::Duration;
 
@@ -10,72 +10,85 @@ use nudge_protocol::backoff::Backoff;
 use tokio::time::{Instant, sleep};
 
 use crate::follow::ObjectState;
-use crate::metrics::{FetchMetrics, Outcome};
+use crate::metrics::{FetchMetrics, FetchOutcome};
 use crate::upstream::Object;
 
-/// Waits after failures in a row. Somebody who has repaired the cause need not wait: kubectl nudge source sync.
-const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
+/// The waits after failures in a row. `kubectl nudge source sync` ends a wait.
+const SERVER_BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), longest: Duration::from_mins(5) };
 
 /// A server with the content of one source.
 pub(crate) trait Remote: Send + 'static {
-    /// What it is.
     const KIND: OriginKind;
 
-    /// Reads the content. `None`: it is what it was the last time, which was no failure.
+    /// Reads the content. Returns `None` if it has not changed since the last time, which did not fail.
     fn read(&mut self) -> impl Future<Output = Result<Option<Object>, Explanation>> + Send;
 
-    /// The content of the last time is not kept any more.
+    /// Forgets what was read the last time, because its content is not kept any more.
     fn forget(&mut self);
 }
 
-/// Asks at once, and then every `interval`.
+/// Reads the content at once, and then every `interval`.
 pub(crate) fn poll<R: Remote>(
     remote: R,
     interval: Duration,
     metrics: FetchMetrics,
 ) -> BoxStream<'static, ObjectState<Object>> {
-    let state = (remote, Duration::ZERO, 0, metrics);
-    unfold(state, move |(mut remote, mut wait, mut failures, metrics)| async move {
+    let poll = Poll { remote, interval, metrics, wait: Duration::ZERO, failures: 0 };
+    unfold(poll, |mut poll| async move { Some((poll.next_state().await, poll)) }).boxed()
+}
+
+struct Poll<R> {
+    remote: R,
+    interval: Duration,
+    metrics: FetchMetrics,
+    /// The time until the next request.
+    wait: Duration,
+    /// The number of failures in a row.
+    failures: u32,
+}
+
+impl<R: Remote> Poll<R> {
+    /// Polls until the content has changed or can't be read.
+    async fn next_state(&mut self) -> ObjectState<Object> {
         loop {
-            sleep(wait).await;
+            sleep(self.wait).await;
             let began = Instant::now();
-            let result = caught(remote.read()).await.unwrap_or_else(|| Err(panicked()));
+            let result = caught(self.remote.read()).await.unwrap_or_else(|| Err(panic_explanation()));
             let outcome = match &result {
-                Ok(Some(_)) => Outcome::Changed,
-                Ok(None) => Outcome::Unchanged,
-                Err(_) => Outcome::Failed,
+                Ok(Some(_)) => FetchOutcome::Changed,
+                Ok(None) => FetchOutcome::Unchanged,
+                Err(_) => FetchOutcome::Failed,
             };
-            metrics.count(R::KIND, outcome, began.elapsed());
+            self.metrics.count(R::KIND, outcome, began.elapsed());
             match result {
                 Ok(object) => {
-                    // Sources that begin together do not ask together for ever.
-                    (failures, wait) = (0, interval.mul_f64(rand::random_range(1.0..1.1)));
+                    // The random part keeps sources that begin together from asking together for ever.
+                    (self.failures, self.wait) = (0, self.interval.mul_f64(rand::random_range(1.0..1.1)));
                     if let Some(object) = object {
-                        return Some((ObjectState::There(object), (remote, wait, failures, metrics)));
+                        return ObjectState::There(object);
                     }
                 }
                 Err(why) => {
-                    failures = u32::saturating_add(failures, 1);
-                    wait = BACKOFF.jittered(failures, rand::random());
-                    // The content is asked for again: nobody keeps it while it is not known to be the newest.
-                    remote.forget();
-                    return Some((ObjectState::Failed(why), (remote, wait, failures, metrics)));
+                    self.failures = self.failures.saturating_add(1);
+                    self.wait = SERVER_BACKOFF.jittered(self.failures, rand::random());
+                    // The content is read again, because nobody keeps it while it is not known to be the newest.
+                    self.remote.forget();
+                    return ObjectState::Failed(why);
                 }
             }
         }
-    })
-    .boxed()
+    }
 }
 
-/// Nudge itself failed at a source. What it failed at may hold anything, and is not repeated.
-pub(crate) fn panicked() -> Explanation {
+/// Explains that Nudge itself failed at a source. The panic's message may hold anything, and is not repeated.
+pub(crate) fn panic_explanation() -> Explanation {
     Reason::InternalError.explained(
         "Nudge itself failed at this source and tries again, later and later; report it with the log of nudge-sources",
     )
 }
 
 /// The server did not give its content.
-pub(crate) fn failed(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
+pub(crate) fn fetch_failure(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Explanation {
     Reason::FetchFailed.explained(format!("{what}: {why}"))
 }
 
@@ -90,7 +103,7 @@ mod tests {
     use crate::upstream::origin;
 
     fn object() -> Object {
-        Object::of(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
+        Object::empty(PartKind::ConfigMap, origin(OriginKind::Git, &ObjectMeta::default()))
     }
 
     /// What it says each time, and when it was asked.
@@ -104,7 +117,7 @@ mod tests {
             self.3 = true;
             match if self.0.is_empty() { Ok(false) } else { self.0.remove(0) } {
                 Ok(changed) => Ok(changed.then(object)),
-                Err(()) => Err(failed("git.example.com", "no answer")),
+                Err(()) => Err(fetch_failure("git.example.com", "no answer")),
             }
         }
 

@@ -8,30 +8,30 @@ use nudge_core::derived_keys::ContentKey;
 use nudge_git::Mirrors;
 use nudge_outbound::Authorities;
 
-use crate::limits::Budget;
+use crate::budget::Budget;
 use crate::metrics::FetchMetrics;
 use crate::write_rate::Rates;
 
 /// What all sources need.
 pub struct Sources {
-    /// Asks the API server.
+    /// The client of the API server.
     pub client: Client,
-    /// Names of versions with Secrets are keyed by it.
+    /// The key of the names of versions with Secrets.
     pub content_key: Arc<ContentKey>,
     /// The service account of this process, as kubectl takes it.
     pub account: String,
-    /// How long one watch lasts, in seconds.
+    /// The length of one watch, in seconds.
     pub watch_seconds: u32,
-    /// What nothing is sent to.
+    /// The guard of addresses that nothing is sent to.
     pub guard: Guard,
     /// The authorities that this image trusts.
     pub roots: Authorities,
     /// The mirrors of git repositories.
     pub mirrors: Mirrors,
-    /// Counts what servers are asked for.
+    /// The metrics of requests to servers.
     pub metrics: FetchMetrics,
-    /// What all sources may take together.
+    /// The memory and the places that all sources share.
     pub budget: Budget,
-    /// How often they may write.
+    /// The rates of writes, by namespace.
     pub rates: Arc<Rates>,
 }

@@ -1,5 +1,5 @@
-//! Which downloads are broken off: those that take longer than [`SLOW_FETCH_AFTER`], unless few are slow at that moment. Their sources wait for a
-//! turn, so that a slow server takes no memory from the sources of other teams.
+//! The places of slow fetches: a fetch that takes longer than [`SLOW_FETCH_AGE`] is broken off unless few are slow at
+//! that moment. Its source waits for its turn, so that a slow server takes no memory from the sources of other teams.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use nudge_api::Explanation;
 use nudge_cluster::turns::{Turn, Turns};
 use tokio::time::timeout;
 
-use crate::server_polls::failed;
+use crate::server_polls::fetch_failure;
 
-/// A git fetch that takes longer counts as slow.
-pub(crate) const SLOW_FETCH_AFTER: Duration = Duration::from_secs(30);
+/// The age at which a git fetch counts as slow.
+pub(crate) const SLOW_FETCH_AGE: Duration = Duration::from_secs(30);
 
 /// The places of slow fetches, as one namespace has them.
 #[derive(Clone, Copy)]
@@ -21,38 +21,39 @@ pub(crate) struct SlowFetches<'a> {
 }
 
 impl SlowFetches<'_> {
-    /// The place of a source that was slow the last time. It takes no memory while it waits, so that quick ones go on.
-    pub(crate) async fn place(self, is_slow: bool) -> Option<Turn> {
-        if is_slow { Some(self.turns.take(self.namespace).await) } else { None }
+    /// Takes the place of a source that was slow the last time. The source has no memory while it waits, so that quick
+    /// ones go on.
+    pub(crate) async fn take_place(self, was_slow: bool) -> Option<Turn> {
+        if was_slow { Some(self.turns.take(self.namespace).await) } else { None }
     }
 
-    /// What is said of a source that gives its place or its memory back.
-    pub(crate) fn waits(url: &str, why: &str) -> Explanation {
-        failed(
+    /// Explains why a source gives its place or its memory back.
+    pub(crate) fn lost_turn(url: &str, why: &str) -> Explanation {
+        fetch_failure(
             url,
             format!(
                 "the fetch was not done within {} s, and {why}; the source waits for its turn again",
-                SLOW_FETCH_AFTER.as_secs()
+                SLOW_FETCH_AGE.as_secs()
             ),
         )
     }
 
-    /// Fetches, and returns whether that is slow. What is slow goes on with a place; without one it gives its memory back to those who wait, and
-    /// waits for a place the next time.
-    pub(crate) async fn fetch<T>(
+    /// Runs the fetch, and returns whether it is slow. A slow fetch goes on if it has a place; without one, it gives
+    /// its memory back to those who wait, and waits for a place the next time.
+    pub(crate) async fn run<T>(
         self,
         place: Option<Turn>,
         url: &str,
-        fetched: impl Future<Output = Result<T, Explanation>>,
+        fetch: impl Future<Output = Result<T, Explanation>>,
     ) -> (bool, Result<T, Explanation>) {
-        let mut fetched = pin!(fetched);
-        if let Ok(done) = timeout(SLOW_FETCH_AFTER, &mut fetched).await {
-            return (false, done);
+        let mut fetch = pin!(fetch);
+        if let Ok(result) = timeout(SLOW_FETCH_AGE, &mut fetch).await {
+            return (false, result);
         }
         let Some(_place) = place.or_else(|| self.turns.try_take(self.namespace, 1)) else {
-            return (true, Err(Self::waits(url, "other slow servers take all places")));
+            return (true, Err(Self::lost_turn(url, "other slow servers take all places")));
         };
-        (true, fetched.await)
+        (true, fetch.await)
     }
 }
 
@@ -62,14 +63,14 @@ mod tests {
 
     use super::*;
 
-    /// Fetches for so many seconds. Returns whether that is slow, and whether it was done.
-    async fn fetch(slow: SlowFetches<'_>, was_slow: bool, seconds: u64) -> (bool, bool) {
-        let place = slow.place(was_slow).await;
-        let fetched = async {
+    /// Fetches for this many seconds. Returns whether the fetch was slow, and whether it ended.
+    async fn run_fetch(slow: SlowFetches<'_>, was_slow: bool, seconds: u64) -> (bool, bool) {
+        let place = slow.take_place(was_slow).await;
+        let fetch = async {
             sleep(Duration::from_secs(seconds)).await;
             Ok(())
         };
-        let (is_slow, done) = slow.fetch(place, "https://a/b", fetched).await;
+        let (is_slow, done) = slow.run(place, "https://a/b", fetch).await;
         (is_slow, done.is_ok())
     }
 
@@ -78,11 +79,11 @@ mod tests {
         let turns = Turns::new(1, 1);
         let timed = async |namespace: &str, seconds: u64| {
             let (began, slow) = (Instant::now(), SlowFetches { turns: &turns, namespace });
-            (fetch(slow, false, seconds).await.1, began.elapsed().as_secs())
+            (run_fetch(slow, false, seconds).await.1, began.elapsed().as_secs())
         };
-        let (one, two, quick) = tokio::join!(timed("a", 100), timed("b", 110), timed("c", 29));
-        assert_eq!((quick, [one, two].contains(&(false, 30))), ((true, 29), true), "{one:?} {two:?}");
-        assert!([one, two].iter().any(|(done, took)| *done && *took >= 100), "{one:?} {two:?}");
+        let (slow_a, slow_b, quick) = tokio::join!(timed("a", 100), timed("b", 110), timed("c", 29));
+        assert_eq!((quick, [slow_a, slow_b].contains(&(false, 30))), ((true, 29), true), "{slow_a:?} {slow_b:?}");
+        assert!([slow_a, slow_b].iter().any(|(done, took)| *done && *took >= 100), "{slow_a:?} {slow_b:?}");
         assert_eq!(timed("a", 50).await, (true, 50), "the place is free again");
     }
 
@@ -92,14 +93,14 @@ mod tests {
         let always = async |namespace: &str| {
             let mut is_slow = false;
             for _ in 0..20 {
-                (is_slow, _) = fetch(SlowFetches { turns: &turns, namespace }, is_slow, 100).await;
+                (is_slow, _) = run_fetch(SlowFetches { turns: &turns, namespace }, is_slow, 100).await;
             }
         };
         let other = async {
             let began = Instant::now();
             let (mut is_slow, mut done, mut tries) = (false, false, 0);
             while !done {
-                (is_slow, done) = fetch(SlowFetches { turns: &turns, namespace: "c" }, is_slow, 100).await;
+                (is_slow, done) = run_fetch(SlowFetches { turns: &turns, namespace: "c" }, is_slow, 100).await;
                 tries += 1;
             }
             (tries, began.elapsed().as_secs())

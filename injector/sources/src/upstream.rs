@@ -1,4 +1,4 @@
-//! The content of a source, and that which is a ConfigMap or a Secret: it is watched.
+//! The content of a source, and the watch of a ConfigMap or a Secret that has it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +21,13 @@ use tokio::time::sleep;
 use crate::follow::{ObjectState, follow};
 use crate::shared::Sources;
 
-/// Waits after failures in a row of calls of the API server.
-pub(crate) const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
+/// The waits after failures in a row of calls of the API server.
+pub(crate) const API_BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_mins(1) };
 
-/// The content of a source. Its debug form has no value.
+/// The content of a source. The debug form has no value.
 pub(crate) struct Object {
-    /// What it becomes.
+    /// The kind of the version's objects.
     pub(crate) kind: PartKind,
-    /// Where it is.
     pub(crate) origin: Origin,
     /// The metadata of a ConfigMap or Secret; empty for other upstreams.
     pub(crate) meta: ObjectMeta,
@@ -44,12 +43,11 @@ impl fmt::Debug for Object {
 }
 
 impl Object {
-    /// Nothing yet.
-    pub(crate) fn of(kind: PartKind, origin: Origin) -> Self {
+    pub(crate) fn empty(kind: PartKind, origin: Origin) -> Self {
         Self { kind, origin, meta: ObjectMeta::default(), secret_type: String::new(), contents: Contents::default() }
     }
 
-    /// How messages call it.
+    /// Returns the name of the object in messages.
     pub(crate) fn name(&self) -> String {
         match self.origin.kind {
             OriginKind::ConfigMap | OriginKind::Secret => format!("{} {}", self.kind, self.origin.url),
@@ -64,15 +62,17 @@ pub(crate) fn origin(kind: OriginKind, meta: &ObjectMeta) -> Origin {
     Origin { kind, url, revision, path: Text::default(), time: None, signer: None }
 }
 
-/// Follows the object. Its metadata is watched, and it is read where that has changed: a watch keeps the memory of its largest event.
-pub(crate) fn watched(
+/// Follows the object. Only its metadata is watched, because a watch keeps the memory of its largest event; the object
+/// is read whenever the metadata has changed.
+pub(crate) fn watch_object(
     sources: &Arc<Sources>,
     namespace: &str,
-    (kind, name): (PartKind, &str),
+    kind: PartKind,
+    name: &str,
 ) -> BoxStream<'static, ObjectState<Object>> {
     match kind {
-        PartKind::ConfigMap => read_when_changed(sources, namespace, name, of_config_map),
-        PartKind::Secret => read_when_changed(sources, namespace, name, of_secret),
+        PartKind::ConfigMap => read_when_changed(sources, namespace, name, object_of_config_map),
+        PartKind::Secret => read_when_changed(sources, namespace, name, object_of_secret),
     }
 }
 
@@ -80,7 +80,7 @@ fn read_when_changed<K>(
     sources: &Arc<Sources>,
     namespace: &str,
     name: &str,
-    content: fn(K) -> Object,
+    to_object: fn(K) -> Object,
 ) -> BoxStream<'static, ObjectState<Object>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -93,57 +93,62 @@ where
     let api = Api::<K>::namespaced(sources.client.clone(), namespace);
     let metadata = Api::<PartialObjectMeta<K>>::namespaced(sources.client.clone(), namespace);
     let changes = follow(metadata, name, sources.watch_seconds);
-    let reading = Arc::new((Arc::clone(sources), api, namespace.to_owned(), name.to_owned()));
-    let seen = changes.then(move |seen| {
-        let reading = Arc::clone(&reading);
+    let (sources, namespace, name) = (Arc::clone(sources), namespace.to_owned(), name.to_owned());
+    let reader = Arc::new(Reader { sources, api, namespace, name, to_object });
+    let states = changes.then(move |state| {
+        let reader = Arc::clone(&reader);
         async move {
-            match seen {
-                ObjectState::There(_) => {
-                    let (sources, api, namespace, name) = &*reading;
-                    read(sources, api, (namespace, name), content).await
-                }
+            match state {
+                ObjectState::There(_) => reader.read().await,
                 ObjectState::Gone => ObjectState::Gone,
                 ObjectState::Forbidden => ObjectState::Forbidden,
                 ObjectState::Failed(why) => ObjectState::Failed(why),
             }
         }
     });
-    seen.boxed()
+    states.boxed()
 }
 
-/// Reads the object, until the API server answers.
-async fn read<K: Clone + DeserializeOwned + fmt::Debug>(
-    sources: &Sources,
-    api: &Api<K>,
-    (namespace, name): (&str, &str),
-    content: fn(K) -> Object,
-) -> ObjectState<Object> {
-    let mut failures = 0;
-    loop {
-        let room = sources.budget.read(namespace).await;
-        let error = match call(|| format!("reading {namespace}/{name}"), api.get_opt(name)).await {
-            Ok(object) => return object.map_or(ObjectState::Gone, |object| ObjectState::There(content(object))),
-            Err(error) => error,
-        };
-        drop(room);
-        if error.code() == 403 {
-            return ObjectState::Forbidden;
+/// The reader of one ConfigMap or Secret.
+struct Reader<K> {
+    sources: Arc<Sources>,
+    api: Api<K>,
+    namespace: String,
+    name: String,
+    to_object: fn(K) -> Object,
+}
+
+impl<K: Clone + DeserializeOwned + fmt::Debug> Reader<K> {
+    /// Reads the object, and retries until the API server answers.
+    async fn read(&self) -> ObjectState<Object> {
+        let Self { sources, api, namespace, name, to_object } = self;
+        let mut failures = 0;
+        loop {
+            let room = sources.budget.reserve_read(namespace).await;
+            let error = match call(|| format!("reading {namespace}/{name}"), api.get_opt(name)).await {
+                Ok(object) => return object.map_or(ObjectState::Gone, |object| ObjectState::There(to_object(object))),
+                Err(error) => error,
+            };
+            drop(room);
+            if error.code() == 403 {
+                return ObjectState::Forbidden;
+            }
+            failures = u32::saturating_add(failures, 1);
+            // The error's text may hold what could not be parsed, which may be a Secret.
+            tracing::debug!(namespace, object = name, code = error.code(), "object not read; retrying");
+            sleep(API_BACKOFF.jittered(failures, rand::random())).await;
         }
-        failures = u32::saturating_add(failures, 1);
-        // Its text may hold what could not be parsed, which may be a Secret.
-        tracing::debug!(namespace, object = name, code = error.code(), "object not read; retrying");
-        sleep(BACKOFF.jittered(failures, rand::random())).await;
     }
 }
 
-fn of_config_map(map: ConfigMap) -> Object {
+fn object_of_config_map(map: ConfigMap) -> Object {
     let origin = origin(OriginKind::ConfigMap, &map.metadata);
     let contents = contents_of(map.data, map.binary_data);
-    Object { meta: map.metadata, contents, ..Object::of(PartKind::ConfigMap, origin) }
+    Object { meta: map.metadata, contents, ..Object::empty(PartKind::ConfigMap, origin) }
 }
 
-fn of_secret(secret: Secret) -> Object {
+fn object_of_secret(secret: Secret) -> Object {
     let origin = origin(OriginKind::Secret, &secret.metadata);
     let (secret_type, contents) = (secret.type_.unwrap_or_default(), contents_of(None, secret.data));
-    Object { meta: secret.metadata, secret_type, contents, ..Object::of(PartKind::Secret, origin) }
+    Object { meta: secret.metadata, secret_type, contents, ..Object::empty(PartKind::Secret, origin) }
 }

@@ -1,4 +1,4 @@
-//! Whether content follows the rules of its config: what breaks them becomes no version.
+//! The verdict of the config's rules about the newest content: content that breaks a rule does not become a version.
 
 use std::sync::Arc;
 
@@ -7,52 +7,55 @@ use nudge_cluster::turns::Turn;
 use nudge_validation::{Rules, SchemaTexts, dictionary_of, references};
 use tokio::task::spawn_blocking;
 
-use crate::content::Newest;
+use crate::draft::VersionDraft;
 
-/// The rules of the config, and the verdict by them about the newest content.
+struct Verdict {
+    version: String,
+    refusal: Option<Explanation>,
+}
+
+/// The rules of the config, and their verdict about the newest content.
 #[derive(Default)]
 pub(crate) struct Validity {
     compiled_from: Vec<ValidationRule>,
     rules: Option<Arc<Rules>>,
-    verdict: Option<(String, Option<Explanation>)>,
+    verdict: Option<Verdict>,
 }
 
 impl Validity {
-    /// Judges the content that is this version, where there is `room` for its copies. Rules with a schema in a ConfigMap, which this process may not
-    /// read, and rules that can't be used are left to those who seal.
+    /// Judges the draft of this version as soon as there is `room` for its copies. The controller, which seals, judges
+    /// by rules that can't be used here, and by rules with a schema in a ConfigMap, which this process may not read.
     pub(crate) async fn judge(
         &mut self,
         config: &VersionedConfig,
-        (version, newest): (&str, &Arc<Newest>),
+        (version, draft): (&str, &Arc<VersionDraft>),
         room: impl Future<Output = Turn>,
     ) {
         if config.spec.validation != self.compiled_from {
             self.compiled_from.clone_from(&config.spec.validation);
-            (self.rules, self.verdict) = (compiled(&self.compiled_from).await, None);
+            (self.rules, self.verdict) = (compile(&self.compiled_from).await, None);
         }
         let Some(rules) = &self.rules else { return };
-        if self.verdict.as_ref().is_some_and(|(judged, _)| judged == version) {
+        if self.verdict.as_ref().is_some_and(|verdict| verdict.version == version) {
             return;
         }
         let room = room.await;
-        let (rules, newest) = (Arc::clone(rules), Arc::clone(newest));
-        // A task that can't be run leaves the verdict to those who seal.
-        let found = spawn_blocking(move || {
+        let (rules, draft) = (Arc::clone(rules), Arc::clone(draft));
+        // A task that can't be run leaves the verdict to the controller.
+        let refusal = spawn_blocking(move || {
             let _room = room;
-            broken(&rules, &newest)
-        })
-        .await
-        .unwrap_or_default();
-        self.verdict = Some((version.to_owned(), found.map(|why| Reason::Invalid.explained(why))));
+            check(&rules, &draft)
+        });
+        self.verdict = Some(Verdict { version: version.to_owned(), refusal: refusal.await.unwrap_or_default() });
     }
 
-    /// What is wrong with the content that is this version.
+    /// Returns what is wrong with the draft of this version.
     pub(crate) fn refusal(&self, version: &str) -> Option<&Explanation> {
-        self.verdict.as_ref().filter(|(judged, _)| judged == version)?.1.as_ref()
+        self.verdict.as_ref().filter(|verdict| verdict.version == version)?.refusal.as_ref()
     }
 }
 
-async fn compiled(rules: &[ValidationRule]) -> Option<Arc<Rules>> {
+async fn compile(rules: &[ValidationRule]) -> Option<Arc<Rules>> {
     if rules.is_empty() || references(rules).into_iter().next().is_some() {
         return None;
     }
@@ -61,10 +64,11 @@ async fn compiled(rules: &[ValidationRule]) -> Option<Arc<Rules>> {
     compiled.ok()?.ok().map(Arc::new)
 }
 
-fn broken(rules: &Rules, newest: &Newest) -> Option<String> {
-    let dictionary = dictionary_of(newest.parts.iter().map(|part| (part.kind, &part.content)));
+fn check(rules: &Rules, draft: &VersionDraft) -> Option<Explanation> {
+    let dictionary = dictionary_of(draft.parts.iter().map(|part| (part.kind, &part.content)));
     let report = rules.check(&dictionary).err()?;
-    Some(format!("the content breaks a rule of spec.validation: {report}; correct it, or change the rules"))
+    let message = format!("the content breaks a rule of spec.validation: {report}; correct it, or change the rules");
+    Some(Reason::Invalid.explained(message))
 }
 
 #[cfg(test)]
@@ -74,7 +78,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::limits::Budget;
+    use crate::budget::Budget;
 
     fn config(rules: Value) -> VersionedConfig {
         VersionedConfig::new(
@@ -86,28 +90,28 @@ mod tests {
         )
     }
 
-    fn newest(value: &str) -> Arc<Newest> {
+    fn draft(value: &str) -> Arc<VersionDraft> {
         let mut content = Content::default();
         content.add(true, "a.json".to_owned(), value.into()).unwrap();
-        Arc::new(Newest { parts: divide(content).unwrap(), ..Newest::default() })
+        Arc::new(VersionDraft { parts: divide(content).unwrap(), ..VersionDraft::default() })
     }
 
-    async fn judge(validity: &mut Validity, config: &VersionedConfig, version: &str, newest: &Arc<Newest>) {
+    async fn judge(validity: &mut Validity, config: &VersionedConfig, version: &str, draft: &Arc<VersionDraft>) {
         let budget = Budget::default();
-        validity.judge(config, (version, newest), budget.copies("ns", newest.bytes())).await;
+        validity.judge(config, (version, draft), budget.reserve_copies("ns", draft.bytes())).await;
     }
 
     #[tokio::test]
     async fn content_is_judged_once_by_each_set_of_rules() {
         let strict = config(json!([{"name": "a", "key": "a.json", "format": "json"}]));
         let mut validity = Validity::default();
-        let wrong = newest("{hunter2");
+        let wrong = draft("{hunter2");
         judge(&mut validity, &strict, "src-1", &wrong).await;
         let refusal = validity.refusal("src-1").unwrap();
         assert_eq!(refusal.reason, Reason::Invalid);
         assert!(refusal.message.contains("a.json") && !refusal.message.contains("hunter2"), "{}", refusal.message);
         assert!(validity.refusal("src-2").is_none());
-        judge(&mut validity, &strict, "src-2", &newest("{}")).await;
+        judge(&mut validity, &strict, "src-2", &draft("{}")).await;
         assert!(validity.refusal("src-2").is_none());
         let schema = json!({"configMapKeyRef": {"name": "s", "key": "k"}});
         for rules in [json!([]), json!([{"name": "a", "key": "a.json", "schema": schema}])] {

@@ -1,5 +1,5 @@
-//! A secret of the KV engine of Vault or OpenBao, read as a service account of the source's namespace. The account's token is made for this
-//! Vault alone; the token of Nudge is sent nowhere.
+//! A secret of the KV engine of Vault or OpenBao, read as a service account of the source's namespace. The account's
+//! token is made for this Vault alone; the token of Nudge is sent nowhere.
 //!
 //! Formats: <https://openbao.org/api-docs/auth/kubernetes/>, <https://openbao.org/api-docs/secret/kv/kv-v2/>.
 
@@ -30,18 +30,18 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use crate::limits::VAULT_MIB;
-use crate::server_polls::{Remote, failed};
+use crate::budget::VAULT_MIB;
+use crate::server_polls::{Remote, fetch_failure};
 use crate::shared::Sources;
 use crate::upstream::Object;
 
-/// What one answer may cost: a dictionary, with escapes.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 * 1024 };
-/// For how long a token of the account holds; no shorter one can be had.
-const TOKEN_SECONDS: i64 = 600;
-/// For how long a login is used at most, whatever Vault says.
+/// The bounds of one answer: a dictionary, with escapes.
+const ANSWER_BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 16 * 1024 * 1024 };
+/// The lifetime of a token of the account: the shortest that the API server grants.
+const TOKEN_LIFETIME_SECONDS: i64 = 600;
+/// The maximum lifetime of a login, whatever lease Vault gives.
 const MAX_LOGIN_LIFETIME: Duration = Duration::from_hours(1);
-/// The maximum of characters of a key that a message shows.
+/// The maximum number of characters of a key that a message shows.
 const MAX_SHOWN_CHARS: usize = 253;
 
 /// Vault, as one source sees it.
@@ -49,12 +49,12 @@ pub(crate) struct Vault {
     sources: Arc<Sources>,
     namespace: String,
     source: String,
-    /// Says which keys are taken.
+    /// The spec of the source, which says which keys are taken.
     keys: Arc<ConfigSourceSpec>,
     spec: VaultSource,
     login: Option<Login>,
     /// The version of the secret that was read last.
-    known: Option<u64>,
+    last_version: Option<u64>,
 }
 
 /// A token of Vault.
@@ -63,11 +63,11 @@ struct Login {
     until: Instant,
 }
 
-/// Why there is no content. Nothing of an answer is repeated.
+/// An error that leaves the source without content. Its text repeats nothing of an answer.
 #[derive(Debug, thiserror::Error)]
 enum VaultError {
     #[error("{0}")]
-    Said(Explanation),
+    Explained(Explanation),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(
@@ -86,7 +86,7 @@ enum VaultError {
     )]
     Redirects(u16),
     #[error("Vault's answer is not that of a KV engine of version {0}; see kv.version of the source")]
-    Foreign(u8),
+    NotKv(u8),
 }
 
 #[derive(Deserialize)]
@@ -117,7 +117,7 @@ struct Metadata {
     created_time: Option<Time>,
 }
 
-/// What a secret holds.
+/// The content of a secret; without values if the secret does not exist or its newest version was deleted.
 #[derive(Default)]
 struct SecretContent {
     values: Option<BTreeMap<String, Box<RawValue>>>,
@@ -128,59 +128,60 @@ struct SecretContent {
 impl Vault {
     pub(crate) fn new(sources: Arc<Sources>, namespace: String, source: &ConfigSource, spec: VaultSource) -> Self {
         let keys = Arc::new(source.spec.clone());
-        Self { sources, namespace, source: source.name_any(), keys, spec, login: None, known: None }
+        Self { sources, namespace, source: source.name_any(), keys, spec, login: None, last_version: None }
     }
 
-    async fn found(&mut self) -> Result<SecretContent, VaultError> {
-        let address = vault_address(&self.spec).map_err(VaultError::Said)?;
+    async fn read_secret(&mut self) -> Result<SecretContent, VaultError> {
+        let address = vault_address(&self.spec).map_err(VaultError::Explained)?;
         let roots = match &self.spec.ca {
             None => Arc::clone(&self.sources.roots),
             Some(pem) => {
-                of_pem(pem.as_bytes()).ok_or_else(|| refused("spec.from.vault.ca", &"it holds no certificate"))?
+                of_pem(pem.as_bytes()).ok_or_else(|| refuse_field("spec.from.vault.ca", &"it holds no certificate"))?
             }
         };
-        let guarded =
-            self.sources.guard.now().await.map_err(|error| VaultError::Said(failed(&self.spec.address, error)))?;
+        let guarded = self
+            .sources
+            .guard
+            .now()
+            .await
+            .map_err(|error| VaultError::Explained(fetch_failure(&self.spec.address, error)))?;
         let reach = Reach::Outside(guarded);
-        let known = self.login.take().filter(|login| login.until > Instant::now());
-        let fresh = known.is_none();
-        let login = match known {
-            Some(login) => login,
-            None => self.log_in(&address, &reach, &roots).await?,
-        };
-        let (login, read) = match self.get(&address, &reach, &roots, &login).await {
-            // It may have been taken back.
-            Err(VaultError::Forbidden(_)) if !fresh => {
-                let login = self.log_in(&address, &reach, &roots).await?;
-                let result = self.get(&address, &reach, &roots, &login).await;
-                (login, result)
+        if let Some(login) = self.login.take().filter(|login| login.until > Instant::now()) {
+            match self.get_secret(&address, &reach, &roots, &login).await {
+                // Vault may have revoked the login.
+                Err(VaultError::Forbidden(_)) => {}
+                result => {
+                    let content = result?;
+                    self.login = Some(login);
+                    return Ok(content);
+                }
             }
-            read => (login, read),
-        };
-        let found = read?;
+        }
+        let login = self.log_in(&address, &reach, &roots).await?;
+        let content = self.get_secret(&address, &reach, &roots, &login).await?;
         self.login = Some(login);
-        Ok(found)
+        Ok(content)
     }
 
     async fn log_in(&self, address: &Address, reach: &Reach, roots: &Authorities) -> Result<Login, VaultError> {
         let auth = &self.spec.auth.kubernetes;
-        let jwt = self.account_token().await?;
+        let jwt = self.request_account_token().await?;
         let body = Zeroizing::new(json!({"role": auth.role, "jwt": jwt.as_str()}).to_string());
-        let asking = Request::post(format!("{}/v1/auth/{}/login", address.prefix, auth.mount))
+        let login_request = Request::post(format!("{}/v1/auth/{}/login", address.prefix, auth.mount))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
-            .map_err(|_| refused("auth.kubernetes.mount", &"it has characters that a URL can't have"))?;
-        let answer = request(address, reach, roots, asking, BOUNDS).await?;
+            .map_err(|_| refuse_field("auth.kubernetes.mount", &"it has characters that a URL can't have"))?;
+        let answer = request(address, reach, roots, login_request, ANSWER_BOUNDS).await?;
         let status = answer.status().as_u16();
-        let read = match status {
-            200 => parsed::<LoginAnswer>(answer),
+        let login = match status {
+            200 => parse_body::<LoginAnswer>(answer),
             400 | 401 | 403 | 404 => {
                 let account = auth.service_account.clone();
                 return Err(VaultError::Login { account, role: auth.role.clone(), status });
             }
             _ => return Err(status_error(status)),
         };
-        let Auth { client_token, lease_duration } = read.ok_or(VaultError::Foreign(self.spec.kv.version))?.auth;
+        let Auth { client_token, lease_duration } = login.ok_or(VaultError::NotKv(self.spec.kv.version))?.auth;
         let lease = Duration::from_secs(lease_duration).min(MAX_LOGIN_LIFETIME);
         // A login is renewed after half of its lease.
         Ok(Login {
@@ -189,31 +190,34 @@ impl Vault {
         })
     }
 
-    /// A token of the service account, for this Vault.
-    async fn account_token(&self) -> Result<Zeroizing<String>, VaultError> {
+    /// Requests a token of the service account, for this Vault.
+    async fn request_account_token(&self) -> Result<Zeroizing<String>, VaultError> {
         let account = &self.spec.auth.kubernetes.service_account;
         let api = Api::<ServiceAccount>::namespaced(self.sources.client.clone(), &self.namespace);
-        let asking = TokenRequest {
+        let token_request = TokenRequest {
             spec: TokenRequestSpec {
                 audiences: vec![self.spec.address.clone()],
-                expiration_seconds: Some(TOKEN_SECONDS),
+                expiration_seconds: Some(TOKEN_LIFETIME_SECONDS),
                 ..TokenRequestSpec::default()
             },
             ..TokenRequest::default()
         };
-        let what = || format!("asking for a token of ServiceAccount {}/{account}", self.namespace);
-        match call(what, api.create_token_request(account, &PostParams::default(), &asking)).await {
+        let context = || format!("asking for a token of ServiceAccount {}/{account}", self.namespace);
+        match call(context, api.create_token_request(account, &PostParams::default(), &token_request)).await {
             Ok(TokenRequest { status: Some(status), .. }) => Ok(Zeroizing::new(status.token)),
-            Ok(_) => Err(refused("auth.kubernetes.serviceAccount", &"the API server gave no token")),
-            Err(error) if error.code() == 403 => Err(VaultError::Said(self.token_not_allowed())),
+            Ok(_) => Err(refuse_field("auth.kubernetes.serviceAccount", &"the API server gave no token")),
+            Err(error) if error.code() == 403 => Err(VaultError::Explained(self.token_not_allowed())),
             Err(error) if error.code() == 404 => {
                 let message = format!("ServiceAccount {account} does not exist; create it, or name another one");
-                Err(VaultError::Said(Reason::SourceRefused.explained(message)))
+                Err(VaultError::Explained(Reason::SourceRefused.explained(message)))
             }
             Err(error) => {
                 let (namespace, source) = (&self.namespace, &self.source);
                 tracing::warn!(namespace, source, error = chain(&error), "no token of a service account; retrying");
-                Err(VaultError::Said(failed(format!("ServiceAccount {account}"), "the API server gives no token now")))
+                Err(VaultError::Explained(fetch_failure(
+                    format!("ServiceAccount {account}"),
+                    "the API server gives no token now",
+                )))
             }
         }
     }
@@ -227,7 +231,7 @@ impl Vault {
         ))
     }
 
-    async fn get(
+    async fn get_secret(
         &self,
         address: &Address,
         reach: &Reach,
@@ -236,25 +240,25 @@ impl Vault {
     ) -> Result<SecretContent, VaultError> {
         let kv = &self.spec.kv;
         let engine = if kv.version == 1 { "" } else { "data/" };
-        let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::Foreign(kv.version))?;
+        let mut token = HeaderValue::from_str(&login.token).map_err(|_| VaultError::NotKv(kv.version))?;
         token.set_sensitive(true);
-        let asking = Request::get(format!("{}/v1/{}/{engine}{}", address.prefix, kv.mount, kv.path))
+        let secret_request = Request::get(format!("{}/v1/{}/{engine}{}", address.prefix, kv.mount, kv.path))
             .header("x-vault-token", token)
             .body(Full::default())
-            .map_err(|_| refused("kv", &"mount or path has characters that a URL can't have"))?;
-        let answer = request(address, reach, roots, asking, BOUNDS).await?;
+            .map_err(|_| refuse_field("kv", &"mount or path has characters that a URL can't have"))?;
+        let answer = request(address, reach, roots, secret_request, ANSWER_BOUNDS).await?;
         match answer.status().as_u16() {
             200 if kv.version == 1 => {
-                let read = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer).ok_or(VaultError::Foreign(1))?;
-                Ok(SecretContent { values: Some(read.data), ..SecretContent::default() })
+                let Answer { data } = parse_body(answer).ok_or(VaultError::NotKv(1))?;
+                Ok(SecretContent { values: Some(data), ..SecretContent::default() })
             }
             200 => {
                 let KvV2Data { data, metadata } =
-                    parsed::<Answer<KvV2Data>>(answer).ok_or(VaultError::Foreign(2))?.data;
+                    parse_body::<Answer<KvV2Data>>(answer).ok_or(VaultError::NotKv(2))?.data;
                 Ok(SecretContent { values: data, version: Some(metadata.version), created: metadata.created_time })
             }
             403 => Err(VaultError::Forbidden(self.spec.auth.kubernetes.role.clone())),
-            // Its newest version was deleted, too.
+            // KV version 2 answers so, too, if the newest version was deleted.
             404 => Ok(SecretContent::default()),
             status => Err(status_error(status)),
         }
@@ -266,12 +270,11 @@ impl Remote for Vault {
 
     async fn read(&mut self) -> Result<Option<Object>, Explanation> {
         let sources = Arc::clone(&self.sources);
-        let _room = sources.budget.work(&self.namespace, VAULT_MIB).await;
-        let SecretContent { values, version, created } = match self.found().await {
-            Ok(found) => found,
-            Err(VaultError::Said(why)) => return Err(why),
-            Err(error) => return Err(failed(&self.spec.address, chain(&error))),
-        };
+        let _room = sources.budget.reserve_fetch(&self.namespace, VAULT_MIB).await;
+        let SecretContent { values, version, created } = self.read_secret().await.map_err(|error| match error {
+            VaultError::Explained(why) => why,
+            error => fetch_failure(&self.spec.address, chain(&error)),
+        })?;
         let kv = &self.spec.kv;
         let Some(values) = values else {
             return Err(Reason::SourceGone.explained(format!(
@@ -279,11 +282,11 @@ impl Remote for Vault {
                 kv.path, kv.mount, self.spec.address
             )));
         };
-        if version.is_some() && version == self.known {
+        if version.is_some() && version == self.last_version {
             return Ok(None);
         }
         let contents = contents(&self.keys, values)?;
-        self.known = version;
+        self.last_version = version;
         let origin = Origin {
             kind: OriginKind::Vault,
             url: self.spec.address.as_str().into(),
@@ -292,39 +295,39 @@ impl Remote for Vault {
             time: created,
             signer: None,
         };
-        Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::of(PartKind::Secret, origin) }))
+        Ok(Some(Object { secret_type: OPAQUE.to_owned(), contents, ..Object::empty(PartKind::Secret, origin) }))
     }
 
     fn forget(&mut self) {
-        self.known = None;
+        self.last_version = None;
     }
 }
 
-/// The values of the keys that the source takes.
+/// Returns the values of the keys that the source takes.
 fn contents(keys: &ConfigSourceSpec, values: BTreeMap<String, Box<RawValue>>) -> Result<Contents, Explanation> {
-    let taken = values.into_iter().filter(|(key, _)| selects(keys, key));
+    let selected = values.into_iter().filter(|(key, _)| selects(keys, key));
     let parse_entry = |(key, value): (String, Box<RawValue>)| {
-        let value = bytes(&value).ok_or_else(|| no_text(&key))?;
+        let value = value_bytes(&value).ok_or_else(|| not_text(&key))?;
         Ok::<_, Explanation>((key, value))
     };
-    taken.map(parse_entry).collect()
+    selected.map(parse_entry).collect()
 }
 
-fn no_text(key: &str) -> Explanation {
+fn not_text(key: &str) -> Explanation {
     let key: String = key.chars().take(MAX_SHOWN_CHARS).collect();
     let why = "is not text: a surrogate of its JSON has no other half; write the value again, or exclude the key";
     Reason::SourceRefused.explained(format!("the value of key {key:?} {why}"))
 }
 
-/// A text as it is, and everything else as the JSON that came. A JSON string may be no text.
-fn bytes(value: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
+/// Returns a string's text, and any other value as the JSON that came. `None`: a JSON string that is not text.
+fn value_bytes(value: &RawValue) -> Option<Zeroizing<Vec<u8>>> {
     let json = value.get();
     let text = if json.starts_with('"') { serde_json::from_str(json).ok()? } else { json.to_owned() };
     Some(Zeroizing::new(text.into_bytes()))
 }
 
-fn refused(field: &str, why: &dyn std::fmt::Display) -> VaultError {
-    VaultError::Said(Reason::SourceRefused.explained(format!("{field}: {why}; correct it")))
+fn refuse_field(field: &str, why: &dyn std::fmt::Display) -> VaultError {
+    VaultError::Explained(Reason::SourceRefused.explained(format!("{field}: {why}; correct it")))
 }
 
 fn status_error(status: u16) -> VaultError {
@@ -336,13 +339,13 @@ fn status_error(status: u16) -> VaultError {
 }
 
 /// Reads the body, and wipes it.
-fn parsed<T: for<'de> Deserialize<'de>>(answer: Response<Bytes>) -> Option<T> {
+fn parse_body<T: for<'de> Deserialize<'de>>(answer: Response<Bytes>) -> Option<T> {
     let body = answer.into_body();
-    let read = serde_json::from_slice(&body).ok();
+    let parsed = serde_json::from_slice(&body).ok();
     if let Ok(mut body) = body.try_into_mut() {
         body.zeroize();
     }
-    read
+    parsed
 }
 
 #[cfg(test)]
@@ -355,20 +358,21 @@ mod tests {
 
     #[test]
     fn both_engines_are_read() {
-        let two = parsed::<Answer<KvV2Data>>(answer(
+        let two = parse_body::<Answer<KvV2Data>>(answer(
             r#"{"data": {"data": {"pin": "1\u0032\n34", "limit": {"b": [3],  "a": 1e3}}, "metadata": {"version": 7, "created_time": "2026-11-25T10:00:00.123456789Z"}}}"#,
         ));
         let KvV2Data { data, metadata } = two.unwrap().data;
         assert_eq!((metadata.version, metadata.created_time.is_some()), (7, true));
-        let values: Vec<_> = data.unwrap().into_values().map(|value| bytes(&value).unwrap().to_vec()).collect();
+        let values: Vec<_> = data.unwrap().into_values().map(|value| value_bytes(&value).unwrap().to_vec()).collect();
         assert_eq!(values, [br#"{"b": [3],  "a": 1e3}"#.to_vec(), b"12\n34".to_vec()]);
         let deleted = r#"{"data": {"data": null, "metadata": {"version": 8, "created_time": "2026-11-25T10:00:00Z"}}}"#;
-        assert!(parsed::<Answer<KvV2Data>>(answer(deleted)).unwrap().data.data.is_none());
-        let one = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
-        assert_eq!(bytes(&one.data["pin"]).unwrap().as_slice(), b"1234");
-        assert!(parsed::<Answer<KvV2Data>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
+        assert!(parse_body::<Answer<KvV2Data>>(answer(deleted)).unwrap().data.data.is_none());
+        let one =
+            parse_body::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(r#"{"data": {"pin": "1234"}}"#)).unwrap();
+        assert_eq!(value_bytes(&one.data["pin"]).unwrap().as_slice(), b"1234");
+        assert!(parse_body::<Answer<KvV2Data>>(answer(r#"{"data": {"pin": "1234"}}"#)).is_none());
         // All of an answer is read.
-        assert!(parsed::<Answer<KvV2Data>>(answer(&format!("{deleted} {{}}"))).is_none());
+        assert!(parse_body::<Answer<KvV2Data>>(answer(&format!("{deleted} {{}}"))).is_none());
     }
 
     #[test]
@@ -377,7 +381,7 @@ mod tests {
             let from = json!({"secret": {"name": "live"}});
             let keys = serde_json::from_value(json!({"from": from, "exclude": [exclude]})).unwrap();
             let body = r#"{"data": {"emoji": "\ud83d\ude00", "pin": "hunter2\ud83d"}}"#;
-            let all = parsed::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();
+            let all = parse_body::<Answer<BTreeMap<String, Box<RawValue>>>>(answer(body)).unwrap();
             contents(&keys, all.data)
         };
         let refused = read("none").unwrap_err();

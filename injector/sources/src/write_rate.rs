@@ -1,4 +1,4 @@
-//! How often sources write. A namespace has one rate, however many sources it has, and of whatever object they all are.
+//! The rate at which sources write. All sources of a namespace share one, whatever objects they write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// The time from one write to the next.
-const PERIOD: Duration = Duration::from_millis(50);
-/// The largest burst.
-const BURST: u32 = 100;
+/// The time from one write to the next, after a burst.
+const WRITE_PERIOD: Duration = Duration::from_millis(50);
+/// The maximum number of writes in a burst.
+const MAX_BURST: u32 = 100;
 
-/// The writes of all namespaces.
+/// The rates of all namespaces: the time at which all writes that were let through would have been made one after
+/// another.
 #[derive(Default)]
 pub struct Rates(Mutex<BTreeMap<String, Instant>>);
 
 impl Rates {
     /// Waits until the namespace may write.
     pub(crate) async fn wait(&self, namespace: &str) {
-        sleep_until(self.next(namespace, Instant::now())).await;
+        sleep_until(self.take_write(namespace, Instant::now())).await;
     }
 
-    /// Takes one write. Returns when it may be made.
-    fn next(&self, namespace: &str, now: Instant) -> Instant {
-        // When all that was taken would have been written one after another.
+    /// Takes one write. Returns the time at which it may be made.
+    fn take_write(&self, namespace: &str, now: Instant) -> Instant {
         let mut ends = self.0.lock();
         ends.retain(|_, end| *end > now);
         let end = ends.entry(namespace.to_owned()).or_insert(now);
-        let at = end.checked_sub(PERIOD.saturating_mul(BURST)).map_or(now, |at| at.max(now));
-        *end = end.checked_add(PERIOD).unwrap_or(now);
+        let at = end.checked_sub(WRITE_PERIOD.saturating_mul(MAX_BURST)).map_or(now, |at| at.max(now));
+        *end = end.checked_add(WRITE_PERIOD).unwrap_or(now);
         at
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_writes_a_burst_and_then_steadily_and_no_other_waits() {
         let (rates, began) = (Rates::default(), Instant::now());
-        for _ in 0..BURST {
+        for _ in 0..MAX_BURST {
             rates.wait("many").await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -48,11 +48,11 @@ mod tests {
             rates.wait("many").await;
         }
         let took = began.elapsed();
-        assert!(took >= PERIOD * 99 && took <= PERIOD * 101, "{took:?}");
+        assert!(took >= WRITE_PERIOD * 99 && took <= WRITE_PERIOD * 101, "{took:?}");
         let before = Instant::now();
         rates.wait("other").await;
         assert_eq!(before.elapsed(), Duration::ZERO);
-        tokio::time::sleep(PERIOD * BURST * 2).await;
+        tokio::time::sleep(WRITE_PERIOD * MAX_BURST * 2).await;
         rates.wait("other").await;
         assert_eq!(rates.0.lock().len(), 1, "nothing is kept of those who write no more");
     }

@@ -1,4 +1,4 @@
-//! What a source writes: the config, the objects of a version, `spec.version`, and its own status.
+//! The writes of a source: the config, the objects of a version, `spec.version`, and its own status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use kube::{Api, Resource};
 use nudge_api::{ConfigSource, ConfigSourceStatus, Explanation, Origin, PartKind, Reason, VersionedConfig};
 use nudge_authoring::{Common, Keep, Object, names, object};
 use nudge_cluster::call::{CallError, call};
+use nudge_core::requester::repeated_setter;
 use nudge_core::sources::{FIELD_MANAGER, held_by, holder, unpublishable};
 use nudge_core::versions::object_name;
 use nudge_protocol::{ConfigName, VersionName, labels};
@@ -22,24 +23,32 @@ use serde::Serialize;
 use serde_json::json;
 use zeroize::Zeroize as _;
 
-use crate::content::Newest;
+use crate::draft::VersionDraft;
 use crate::shared::Sources;
 
-/// Asks for the metadata of an object in place of all of it.
-const METADATA: HeaderValue = HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+/// The media type that asks for the metadata of an object alone.
+const METADATA_ONLY: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
 
-/// Why something was not written.
+/// The error of a write.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// Somebody must act.
+    /// A refusal that holds until somebody acts.
     #[error("{0}")]
     Refused(Explanation),
-    /// The call failed; it is tried again.
+    /// A failed call, which is tried again.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// Writes in one namespace.
+/// Whether a refusal shows the API server's message, which may hold a value if it is about a Secret.
+#[derive(Clone, Copy)]
+enum ServerMessage {
+    Shown,
+    Hidden,
+}
+
+/// The writes in one namespace.
 pub(crate) struct Writes {
     sources: Arc<Sources>,
     namespace: String,
@@ -54,89 +63,93 @@ impl Writes {
         Api::namespaced(self.sources.client.clone(), &self.namespace)
     }
 
-    /// Waits for the turn of a write, and makes it.
+    /// Waits until the namespace may write, and makes the request.
     async fn write<T>(
         &self,
-        what: impl Fn() -> String,
+        context: impl Fn() -> String,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, CallError> {
         self.sources.rates.wait(&self.namespace).await;
-        call(what, request).await
+        call(context, request).await
     }
 
-    /// Creates the config with what the API server makes of an empty spec. `None` where it is there.
+    /// Creates the config with an empty spec, which the API server fills with its defaults. Returns `None` if the
+    /// config exists already.
     pub(crate) async fn create_config(&self, name: &str) -> Result<Option<VersionedConfig>, WriteError> {
         let resource = ApiResource::erase::<VersionedConfig>(&());
         let api = Api::<DynamicObject>::namespaced_with(self.sources.client.clone(), &self.namespace, &resource);
         let config = DynamicObject::new(name, &resource).data(json!({"spec": {}}));
-        let what = || format!("creating config {}/{name}", self.namespace);
-        match self.write(what, api.create(&creating(), &config)).await {
+        let context = || format!("creating config {}/{name}", self.namespace);
+        match self.write(context, api.create(&create_parameters(), &config)).await {
             Ok(created) => Ok(created.try_parse().ok()),
-            Err(error) if exists(&error) => Ok(None),
-            Err(error) => Err(refused(error, &format!("config {name} can't be created"), true)),
+            Err(error) if is_already_exists(&error) => Ok(None),
+            Err(error) => Err(to_write_error(error, &format!("config {name} can't be created"), ServerMessage::Shown)),
         }
     }
 
-    /// Creates the objects of a version. Those that are there stay: the name of the version is the digest of its content, and it is sealed
-    /// only if that is true. Returns the name of one that was there.
-    pub(crate) async fn make(
+    /// Creates the objects of a version. Those that exist stay: the name of the version is the digest of its content,
+    /// and the version is sealed only if that is true. Returns the name of one that existed.
+    pub(crate) async fn create_version(
         &self,
+        source: &ConfigSource,
         config: &ConfigName,
         version: &VersionName,
-        newest: &Newest,
-        (keep, set_by): (u32, Option<&str>),
+        draft: &VersionDraft,
     ) -> Result<Option<String>, WriteError> {
-        let origin = newest.origin.as_ref().and_then(Origin::annotation);
+        let origin = draft.origin.as_ref().and_then(Origin::annotation);
+        let set_by = repeated_setter(source);
         let common = Common {
             config,
             version,
-            keep: Keep::Newest(keep),
-            secret_type: &newest.secret_type,
+            keep: Keep::Newest(source.spec.history_limit),
+            secret_type: &draft.secret_type,
             origin: origin.as_deref(),
-            set_by,
+            set_by: set_by.as_deref(),
         };
-        let (count, mut existed) = (newest.parts.len(), None);
-        for (part, number) in newest.parts.iter().zip(1..) {
+        let (count, mut existing) = (draft.parts.len(), None);
+        for (part, number) in draft.parts.iter().zip(1..) {
             let (readable, hashed) = names(config, version, number, count);
             let name = readable.unwrap_or(hashed);
             let (kind, what) = (part.kind, object_name(part.kind, &name));
-            let creating_it = || format!("creating {what} in {}", self.namespace);
-            let _room = self.sources.budget.copies(&self.namespace, part.bytes()).await;
+            let context = || format!("creating {what} in {}", self.namespace);
+            let _room = self.sources.budget.reserve_copies(&self.namespace, part.bytes()).await;
             let created = match object(part, &common, (number, count), &name) {
-                Object::Map(map) => self.write(creating_it, self.create(&*map)).await,
+                Object::Map(map) => self.write(context, self.create(&*map)).await,
                 Object::Secret(mut secret) => {
-                    let result = self.write(creating_it, self.create(&*secret)).await;
+                    let result = self.write(context, self.create(&*secret)).await;
                     wipe(&mut secret);
                     result
                 }
             };
             match created {
                 Ok(()) => {}
-                Err(error) if exists(&error) => existed = Some(what),
-                // What the API server says of a Secret may hold a value.
+                Err(error) if is_already_exists(&error) => existing = Some(what),
                 Err(error) => {
-                    let open = kind == PartKind::ConfigMap;
-                    return Err(refused(error, &format!("{what} can't be created"), open));
+                    let message = match kind {
+                        PartKind::ConfigMap => ServerMessage::Shown,
+                        PartKind::Secret => ServerMessage::Hidden,
+                    };
+                    return Err(to_write_error(error, &format!("{what} can't be created"), message));
                 }
             }
         }
-        Ok(existed)
+        Ok(existing)
     }
 
-    /// Creates an object. The answer is its metadata alone: the content is here already.
+    /// Creates an object. The answer is the metadata alone, because the content is here already.
     async fn create<K>(&self, object: &K) -> Result<(), kube::Error>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
     {
         let data = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let mut request = Request::new(K::url_path(&(), Some(&self.namespace)))
-            .create(&creating(), data)
+            .create(&create_parameters(), data)
             .map_err(kube::Error::BuildRequest)?;
-        request.headers_mut().insert(ACCEPT, METADATA);
+        request.headers_mut().insert(ACCEPT, METADATA_ONLY);
         self.sources.client.request::<PartialObjectMeta<K>>(request).await.map(drop)
     }
 
-    /// Asks for a version, unless somebody else sets the field.
+    /// Sets `spec.version`, unless somebody else manages the field.
     pub(crate) async fn activate(
         &self,
         source: &ConfigSource,
@@ -149,30 +162,30 @@ impl Writes {
             "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": name},
             "spec": {"version": version},
         });
-        let what = || format!("setting spec.version of config {}/{name}", self.namespace);
-        match self.write(what, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
+        let context = || format!("setting spec.version of config {}/{name}", self.namespace);
+        match self.write(context, api.patch(name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(patch))).await {
             Ok(config) => Ok(config),
             Err(error) if error.is_conflict() => {
                 Err(WriteError::Refused(held_by(source, holder(&config.metadata).unwrap_or("somebody else"))))
             }
             Err(error) => {
-                let refused = refused(error, &format!("spec.version of config {name} can't be set"), true);
-                Err(match refused {
+                let context = format!("spec.version of config {name} can't be set");
+                Err(match to_write_error(error, &context, ServerMessage::Shown) {
                     WriteError::Refused(why) if config.spec.publishes(PartKind::Secret) => {
                         WriteError::Refused(unpublishable(&why, name, &self.sources.account))
                     }
-                    other => other,
+                    error => error,
                 })
             }
         }
     }
 
-    /// Asks for another attempt with the version that `spec.version` names.
+    /// Requests another attempt with the version that `spec.version` names.
     pub(crate) async fn retry(&self, name: &str) -> Result<VersionedConfig, WriteError> {
         self.annotate(name, labels::RETRY, Some(Timestamp::now().to_string())).await
     }
 
-    /// Says that older Secret versions of sources than this one may go, or no longer says so.
+    /// Sets or removes the notice that Secret versions of sources that are older than the last one may go.
     pub(crate) async fn keep_only(&self, name: &str, notice: Option<String>) -> Result<VersionedConfig, WriteError> {
         self.annotate(name, labels::SOURCE_GONE, notice).await
     }
@@ -181,31 +194,31 @@ impl Writes {
         let api = self.api::<VersionedConfig>();
         let patch = json!({"metadata": {"annotations": {label: value}}});
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let what = || format!("setting an annotation of config {}/{name}", self.namespace);
-        match self.write(what, api.patch(name, &parameters, &Patch::Merge(patch))).await {
+        let context = || format!("setting an annotation of config {}/{name}", self.namespace);
+        match self.write(context, api.patch(name, &parameters, &Patch::Merge(patch))).await {
             Ok(config) => Ok(config),
-            Err(error) => Err(refused(error, &format!("config {name} can't be changed"), true)),
+            Err(error) => Err(to_write_error(error, &format!("config {name} can't be changed"), ServerMessage::Shown)),
         }
     }
 
     /// Writes the status of a source.
-    pub(crate) async fn status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
+    pub(crate) async fn write_status(&self, name: &str, status: &ConfigSourceStatus) -> Result<(), CallError> {
         let api = self.api::<ConfigSource>();
-        // It replaces all of the status. (Server-side apply of Kubernetes 1.20 leaves null where a field is left out.)
-        let whole = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
-        let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(whole)]));
-        let what = || format!("writing the status of source {}/{name}", self.namespace);
+        // The patch replaces the whole status. (Server-side apply of Kubernetes 1.20 leaves null for a missing field.)
+        let replacement = AddOperation { path: PointerBuf::from_tokens(["status"]), value: json!(status) };
+        let patch = Patch::Json::<()>(json_patch::Patch(vec![PatchOperation::Add(replacement)]));
+        let context = || format!("writing the status of source {}/{name}", self.namespace);
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        self.write(what, api.patch_status(name, &parameters, &patch)).await.map(drop)
+        self.write(context, api.patch_status(name, &parameters, &patch)).await.map(drop)
     }
 }
 
-/// Leaves no value in memory that is given back.
+/// Zeroes the values before their memory is given back.
 fn wipe(secret: &mut Secret) {
     secret.data.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| value.0.zeroize());
 }
 
-fn creating() -> PostParams {
+fn create_parameters() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
@@ -219,34 +232,37 @@ fn api_status(error: &CallError) -> Option<&kube::core::Status> {
     }
 }
 
-fn exists(error: &CallError) -> bool {
+fn is_already_exists(error: &CallError) -> bool {
     error.is_conflict() && api_status(error).is_some_and(|status| status.reason == "AlreadyExists")
 }
 
-/// What a webhook of Nudge has said. It shows no value.
-fn denied(message: &str) -> Option<&str> {
-    let (webhook, said) = message.strip_prefix("admission webhook \"")?.split_once("\" denied the request: ")?;
-    webhook.ends_with(".nudge.dev").then_some(said)
+/// Returns the denial by a webhook of Nudge, which shows no value.
+fn nudge_denial(message: &str) -> Option<&str> {
+    let (webhook, denial) = message.strip_prefix("admission webhook \"")?.split_once("\" denied the request: ")?;
+    webhook.ends_with(".nudge.dev").then_some(denial)
 }
 
-/// A refusal of the API server that does not pass by itself. `open`: its message may be shown.
-fn refused(error: CallError, what: &str, open: bool) -> WriteError {
+/// Explains a refusal of the API server that does not pass by itself, and leaves any other error as it is.
+fn to_write_error(error: CallError, context: &str, message: ServerMessage) -> WriteError {
     let Some(status) = api_status(&error) else { return error.into() };
-    let denied = denied(&status.message);
-    if let Some(said) = denied.filter(|_| status.code == 422) {
-        return WriteError::Refused(Reason::Invalid.explained(said));
+    let denial = nudge_denial(&status.message);
+    if let Some(denial) = denial.filter(|_| status.code == 422) {
+        return WriteError::Refused(Reason::Invalid.explained(denial));
     }
     let reason = match status.code {
-        // Nudge itself has too much to do.
-        429 | 503 if denied.is_some() => return error.into(),
+        // Nudge itself is overloaded.
+        429 | 503 if denial.is_some() => return error.into(),
         403 => Reason::NotAllowed,
         _ if error.refusal().is_some() => Reason::SourceRefused,
         _ => return error.into(),
     };
-    let said = denied.unwrap_or(if open { &status.message } else { &status.reason });
+    let cause = denial.unwrap_or(match message {
+        ServerMessage::Shown => &status.message,
+        ServerMessage::Hidden => &status.reason,
+    });
     let role = "ClusterRole nudge-sources, and for Secrets nudge-sources-secrets";
     let hint = if status.code == 403 { format!("; is {role}, bound in the namespace?") } else { String::new() };
-    WriteError::Refused(reason.explained(format!("{what}: {said}{hint}")))
+    WriteError::Refused(reason.explained(format!("{context}: {cause}{hint}")))
 }
 
 #[cfg(test)]
@@ -255,10 +271,11 @@ mod tests {
 
     use super::*;
 
-    fn said(code: u16, message: &str) -> String {
+    fn explain(code: u16, message: &str) -> String {
         let status = Status { code, message: message.to_owned(), reason: "Invalid".to_owned(), ..Status::default() };
         let source = Arc::new(kube::Error::Api(Box::new(status)));
-        match refused(CallError::Api { what: "creating".to_owned(), source }, "Secret a can't be created", false) {
+        let error = CallError::Api { what: "creating".to_owned(), source };
+        match to_write_error(error, "Secret a can't be created", ServerMessage::Hidden) {
             WriteError::Refused(why) => format!("{}: {}", why.reason, why.message),
             WriteError::Call(error) => panic!("{error}"),
         }
@@ -267,17 +284,17 @@ mod tests {
     #[test]
     fn of_a_secret_only_what_nudge_says_is_shown() {
         let by = |webhook: &str| format!("admission webhook \"{webhook}\" denied the request: key pin: too long");
-        assert_eq!(said(422, &by("versions.nudge.dev")), "Invalid: key pin: too long");
-        assert_eq!(said(422, &by("hunter2.example.com")), "SourceRefused: Secret a can't be created: Invalid");
-        assert_eq!(said(422, "hunter2 is wrong"), "SourceRefused: Secret a can't be created: Invalid");
+        assert_eq!(explain(422, &by("versions.nudge.dev")), "Invalid: key pin: too long");
+        assert_eq!(explain(422, &by("hunter2.example.com")), "SourceRefused: Secret a can't be created: Invalid");
+        assert_eq!(explain(422, "hunter2 is wrong"), "SourceRefused: Secret a can't be created: Invalid");
         let hint = "; is ClusterRole nudge-sources, and for Secrets nudge-sources-secrets, bound in the namespace?";
         assert_eq!(
-            said(403, &by("versions.nudge.dev")),
+            explain(403, &by("versions.nudge.dev")),
             format!("NotAllowed: Secret a can't be created: key pin: too long{hint}")
         );
         // Others answer with any code.
         for code in [401, 409, 429] {
-            assert_eq!(said(code, &by("w.example.com")), "SourceRefused: Secret a can't be created: Invalid");
+            assert_eq!(explain(code, &by("w.example.com")), "SourceRefused: Secret a can't be created: Invalid");
         }
     }
 }

@@ -303,7 +303,7 @@ mod tests {
             deployment.split_once("emptyDir: {sizeLimit: ").and_then(|(_, rest)| rest.split_once("Gi}")).unwrap();
         let limit = limit.0.parse::<u64>().unwrap() << 30;
         let most = options(&["serve"]).unwrap().mirrors.1;
-        let room = most + Budget::GITS as u64 * MOST_MIRROR.min(most);
+        let room = most + Budget::MAX_GIT_FETCHES as u64 * MOST_MIRROR.min(most);
         // Git is ended a moment after it has too much.
         assert!(room + (1 << 30) <= limit, "{room} of {limit} bytes");
     }

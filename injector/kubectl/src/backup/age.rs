@@ -1,5 +1,5 @@
-//! The program age, which encrypts and decrypts: the formats and the keys are its own, with its plugins for hardware. Contents go through pipes,
-//! never through arguments or files.
+//! The program age, which encrypts and decrypts: the formats and the keys are its own, with its plugins for hardware.
+//! Contents go through pipes, never through arguments or files.
 
 use std::path::Path;
 use std::process::Command;

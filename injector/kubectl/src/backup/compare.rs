@@ -1,4 +1,5 @@
-//! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its place.
+//! What an import does about an object: creates it, finds it as it is to be, or refuses because another one has its
+//! place.
 
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_core::config::is_importing;
@@ -40,8 +41,8 @@ pub(crate) fn part(exported: &Value, there: &Value) -> Comparison {
     }
 }
 
-/// What the cluster has in the place of a version's object that is not in the export, against what was sealed. The object of another version is
-/// nothing of this one, and not in its way.
+/// What the cluster has in the place of a version's object that is not in the export, against what was sealed. The
+/// object of another version is nothing of this one, and not in its way.
 pub(crate) fn unexported(sealed: &Sealed<'_>, there: &Value, seals: Option<&Seals>) -> Comparison {
     match sealed.fault(there, seals) {
         None => Comparison::Same,

@@ -22,7 +22,8 @@ pub(crate) const CONTENT_KEY: &str = "ContentKey";
 /// The field of a config with the manager that holds `spec.version`, which its source may not set then.
 pub(crate) const HELD_BY: &str = "heldBy";
 
-/// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a copy of the content.
+/// Annotations that are worth nothing in another object: admission signs them, they ask for something once, or hold a
+/// copy of the content.
 const DROPPED: [&str; 11] = [
     labels::REQUESTED_BY,
     labels::OVERRIDDEN_BY,

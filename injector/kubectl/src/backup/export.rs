@@ -102,8 +102,8 @@ impl Export {
         Ok(())
     }
 
-    /// Whether every object is one that a config has, as it was sealed. A version that names the object of another one is broken, and costs
-    /// that one nothing. Seals of Secrets can be checked with the content key only.
+    /// Whether every object is one that a config has, as it was sealed. A version that names the object of another one
+    /// is broken, and costs that one nothing. Seals of Secrets can be checked with the content key only.
     fn check(&self) -> Result<(), Failure> {
         let (mut held, mut faults) = (BTreeSet::new(), BTreeMap::new());
         for (place, config) in &self.configs {

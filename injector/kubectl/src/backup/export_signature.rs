@@ -1,5 +1,5 @@
-//! Who made an export: a signature in a file beside it, by the program ssh-keygen. The format is OpenSSH's, so that keys with a passphrase, in an
-//! agent or on hardware sign, and others can check it without this program.
+//! Who made an export: a signature in a file beside it, by the program ssh-keygen. The format is OpenSSH's, so that
+//! keys with a passphrase, in an agent or on hardware sign, and others can check it without this program.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};

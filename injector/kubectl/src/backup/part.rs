@@ -50,7 +50,8 @@ impl Sealed<'_> {
         format!("version {version} of config {}/{}", config.namespace, config.name)
     }
 
-    /// Why the object is not what was sealed; `of version` follows. The content of a Secret can be checked with the content key only.
+    /// Why the object is not what was sealed; `of version` follows. The content of a Secret can be checked with the
+    /// content key only.
     pub(crate) fn fault(&self, document: &Value, seals: Option<&Seals>) -> Option<&'static str> {
         let Self { version, number, part, .. } = *self;
         if !self.is_labelled(document) {
@@ -98,7 +99,8 @@ pub(crate) fn is_published(config: &VersionedConfig) -> bool {
     config.status.as_ref().is_some_and(|status| status.published_version.is_some())
 }
 
-/// What the Secrets of the config are sealed with, where the content key is there. Fails for a config that can't be used.
+/// What the Secrets of the config are sealed with, where the content key is there. Fails for a config that can't be
+/// used.
 pub(crate) fn seals(
     place: &Place,
     config: &VersionedConfig,

@@ -1,5 +1,5 @@
-//! What of a cluster goes into an export: configs, and their versions as they were sealed. Everything else of them is left out, and named with
-//! the reason, so that what one tenant has broken costs nobody else the export.
+//! What of a cluster goes into an export: configs, and their versions as they were sealed. Everything else of them is
+//! left out, and named with the reason, so that what one tenant has broken costs nobody else the export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,8 @@ pub(crate) struct Cluster {
 /// What goes into the export.
 #[derive(Default)]
 pub(crate) struct Selected {
-    /// The text of each object. Configs come before their versions, and sources last, so that two exports can be compared.
+    /// The text of each object. Configs come before their versions, and sources last, so that two exports can be
+    /// compared.
     pub(crate) documents: BTreeMap<(String, Kind, String), Zeroizing<String>>,
     /// The configs.
     pub(crate) configs: BTreeMap<Place, VersionedConfig>,

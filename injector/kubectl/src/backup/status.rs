@@ -1,7 +1,8 @@
 //! What an export keeps of a config's status, and how a new object takes it over.
 //!
-//! All that says which pod has which version is kept as it is: current, previous and target version, and `status.internal` (identity, thresholds
-//! and revision). What follows from the cluster (conditions, numbers of pods) is not.
+//! All that says which pod has which version is kept as it is: current, previous and target version, and
+//! `status.internal` (identity, thresholds and revision). What follows from the cluster (conditions, numbers of pods)
+//! is not.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The file of an export: YAML documents, each of one object. Every document is read back before it is written, and everything that is read has
-//! bounds.
+//! The file of an export: YAML documents, each of one object. Every document is read back before it is written, and
+//! everything that is read has bounds.
 
 use nudge_validation::behind_document;
 use serde_json::Value;
@@ -12,7 +12,8 @@ use crate::output::{Format, document};
 pub(crate) const MAX_BYTES: usize = 512 * 1024 * 1024;
 /// Most documents.
 const MAX_DOCUMENTS: usize = 200_000;
-/// The maximum of bytes of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have more.
+/// The maximum of bytes of a document: a ConfigMap of 1 MiB in the longest spelling. The encrypted Secrets may have
+/// more.
 const MAX_DOCUMENT: usize = 8 * 1024 * 1024;
 /// What stands before each document.
 const SEPARATOR: &str = "---\n";
@@ -104,7 +105,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<(usize, Value)>, Failure> {
         if documents.len() == MAX_DOCUMENTS {
             return Err(Failure::new(format!("the export has more than {MAX_DOCUMENTS} documents")));
         }
-        // Parsing takes several times the memory of the text. The Secrets are one text in few lines of 64 characters, which costs little.
+        // Parsing takes several times the memory of the text. The Secrets are one text in few lines of 64 characters,
+        // which costs little.
         if part.len() > MAX_DOCUMENT && !part.contains("\nkind: EncryptedSecrets\n") {
             return Err(Failure::new(format!("the document at line {line} has more than {MAX_DOCUMENT} bytes")));
         }

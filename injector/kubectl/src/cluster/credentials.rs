@@ -2,7 +2,8 @@
 
 use kube::config::{ExecConfig, ExecInteractiveMode};
 
-/// Lets the program ask its user only at a terminal: what is piped to the command is not the program's to read. Returns why it can't run.
+/// Lets the program ask its user only at a terminal: what is piped to the command is not the program's to read. Returns
+/// why it can't run.
 pub(super) fn at(terminal: bool, program: &mut ExecConfig) -> Result<(), String> {
     if terminal {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The kubeconfig: the files that are merged, and what the context says of a cluster. Where no file says anything, the pod's own account.
+//! The kubeconfig: the files that are merged, and what the context says of a cluster. Where no file says anything, the
+//! pod's own account.
 //!
 //! The library can't do this: it takes a missing file for a fault, and refuses a NO_PROXY that others take.
 

@@ -1,4 +1,5 @@
-//! The proxy on the way to the API server, as client-go decides: the kubeconfig's, else that of the environment, unless NO_PROXY excepts the server.
+//! The proxy on the way to the API server, as client-go decides: the kubeconfig's, else that of the environment, unless
+//! NO_PROXY excepts the server.
 //!
 //! The library decides by the address of the proxy in place of the server's.
 
@@ -32,8 +33,8 @@ impl Variables {
     }
 }
 
-/// The proxy for this server, or why the one that is named can't be used. `of_cluster` is `proxy-url` of the kubeconfig, which NO_PROXY does not
-/// except.
+/// The proxy for this server, or why the one that is named can't be used. `of_cluster` is `proxy-url` of the
+/// kubeconfig, which NO_PROXY does not except.
 pub(super) fn proxy(of_cluster: Option<&str>, variables: &Variables, server: &Uri) -> Result<Option<Uri>, String> {
     if let Some(url) = of_cluster.filter(|url| !url.is_empty()) {
         let named = parsed(url).ok_or_else(|| format!("proxy-url {SCHEMES}"))?;
@@ -86,8 +87,8 @@ fn is_direct(no_proxy: &str, host: &str, port: u16) -> bool {
     entries.filter(|entry| !entry.is_empty()).any(|entry| excepts(&entry, &host, address, port))
 }
 
-/// Returns whether an entry of NO_PROXY is about the server: `*`, a range, an address, a name with what is below it, or `.name` for what is below it
-/// alone.
+/// Returns whether an entry of NO_PROXY is about the server: `*`, a range, an address, a name with what is below it, or
+/// `.name` for what is below it alone.
 fn excepts(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;

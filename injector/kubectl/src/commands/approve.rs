@@ -112,7 +112,8 @@ async fn decide(
     let which = if unread { format!(" with the digest {}", short_digest(status)) } else { String::new() };
     let same = |one: &VersionApproval| one.spec.decision == decision && one.spec.digest == object.spec.digest;
     let is_known = own.iter().any(same) && own.iter().all(|one| one.spec.decision == decision);
-    // The right is that of the user with the groups of that time: those of today have it, and the others may have lost it.
+    // The right is that of the user with the groups of that time: those of today have it, and the others may have lost
+    // it.
     let is_of_today = |one: &VersionApproval| same(one) && groups(one) == groups(&preview);
     let now = Timestamp::now();
     if is_known && own.iter().any(|one| is_of_today(one) && lasts(one, now)) {
@@ -162,8 +163,8 @@ fn words(decision: ApprovalDecision) -> (&'static str, &'static str) {
     }
 }
 
-/// What is created. An approval goes with the objects of the version. A denial stays: who may delete these objects and create them again as
-/// they were must not get rid of it.
+/// What is created. An approval goes with the objects of the version. A denial stays: who may delete these objects and
+/// create them again as they were must not get rid of it.
 fn object(config: &str, version: &VersionStatus, decision: ApprovalDecision, reason: String) -> VersionApproval {
     let owners = version.parts.iter().map(|part| OwnerReference {
         api_version: "v1".to_owned(),

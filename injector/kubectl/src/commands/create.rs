@@ -41,8 +41,8 @@ A version never changes. A version that is too large for one object is divided i
 pub(crate) struct Create {
     /// The config
     pub(crate) config: ConfigName,
-    /// The name of the new version. By default it is the digest of the content; with Secrets, whose values a name must not show, the
-    /// name is different each time
+    /// The name of the new version. By default it is the digest of the content; with Secrets, whose values a name must
+    /// not show, the name is different each time
     pub(crate) version: Option<VersionName>,
     #[command(flatten)]
     pub(crate) sources: Sources,
@@ -298,7 +298,8 @@ async fn undo(
         .map(|(kind, meta)| (kind, meta.name.clone().unwrap_or_default(), meta.uid.clone()))
         .collect();
     if failure.status == 0 {
-        // Without an answer, the API server may have created the object. All objects of the version are of this command.
+        // Without an answer, the API server may have created the object. All objects of the version are of this
+        // command.
         let found = objects(session, command.config.as_str(), Some(version.as_str())).await;
         for (kind, meta) in found.map(|(found, _)| found).unwrap_or_default() {
             let name = meta.name.unwrap_or_default();

@@ -136,7 +136,8 @@ pub(crate) async fn enable(session: &Session, command: &Enable) -> Result<(), Fa
     if dry == DryRun::None { answered(session, command).await } else { Ok(()) }
 }
 
-/// Waits until the API server asks the webhooks about the namespace and trusts them: the next request there is not refused for want of that.
+/// Waits until the API server asks the webhooks about the namespace and trusts them: the next request there is not
+/// refused for want of that.
 async fn answered(session: &Session, command: &Enable) -> Result<(), Failure> {
     let (began, mut contact) = (Instant::now(), Contact::default());
     loop {

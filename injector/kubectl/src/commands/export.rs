@@ -58,7 +58,8 @@ pub(crate) struct Export {
     /// Encrypt the Secrets of versions for this recipient of age; can be repeated
     #[arg(long, value_name = "RECIPIENT", value_parser = age::recipient)]
     pub(crate) secrets_to: Vec<String>,
-    /// Also export the key that Secrets are sealed with: without it, versions with Secrets can't be used after a restore
+    /// Also export the key that Secrets are sealed with: without it, versions with Secrets can't be used after a
+    /// restore
     #[arg(long, requires = "secrets_to")]
     pub(crate) content_key: bool,
     /// Sign the export with this key of SSH; the signature goes to FILE.sig, and import --verify checks it
@@ -269,7 +270,8 @@ fn too_many(plural: &str) -> Failure {
     Failure::new(format!("there are more than {MAX_OBJECTS} {plural}; export namespaces one by one with -n"))
 }
 
-/// Who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or none.
+/// Who holds `spec.version` of configs that have a source. Without that, every source would take it after an import, or
+/// none.
 async fn holders(session: &Session, sources: &[DynamicObject]) -> Result<BTreeMap<Place, String>, Failure> {
     let read = sources.iter().filter_map(|source| source.clone().try_parse::<ConfigSource>().ok());
     let sourced: BTreeSet<Place> = read

@@ -1,7 +1,8 @@
 //! `kubectl nudge import`: gives a cluster the configs of an export, so that agents at work are notified of nothing.
 //!
-//! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are created, its status is written,
-//! and the annotation is taken away. Each step finds what an import before has done, so one that was interrupted can be repeated.
+//! A config is created with the annotation `nudge.dev/importing`, and Nudge leaves it alone. Then its versions are
+//! created, its status is written, and the annotation is taken away. Each step finds what an import before has done, so
+//! one that was interrupted can be repeated.
 
 mod plan;
 
@@ -285,7 +286,8 @@ async fn import(
     Ok(true)
 }
 
-/// Takes the annotation away. If the config has a source that nobody else kept from it, `spec.version` is the source's again.
+/// Takes the annotation away. If the config has a source that nobody else kept from it, `spec.version` is the source's
+/// again.
 async fn release(session: &Session, export: &Export, place: &Place) -> Result<(), Failure> {
     let of_config = |document: &Value| {
         let source = serde_json::from_value::<ConfigSource>(document.clone());

@@ -32,8 +32,8 @@ pub(crate) struct Versions {
 #[serde(rename_all = "camelCase")]
 struct Row {
     version: String,
-    /// As in `status.versions`. Of those that are not sealed: `Invalid` if the version breaks a rule of spec.validation, `Retired` if it was
-    /// sealed before, and else `Incomplete`.
+    /// As in `status.versions`. Of those that are not sealed: `Invalid` if the version breaks a rule of
+    /// spec.validation, `Retired` if it was sealed before, and else `Incomplete`.
     state: String,
     /// Kind and name of each object.
     objects: Vec<String>,

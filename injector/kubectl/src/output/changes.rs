@@ -49,7 +49,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// The lines that name both versions, with the digests that approvals are about. `None`: there is no current version yet.
+/// The lines that name both versions, with the digests that approvals are about. `None`: there is no current version
+/// yet.
 pub(crate) fn heads(old: Option<&VersionStatus>, new: Option<&VersionStatus>) -> String {
     let head = |sign: &str, version: Option<&VersionStatus>| match version {
         Some(version) => {

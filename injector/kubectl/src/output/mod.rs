@@ -1,5 +1,5 @@
-//! The output of all commands: results go to standard output; warnings, errors and progress to standard error. Nothing else writes, and
-//! nothing is written that a terminal would obey ([`visible`]).
+//! The output of all commands: results go to standard output; warnings, errors and progress to standard error. Nothing
+//! else writes, and nothing is written that a terminal would obey ([`visible`]).
 
 pub(crate) mod changes;
 pub(crate) mod progress;
@@ -119,7 +119,8 @@ impl Output {
     }
 }
 
-/// The value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML too, with escapes.
+/// The value as JSON or YAML. YAML that would hide something is written in the style of JSON, which is YAML too, with
+/// escapes.
 pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String, Failure> {
     let failure = |error: &dyn std::error::Error| Failure::new(format!("the result can't be written: {error}"));
     if format != Format::Json {

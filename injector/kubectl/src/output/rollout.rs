@@ -20,7 +20,8 @@ pub(crate) struct StepReport {
     assigned: usize,
     /// How many pods there are that have not ended; none where they may not be listed.
     pods: usize,
-    /// Why it was assigned to all pods at once, without any step; empty where `spec.rollout.override` does not say it any more.
+    /// Why it was assigned to all pods at once, without any step; empty where `spec.rollout.override` does not say it
+    /// any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     at_once: Option<String>,
 }

@@ -97,7 +97,8 @@ impl ApprovalReport {
     /// How many are said of a version: those who deny it first.
     const MAX_SHOWN: usize = 32;
 
-    /// Returns the approvals about the version that is asked for, as it is: of each user the first, those who deny it before those who approve it.
+    /// Returns the approvals about the version that is asked for, as it is: of each user the first, those who deny it
+    /// before those who approve it.
     pub(crate) fn all<'a>(
         config: &VersionedConfig,
         approvals: impl IntoIterator<Item = &'a VersionApproval>,

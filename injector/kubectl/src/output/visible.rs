@@ -1,5 +1,5 @@
-//! Text that a terminal shows as it is. What comes from a cluster may hold characters that move the cursor, change colours, hide text or
-//! reverse its order. They are written as escapes, such as `\u{1b}`.
+//! Text that a terminal shows as it is. What comes from a cluster may hold characters that move the cursor, change
+//! colours, hide text or reverse its order. They are written as escapes, such as `\u{1b}`.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,8 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |char| char.escape_default().to_string(), |char| is_hidden(char) && !is_layout(char))
 }
 
-/// The JSON document, whose strings mean the same as before. Outside of strings there are no hidden characters but those of the layout.
+/// The JSON document, whose strings mean the same as before. Outside of strings there are no hidden characters but
+/// those of the layout.
 pub(crate) fn json(document: &str) -> Cow<'_, str> {
     let units = |char: char| {
         let mut units = [0; 2];

@@ -57,7 +57,8 @@ pub(crate) struct Asked {
 const MAX_REASON_BYTES: usize = 1024;
 
 impl Act {
-    /// The words of the command after `kubectl nudge`. Names can't begin like a flag, and a reason stands in the word of its flag.
+    /// The words of the command after `kubectl nudge`. Names can't begin like a flag, and a reason stands in the word
+    /// of its flag.
     pub(crate) fn words(&self, asked: &Asked) -> Result<Vec<String>, Failure> {
         let mut words = vec![self.command.to_owned(), asked.config.to_string()];
         match (self.version, &asked.version) {

@@ -1,5 +1,5 @@
-//! Opens the browser. The address has a token, and all users of a machine see the arguments of all programs: so the browser is given the
-//! name of a file that only this user may read, and the file takes it to the address.
+//! Opens the browser. The address has a token, and all users of a machine see the arguments of all programs: so the
+//! browser is given the name of a file that only this user may read, and the file takes it to the address.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -39,7 +39,8 @@ pub(crate) struct Cell {
     /// Empty for a pod without a workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) workload: String,
-    /// The step in which it is moved, as far as can be foreseen; absent where nothing moves, and for pods that steps do not move.
+    /// The step in which it is moved, as far as can be foreseen; absent where nothing moves, and for pods that steps do
+    /// not move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) step: Option<usize>,
     pub(crate) state: CellState,

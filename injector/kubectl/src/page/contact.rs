@@ -1,5 +1,6 @@
-//! Whether the API server still answers the user. Watches alone do not say so: one whose connection went silent sees nothing wrong, and one
-//! that was permitted goes on for a while without the right, or with credentials that have expired.
+//! Whether the API server still answers the user. Watches alone do not say so: one whose connection went silent sees
+//! nothing wrong, and one that was permitted goes on for a while without the right, or with credentials that have
+//! expired.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Which requests are for the page: those that a browser sends to its exact address, from the page itself.
 //!
-//! A foreign site that finds the port has another origin. A name that points to 127.0.0.1 (DNS rebinding) is another host.
+//! A foreign site that finds the port has another origin. A name that points to 127.0.0.1 (DNS rebinding) is another
+//! host.
 
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::{Method, Request};

@@ -1,9 +1,12 @@
 //! The page of `kubectl nudge ui`: a server on 127.0.0.1 with the rights of the user and no others.
 //!
-//! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, which requests are answered and to whom, and the headers of answers
+//! - `server`, `foreign_request`, `one_time_link`, `reply`: connections, which requests are answered and to whom, and
+//!   the headers of answers
 //! - `routes`, `config_routes`: the endpoints, each of which does one thing
-//! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a window of the browser is sent of it
-//! - `row`, `detail`, `gates`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view` follows one
+//! - `feed`, `scope`, `contact`, `stream`: what the watches see, whether the API server still answers, and what a
+//!   window of the browser is sent of it
+//! - `row`, `detail`, `gates`, `cell`, `creation`: what is shown of a config, of its versions and of its pods; `view`
+//!   follows one
 //! - `act`, `permitted_acts`: what can be done, and whether the user may
 //! - `assets`: the files of the page
 
@@ -154,7 +157,8 @@ async fn approvals(session: &Session, extent: Extent) -> Result<Scope, Failure> 
     }
 }
 
-/// Fails if nobody opens the page in time: the address is worth nothing then. The file that takes the browser there goes in any case.
+/// Fails if nobody opens the page in time: the address is worth nothing then. The file that takes the browser there
+/// goes in any case.
 async fn unopened(page: &Page, door: Option<Door>) -> Result<(), Failure> {
     let opened = tokio::time::timeout(EXCHANGE_LIMIT, page.opened.notified()).await;
     drop(door);

@@ -18,7 +18,8 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// An answer, or why there is no other.
 pub(super) type Answer = Result<Response<Body>, Refusal>;
 
-/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named to other sites.
+/// The headers of every answer. Nothing is loaded from elsewhere, run from the text of the page, framed, kept, or named
+/// to other sites.
 const HEADERS: [(&str, &str); 7] = [
     (
         "content-security-policy",

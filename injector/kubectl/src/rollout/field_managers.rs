@@ -1,7 +1,8 @@
 //! Other writers of `spec.version` that will set it back, such as a GitOps tool.
 //!
-//! A writer sets the field back if it keeps a state of its own to apply. Two signs show that: server-side apply (`operation: Apply`), and the
-//! names of the tools that still update objects on the client side. `kubectl` and programs for people write once.
+//! A writer sets the field back if it keeps a state of its own to apply. Two signs show that: server-side apply
+//! (`operation: Apply`), and the names of the tools that still update objects on the client side. `kubectl` and
+//! programs for people write once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
@@ -30,7 +31,8 @@ fn owns_version(entry: &ManagedFieldsEntry) -> bool {
 }
 
 fn writes_again(name: &str, applies: bool) -> bool {
-    // kubectl apply --server-side is "kubectl"; its other commands are "kubectl-create", "kubectl-client-side-apply" and so on.
+    // kubectl apply --server-side is "kubectl"; its other commands are "kubectl-create", "kubectl-client-side-apply"
+    // and so on.
     let by_hand = name == FIELD_MANAGER || name == "kubectl" || name.starts_with("kubectl-");
     !by_hand && (applies || TOOLS.iter().any(|tool| name.starts_with(tool)))
 }

@@ -19,8 +19,8 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
-/// Judges the state of the config. `generation` is the generation of the spec that names the version. `pods` is absent without the right
-/// to list pods.
+/// Judges the state of the config. `generation` is the generation of the spec that names the version. `pods` is absent
+/// without the right to list pods.
 pub(crate) fn outcome(config: &VersionedConfig, version: &str, generation: i64, pods: Option<PodCount>) -> Outcome {
     let name = config.metadata.name.as_deref().unwrap_or_default();
     let none = VersionedConfigStatus::default();

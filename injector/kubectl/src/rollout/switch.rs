@@ -69,7 +69,8 @@ pub(crate) async fn switch(
     Ok(())
 }
 
-/// Waits until the control plane has seen that `spec.version` does not name the version: only then is naming it consent.
+/// Waits until the control plane has seen that `spec.version` does not name the version: only then is naming it
+/// consent.
 async fn wait_until_unnamed(session: &Session, name: &str, version: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + CONTROL_PLANE_LIMIT;
     loop {
@@ -94,7 +95,8 @@ fn patch(version: Option<&str>, now: Option<(&str, Timestamp)>) -> Value {
     json!({"spec": {"version": version, "rollout": {"override": now}}})
 }
 
-/// What asks for the version. One that failed is tried again only where somebody asks for that. For all pods at once, another reason asks.
+/// What asks for the version. One that failed is tried again only where somebody asks for that. For all pods at once,
+/// another reason asks.
 fn request(version: &str, at_once: Option<&str>, failed: bool, now: Timestamp) -> Value {
     let mut patch = patch(Some(version), at_once.map(|reason| (reason, end(now))));
     if at_once.is_none() && failed {

@@ -1,4 +1,5 @@
-//! The content flags of `create` for git repositories. Only what the flags name counts: no settings, keys or agents of the user.
+//! The content flags of `create` for git repositories. Only what the flags name counts: no settings, keys or agents of
+//! the user.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +23,9 @@ const MAX_DISK_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GitFlags {
-    /// A file or folder of a git repository, where sub/file has the key sub.file. REF is a branch, a tag, or the whole id of a commit;
-    /// refs/tags/NAME and refs/heads/NAME name a tag and a branch that are called alike. Can be repeated
+    /// A file or folder of a git repository, where sub/file has the key sub.file. REF is a branch, a tag, or the whole
+    /// id of a commit; refs/tags/NAME and refs/heads/NAME name a tag and a branch that are called alike. Can be
+    /// repeated
     #[arg(long, value_name = "URL[@REF[:PATH]]", help_heading = "Content")]
     pub(crate) from_git: Vec<String>,
     /// The file with the token for an https:// URL
@@ -138,7 +140,8 @@ async fn fetch(
     Err(last.unwrap_or(GitError::Broken))
 }
 
-/// As in a folder of `--from-file`: names that begin with a dot are left out below the first level, and so are such folders.
+/// As in a folder of `--from-file`: names that begin with a dot are left out below the first level, and so are such
+/// folders.
 fn is_shown(path: &str) -> bool {
     !path.contains('/') || !path.split('/').any(|name| name.starts_with('.'))
 }

@@ -19,11 +19,12 @@ use crate::failure::Failure;
 /// How registries are asked.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Registries {
-    /// The docker config with the credential for the registry; by default config.json in $DOCKER_CONFIG or ~/.docker. Credential helpers
-    /// are not run
+    /// The docker config with the credential for the registry; by default config.json in $DOCKER_CONFIG or ~/.docker.
+    /// Credential helpers are not run
     #[arg(long, value_name = "FILE", help_heading = "Registries")]
     docker_config: Option<PathBuf>,
-    /// Other hosts that the credential may be sent to for a token, such as auth.docker.io. By default it is sent to the registry alone
+    /// Other hosts that the credential may be sent to for a token, such as auth.docker.io. By default it is sent to the
+    /// registry alone
     #[arg(long, value_name = "HOST,...", default_value = "", hide_default_value = true, help_heading = "Registries")]
     allowed_hosts: String,
 }
@@ -31,7 +32,8 @@ pub(crate) struct Registries {
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct FromOci {
-    /// The files of an OCI artifact or image, or those below PATH; sub/file has the key sub.file. Without a tag it is latest
+    /// The files of an OCI artifact or image, or those below PATH; sub/file has the key sub.file. Without a tag it is
+    /// latest
     #[arg(
         id = "from_oci",
         long = "from-oci",

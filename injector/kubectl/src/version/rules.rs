@@ -83,7 +83,8 @@ struct File {
     maps: BTreeMap<String, ConfigMap>,
 }
 
-/// Reads a VersionedConfig, a list of rules, or an object with such a list as `validation`; and ConfigMaps with schemas beside.
+/// Reads a VersionedConfig, a list of rules, or an object with such a list as `validation`; and ConfigMaps with schemas
+/// beside.
 fn parsed(text: &str) -> Result<File, String> {
     let documents = serde_saphyr::from_multiple::<Value>(text);
     let documents = documents.map_err(|error| format!("it is not YAML: {}", plain(&error.to_string())))?;

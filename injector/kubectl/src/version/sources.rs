@@ -13,7 +13,8 @@ use crate::version::env_file;
 /// The flags.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Sources {
-    /// A file whose name, or KEY, is the key; or a directory of such files, where sub/file has the key sub.file. Can be repeated
+    /// A file whose name, or KEY, is the key; or a directory of such files, where sub/file has the key sub.file. Can be
+    /// repeated
     #[arg(long, value_name = "[KEY=]PATH", help_heading = "Content")]
     pub(crate) from_file: Vec<String>,
     /// A key and its value. Can be repeated
@@ -119,8 +120,8 @@ const MAX_FILES: usize = MAX_KEYS;
 /// How deep a directory is read.
 const MAX_DEPTH: usize = 16;
 
-/// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left out: such
-/// are the folders of Git, of editors, and of the kubelet.
+/// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left
+/// out: such are the folders of Git, of editors, and of the kubelet.
 pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
     let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);

@@ -129,7 +129,8 @@ pub(crate) async fn contents(session: &Session, version: &VersionStatus) -> Resu
     Ok(parts)
 }
 
-/// The content of each part of a sealed version that the user may read. Secrets that the user may not read are named in a warning.
+/// The content of each part of a sealed version that the user may read. Secrets that the user may not read are named in
+/// a warning.
 pub(crate) async fn readable_contents(
     session: &Session,
     version: &VersionStatus,

@@ -8,40 +8,40 @@ use nudge_api::{ConditionType, Explanation, condition, set_condition};
 use nudge_cluster::turns::Turn;
 use tokio::time::timeout;
 
-use super::{BACKOFF, Task};
-use crate::server_polls::panicked;
+use super::{API_BACKOFF, Task};
+use crate::server_polls::panic_explanation;
 
 impl Task {
     /// Writes the whole status again, because another task may have written the stored one.
     pub(crate) fn rewrite_status(mut self) -> Self {
-        self.written = None;
+        self.stored_status = None;
         self
     }
 
     /// Reports the panic in the status, and waits for `pause` or until the spec changes.
     pub(crate) async fn report_panic(mut self, pause: Duration) {
-        self.say(&panicked()).await;
+        self.report_idle(&panic_explanation()).await;
         let generation = self.source.metadata.generation;
         let changed = self.receiver.wait_for(|known| known.source.metadata.generation != generation);
         let _ = timeout(pause, changed).await;
     }
 
-    /// Waits for a place among all sources, and says so.
-    pub(super) async fn place(&mut self) -> Option<Turn> {
+    /// Waits for a place among all sources, and reports in the status that it waits.
+    pub(super) async fn wait_for_place(&mut self) -> Option<Turn> {
         loop {
-            match self.sources.budget.source(&self.namespace) {
+            match self.sources.budget.reserve_source(&self.namespace) {
                 Ok(place) => return Some(place),
-                Err(why) => self.say(&why).await,
+                Err(why) => self.report_idle(&why).await,
             }
-            if let Ok(Err(_)) = timeout(BACKOFF.jittered(u32::MAX, rand::random()), self.receiver.changed()).await {
+            if let Ok(Err(_)) = timeout(API_BACKOFF.jittered(u32::MAX, rand::random()), self.receiver.changed()).await {
                 return None;
             }
             self.receive();
         }
     }
 
-    /// Says why the source is not looked after, whatever else its status has.
-    async fn say(&mut self, why: &Explanation) {
+    /// Writes the reason why no task follows the source into its conditions, and leaves the rest of the status.
+    async fn report_idle(&mut self, why: &Explanation) {
         let (generation, now) = (self.source.metadata.generation, Time(Timestamp::now()));
         let status = self.source.status.get_or_insert_default();
         for (kind, value) in [(ConditionType::Ready, false), (ConditionType::Stalled, why.reason.facts().needs_action)]
@@ -49,6 +49,6 @@ impl Task {
             let condition = condition(kind, value, why.reason, &*why.message, generation, &now);
             set_condition(&mut status.conditions, condition);
         }
-        self.write().await;
+        self.write_status().await;
     }
 }

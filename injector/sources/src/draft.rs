@@ -1,4 +1,4 @@
-//! What becomes of the content of a living object: the parts of a version.
+//! The draft of a version: the parts that the content of a living object becomes.
 
 use nudge_api::{ConfigSource, Explanation, Origin, PartKind, Reason};
 use nudge_authoring::{Content, ContentError, OPAQUE, Part, divide};
@@ -6,32 +6,31 @@ use nudge_core::sources::{refusal, selects};
 
 use crate::upstream::Object;
 
-/// The parts of the version that the object is to become.
+/// A version before its objects are created.
 #[derive(Default)]
-pub(crate) struct Newest {
+pub(crate) struct VersionDraft {
     pub(crate) parts: Vec<Part>,
-    /// The type of its Secrets.
+    /// The type of the version's Secrets.
     pub(crate) secret_type: String,
-    /// Where it is from.
     pub(crate) origin: Option<Origin>,
 }
 
-impl Newest {
-    /// What its keys and values have together.
+impl VersionDraft {
+    /// Returns the bytes of all keys and values.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(Part::bytes).fold(0, usize::saturating_add)
     }
 }
 
-/// Reads the object as the source says.
-pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Explanation> {
+/// Reads the draft from the object, with the keys that the source takes.
+pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<VersionDraft, Explanation> {
     if let Some(refusal) = refusal(object.kind, &object.meta, &object.secret_type) {
         return Err(refusal);
     }
     let name = object.name();
     let refusal =
         |error: ContentError| Reason::SourceRefused.explained(format!("{name} can't become a version: {error}"));
-    let (all, prefix) = (object.contents.len(), &source.spec.prefix);
+    let (key_count, prefix) = (object.contents.len(), &source.spec.prefix);
     let mut content = Content::default();
     for (key, mut value) in object.contents {
         if selects(&source.spec, &key) {
@@ -40,11 +39,11 @@ pub(crate) fn read(source: &ConfigSource, object: Object) -> Result<Newest, Expl
         }
     }
     content.check().map_err(refusal)?;
-    let whole = content.open.len().saturating_add(content.secret.len()) == all && prefix.is_empty();
+    let is_whole = content.open.len().saturating_add(content.secret.len()) == key_count && prefix.is_empty();
     let parts = divide(content).map_err(refusal)?;
-    // A type asks for keys: a part of the data may lack them.
-    let secret_type = if whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
-    Ok(Newest { parts, secret_type, origin: Some(object.origin) })
+    // A type requires keys, which a part of the data may lack.
+    let secret_type = if is_whole && parts.len() == 1 { object.secret_type } else { OPAQUE.to_owned() };
+    Ok(VersionDraft { parts, secret_type, origin: Some(object.origin) })
 }
 
 #[cfg(test)]
@@ -57,15 +56,15 @@ mod tests {
     use super::*;
     use crate::upstream::origin;
 
-    fn read_with(spec: &Value, kind: PartKind, pairs: &[(&str, &str)]) -> Result<Newest, Explanation> {
-        let mut all = json!({"from": {"secret": {"name": "live"}}});
-        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let source = ConfigSource::new("shop", serde_json::from_value(all).unwrap());
+    fn read_with(spec: &Value, kind: PartKind, pairs: &[(&str, &str)]) -> Result<VersionDraft, Explanation> {
+        let mut spec_json = json!({"from": {"secret": {"name": "live"}}});
+        spec_json.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let source = ConfigSource::new("shop", serde_json::from_value(spec_json).unwrap());
         let text = pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
         let secret_type = if kind == PartKind::Secret { "kubernetes.io/tls".to_owned() } else { String::new() };
         let origin = Origin { url: "live".into(), ..origin(OriginKind::Secret, &ObjectMeta::default()) };
         let contents = contents_of(Some(text), None);
-        read(&source, Object { secret_type, contents, ..Object::of(kind, origin) })
+        read(&source, Object { secret_type, contents, ..Object::empty(kind, origin) })
     }
 
     const TLS: &[(&str, &str)] = &[("tls.crt", "a"), ("tls.key", "b")];
