@@ -1,13 +1,13 @@
-//! What admission lets pass or refuses, for the audit trail: lines with target `audit`, which no log level switches off.
+//! The lines of the audit trail about requests that admission allows or refuses: they have the target `audit`, which no log level switches off.
 
 use nudge_api::Override;
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::{ConfigName, VersionName};
 
 use super::lookups::Right;
-use super::review::{Request, TEXT_BYTES};
+use super::review::{MAX_TEXT_BYTES, Request};
 
-/// One line about a request. The object may still be refused by others, or may be a trial.
+/// Writes one line about a request. Others may still refuse the request, or it may be a dry run.
 macro_rules! audit {
     ($request:ident, $message:literal, $($field:tt)*) => {
         tracing::info!(
@@ -23,45 +23,45 @@ macro_rules! audit {
     };
 }
 
-/// A pod is admitted whose agent has these versions mounted.
-pub(super) fn mounted(request: &Request, pod: &str, account: &str, versions: &[(ConfigName, VersionName)]) {
-    let account = one_line(account, TEXT_BYTES);
+/// Writes which versions the agent of an admitted pod has mounted.
+pub(super) fn versions_mounted(request: &Request, pod: &str, account: &str, versions: &[(ConfigName, VersionName)]) {
+    let account = one_line(account, MAX_TEXT_BYTES);
     for (config, version) in versions {
         audit!(request, "version mounted at admission", pod, service_account = account, %config, %version,);
     }
 }
 
-/// A user chooses another version in `spec.version`.
-pub(super) fn activated(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
-    let [from, to] = [from, to].map(|version| version.map(|version| one_line(version, TEXT_BYTES)));
+/// Writes that a user chooses another version in `spec.version`.
+pub(super) fn version_chosen(request: &Request, config: &str, from: Option<&str>, to: Option<&str>) {
+    let [from, to] = [from, to].map(|version| version.map(|version| one_line(version, MAX_TEXT_BYTES)));
     audit!(request, "version chosen", config, from, to,);
 }
 
-/// A user assigns a version to all pods at once.
-pub(super) fn at_once(request: &Request, config: &str, Override { version, reason, until_time }: &Override) {
-    let [version, reason] = [version, reason].map(|text| one_line(text, TEXT_BYTES));
+/// Writes that a user assigns a version to all pods at once.
+pub(super) fn override_set(request: &Request, config: &str, Override { version, reason, until_time }: &Override) {
+    let [version, reason] = [version, reason].map(|text| one_line(text, MAX_TEXT_BYTES));
     audit!(request, "version chosen for all pods at once", config, version, reason, until = %until_time.0,);
 }
 
-/// A user who may override a config takes something away from its guards.
-pub(super) fn overridden(request: &Request, config: &str, action: &str, because: &str) {
-    let because = one_line(because, 4 * TEXT_BYTES);
+/// Writes that a user who may override a config weakens its guards.
+pub(super) fn guards_overridden(request: &Request, config: &str, action: &str, because: &str) {
+    let because = one_line(because, 4 * MAX_TEXT_BYTES);
     audit!(request, "guards overridden", config, action, because,);
 }
 
-/// A user approves or denies a version.
-pub(super) fn decided(request: &Request, config: &str, version: &str, decision: &str, reason: &str) {
-    let reason = one_line(reason, 4 * TEXT_BYTES);
+/// Writes that a user approves or denies a version.
+pub(super) fn approval_decided(request: &Request, config: &str, version: &str, decision: &str, reason: &str) {
+    let reason = one_line(reason, 4 * MAX_TEXT_BYTES);
     audit!(request, "version decided about", config, version, decision, reason,);
 }
 
-/// What a user has decided is withdrawn.
-pub(super) fn withdrawn(request: &Request, config: &str, version: &str, decision: &str, approver: &str) {
-    let approver = one_line(approver, 2 * TEXT_BYTES);
+/// Writes that the decision of a user is withdrawn.
+pub(super) fn approval_withdrawn(request: &Request, config: &str, version: &str, decision: &str, approver: &str) {
+    let approver = one_line(approver, 2 * MAX_TEXT_BYTES);
     audit!(request, "decision about a version withdrawn", config, version, decision, approver,);
 }
 
-/// A user lacks a right.
-pub(super) fn refused(request: &Request, config: &str, action: &str, right: Right<'_>) {
+/// Writes that a user lacks a right.
+pub(super) fn right_refused(request: &Request, config: &str, action: &str, right: Right<'_>) {
     audit!(request, "right refused", config, action, %right,);
 }

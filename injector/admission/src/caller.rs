@@ -1,4 +1,4 @@
-//! Who has sent a review, as far as the connection shows.
+//! The sender of a review, as far as the connection shows it.
 
 use std::net::IpAddr;
 
@@ -7,19 +7,19 @@ use nudge_server::slots::Peer;
 /// The client at the other end of the connection: the API server, or anybody else who reaches the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its address.
+    /// The address of the client.
     pub address: IpAddr,
-    /// The caller has a certificate of the authority for clients, so what the review says of the user is what the API server says.
+    /// Whether the caller has a certificate of the authority for clients, so what the review says of the user is what the API server says.
     pub authenticated: bool,
 }
 
 impl Caller {
-    /// A client that has shown no certificate.
+    /// Returns a client that has shown no certificate.
     pub fn unauthenticated(address: impl Into<IpAddr>) -> Self {
         Self { address: address.into(), authenticated: false }
     }
 
-    /// Whom its share counts for.
+    /// Returns the peer whose share the requests of the client count for.
     pub fn peer(self) -> Peer {
         self.address.into()
     }

@@ -10,12 +10,11 @@ use kube::core::ObjectMeta;
 use nudge_api::{
     PartKind, PartStatus, VersionApproval, VersionState, VersionStatus, VersionedConfig, VersionedConfigStatus,
 };
-use nudge_core::governance::Policies;
 use nudge_protocol::labels;
 use serde_json::{Value, json};
 
 use super::caller::Caller;
-use super::lookups::{AttendedKind, LookupError, Lookups, Right};
+use super::lookups::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
 use super::review::{self, Request};
 use super::verdict::Denial;
 use super::version_object::{Content, VersionObject};
@@ -186,30 +185,8 @@ impl Lookups for FakeLookups {
         self.note(format!("terminating {namespace}"), self.terminating)
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
-        let _ = self.note(format!("subscribers {namespace}/{config}"), ());
-        Some(self.subscribers)
-    }
-
-    fn may_have_secrets(&self, _: &str) -> bool {
-        self.secrets
-    }
-
-    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
-        self.config.clone().map(Arc::new)
-    }
-
-    fn policies(&self, _: &str) -> Policies {
-        Policies::default()
-    }
-
-    fn part_kinds(&self, _: &str, _: &str) -> BTreeSet<PartKind> {
-        self.part_kinds.iter().copied().collect()
-    }
-
-    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
-        let _ = self.note(format!("approvals {namespace}/{config}"), ());
-        self.approvals.iter().filter(|one| one.spec.config_name == config).cloned().map(Arc::new).collect()
+    fn index(&self) -> &dyn IndexLookups {
+        self
     }
 
     async fn config_map(&self, _: &Request, namespace: &str, name: &str) -> Result<Option<ConfigMap>, LookupError> {
@@ -249,5 +226,29 @@ impl Lookups for FakeLookups {
             return Err(LookupError::TooSlow { what: format!("{what:?}"), within: Duration::from_secs(1) });
         }
         Ok(!self.unattended.contains(&what))
+    }
+}
+
+impl IndexLookups for FakeLookups {
+    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
+        let _ = self.note(format!("subscribers {namespace}/{config}"), ());
+        Some(self.subscribers)
+    }
+
+    fn may_have_secrets(&self, _: &str) -> bool {
+        self.secrets
+    }
+
+    fn config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
+        self.config.clone().map(Arc::new)
+    }
+
+    fn part_kinds(&self, _: &str, _: &str) -> BTreeSet<PartKind> {
+        self.part_kinds.iter().copied().collect()
+    }
+
+    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
+        let _ = self.note(format!("approvals {namespace}/{config}"), ());
+        self.approvals.iter().filter(|approval| approval.spec.config_name == config).cloned().map(Arc::new).collect()
     }
 }

@@ -8,7 +8,9 @@ mod faults;
 mod fixtures;
 mod lookups;
 mod metrics;
+mod needed_right;
 mod outline;
+mod patch;
 pub mod review;
 mod server;
 mod system_users;
@@ -21,15 +23,15 @@ mod webhooks;
 
 pub use caller::Caller;
 pub use lookups::{
-    Accounts, AttendedKind, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups,
-    KubePodLookups, LOOKUP_TIMEOUT, LookupError, Lookups, PodLookupState, PodLookups, Right, Subscribers,
+    Accounts, AttendedKind, IndexLookups, KubeLookups, KubePodLookups, LOOKUP_TIMEOUT, LookupError, Lookups,
+    PodLookupState, PodLookups, Right,
 };
 pub use metrics::AdmissionMetrics;
 pub use outline::Outline;
 pub use review::{Request, ReviewError};
-pub use server::{AdmissionServer, AdmissionSettings, Clients, ClientsError, StartError};
+pub use server::{AdmissionServer, AdmissionSettings, ClientAuthority, ClientAuthorityError, StartError};
 pub use system_users::empties_namespace;
-pub use verdict::{Denial, DenialReason, Verdict};
+pub use verdict::{Denial, DenialReason, UndecidedDeletions, Verdict};
 pub use version_object::{Content, VersionObject};
 pub use webhooks::{
     AnalysisWriters, InjectPods, OnlyEnabled, ValidateAnalyses, Webhook, WebhookError, Webhooks, guards,

@@ -1,4 +1,4 @@
-//! Metrics of admission. Labels are paths and outcomes, so their number is bounded.
+//! The metrics of admission. Labels are paths and outcomes, so their number is bounded.
 
 use std::time::Duration;
 
@@ -9,12 +9,10 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// How a review ended.
+/// The outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Allowed.
     Allowed,
-    /// Denied.
     Denied,
     /// The review could not be parsed.
     Malformed,
@@ -45,19 +43,19 @@ struct PathLabel {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Buckets;
+struct DurationBuckets;
 
-impl MetricConstructor<Histogram> for Buckets {
+impl MetricConstructor<Histogram> for DurationBuckets {
     fn new_metric(&self) -> Histogram {
         Histogram::new([0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0])
     }
 }
 
-/// The metrics; cheap to clone.
+/// The metrics of admission, which are cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     reviews: Family<ReviewLabels, Counter>,
-    seconds: Family<PathLabel, Histogram, Buckets>,
+    seconds: Family<PathLabel, Histogram, DurationBuckets>,
     pub(super) connections: ConnectionMetrics,
 }
 
@@ -65,7 +63,7 @@ impl Default for AdmissionMetrics {
     fn default() -> Self {
         Self {
             reviews: Family::default(),
-            seconds: Family::new_with_constructor(Buckets),
+            seconds: Family::new_with_constructor(DurationBuckets),
             connections: ConnectionMetrics::default(),
         }
     }
@@ -80,8 +78,8 @@ impl AdmissionMetrics {
         self.connections.register(registry);
     }
 
-    pub(super) fn reviewed(&self, path: &'static str, outcome: Outcome, took: Duration) {
+    pub(super) fn observe_review(&self, path: &'static str, outcome: Outcome, duration: Duration) {
         self.reviews.get_or_create(&ReviewLabels { path, outcome: outcome.as_str() }).inc();
-        self.seconds.get_or_create(&PathLabel { path }).observe(took.as_secs_f64());
+        self.seconds.get_or_create(&PathLabel { path }).observe(duration.as_secs_f64());
     }
 }

@@ -1,4 +1,4 @@
-//! What is read of a review whose objects are not parsed: a few short texts. All else is skipped.
+//! The few short texts that are read of a review whose objects are not parsed.
 
 use std::borrow::Cow;
 
@@ -8,22 +8,22 @@ use nudge_protocol::names::is_dns_label;
 use nudge_server::slots::Peer;
 use serde_json::{Value, json};
 
-use super::review::{TEXT_BYTES, measures};
+use super::review::{MAX_TEXT_BYTES, measure};
 use super::system_users::is_namespace_controller;
 use super::tenants::Tenant;
+use super::verdict::UndecidedDeletions;
 
-/// As deep as the API server parses. Each level takes a byte even where it is skipped.
-const DEPTH: usize = 10_000;
+/// The maximum depth, which is that of the API server's parser. Each level takes a byte even where it is skipped.
+const MAX_DEPTH: usize = 10_000;
 
 /// The outline of a review. To read it takes at most twice the memory of the body.
 #[derive(Debug)]
 pub struct Outline {
     uid: String,
-    /// Empty where it has none, or what can't be one.
+    /// The namespace; empty where the request has none, or a text that can't be one.
     namespace: String,
     user: String,
-    deletes: bool,
-    empties: bool,
+    operation: OutlinedOperation,
 }
 
 #[derive(serde::Deserialize)]
@@ -44,76 +44,91 @@ struct Request<'a> {
     user_info: User<'a>,
 }
 
-/// No groups and nothing extra: they may be millions.
+/// The user without groups and extra fields, of which there may be millions.
 #[derive(serde::Deserialize)]
 struct User<'a> {
     #[serde(borrow)]
     username: Option<Cow<'a, str>>,
 }
 
+/// What a request does, as far as it matters for a request that is denied unseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutlinedOperation {
+    /// It deletes what is in a terminating namespace, and must pass.
+    EmptyNamespace,
+    Delete,
+    Change,
+}
+
 impl Outline {
-    /// Reads it. `None` for what is no review.
+    /// Reads the outline of a review; `None` where the body is not a review.
     pub fn read(body: &[u8]) -> Option<Self> {
-        if measures(body).1 > DEPTH {
+        if measure(body).depth > MAX_DEPTH {
             return None;
         }
         let Review { request } = serde_json::from_slice(body).ok()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        (request.uid.len() <= TEXT_BYTES).then(|| Self {
-            deletes: matches!(request.operation, Operation::Delete),
-            empties: is_namespace_controller(user),
-            user: one_line(user, TEXT_BYTES),
+        (request.uid.len() <= MAX_TEXT_BYTES).then(|| Self {
+            operation: match request.operation {
+                _ if is_namespace_controller(user) => OutlinedOperation::EmptyNamespace,
+                Operation::Delete => OutlinedOperation::Delete,
+                _ => OutlinedOperation::Change,
+            },
+            user: one_line(user, MAX_TEXT_BYTES),
             namespace: request.namespace.as_deref().filter(|name| is_dns_label(name)).unwrap_or_default().to_owned(),
             uid: request.uid.into_owned(),
         })
     }
 
-    /// The tenant whose request it is.
+    /// Returns the tenant whose request it is.
     pub(super) fn tenant(&self, peer: Peer) -> Tenant {
         Tenant::new(peer, &self.namespace, &self.user)
     }
 
-    /// Returns whether the request deletes something, but not what is emptied with its namespace.
-    pub fn deletes(&self) -> bool {
-        self.deletes && !self.empties
+    /// Returns whether the request deletes something, but not together with its namespace.
+    pub fn is_deletion(&self) -> bool {
+        self.operation == OutlinedOperation::Delete
     }
 
-    /// The answer that denies the request because it is too large: a failure would let it pass where the failure policy is Ignore, and its
-    /// author decides how large it is. `None` for what must be able to go: what is emptied with its namespace, and deletions but where
-    /// `deletions` are denied too.
-    pub fn too_large(&self, deletions: bool, message: &str) -> Option<Vec<u8>> {
-        let status = json!({"status": "Failure", "code": 413, "reason": "RequestEntityTooLarge", "message": message});
-        self.may_be_denied(deletions).then(|| self.denied(&status))
+    /// Returns the answer that denies the request because it is too large: a failure would let it pass where the failure policy is Ignore, and
+    /// its author decides how large it is. `None` where it must be able to pass: what is emptied with its namespace, and a deletion that the
+    /// webhook does not guard.
+    pub fn deny_too_large(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
+        self.may_be_denied(deletions).then(|| self.deny(413, "RequestEntityTooLarge", message, &Value::Null))
     }
 
-    /// The answer that denies the request because its namespace or its user has too many requests at this moment. Clients of
-    /// the API server try again by themselves.
-    pub fn too_many(&self, deletions: bool, message: &str) -> Option<Vec<u8>> {
-        let details = json!({"retryAfterSeconds": 1});
-        let status = json!({"status": "Failure", "code": 429, "reason": "TooManyRequests", "message": message, "details": details});
-        self.may_be_denied(deletions).then(|| self.denied(&status))
+    /// Returns the answer that denies the request because its namespace or its user has too many requests at this moment. Clients of the API
+    /// server try again by themselves.
+    pub fn deny_too_many(&self, deletions: UndecidedDeletions, message: &str) -> Option<Vec<u8>> {
+        self.may_be_denied(deletions)
+            .then(|| self.deny(429, "TooManyRequests", message, &json!({"retryAfterSeconds": 1})))
     }
 
     /// Returns whether the request may be denied unseen.
-    fn may_be_denied(&self, deletions: bool) -> bool {
-        !self.empties && (deletions || !self.deletes)
+    fn may_be_denied(&self, deletions: UndecidedDeletions) -> bool {
+        match self.operation {
+            OutlinedOperation::EmptyNamespace => false,
+            OutlinedOperation::Delete => deletions == UndecidedDeletions::Deny,
+            OutlinedOperation::Change => true,
+        }
     }
 
-    /// The answer that denies the request because it could not be decided about. Clients of the API server try again by themselves.
-    pub fn undecided(&self, message: &str) -> Vec<u8> {
-        let details = json!({"retryAfterSeconds": 1});
-        self.denied(
-            &json!({"status": "Failure", "code": 503, "reason": "ServiceUnavailable", "message": message, "details": details}),
-        )
+    /// Returns the answer that denies the request because it could not be decided about. Clients of the API server try again by themselves.
+    pub fn deny_undecided(&self, message: &str) -> Vec<u8> {
+        self.deny(503, "ServiceUnavailable", message, &json!({"retryAfterSeconds": 1}))
     }
 
-    /// The answer that denies a creation or an update because of what can't be; `None` for others.
-    pub fn invalid(&self, message: &str) -> Option<Vec<u8>> {
-        let status = json!({"status": "Failure", "code": 422, "reason": "Invalid", "message": message});
-        (!self.deletes && !self.empties).then(|| self.denied(&status))
+    /// Returns the answer that denies a creation or an update because of a text that can't be stored; `None` for other operations.
+    pub fn deny_invalid(&self, message: &str) -> Option<Vec<u8>> {
+        let is_change = self.operation == OutlinedOperation::Change;
+        is_change.then(|| self.deny(422, "Invalid", message, &Value::Null))
     }
 
-    fn denied(&self, status: &Value) -> Vec<u8> {
+    fn deny(&self, code: u16, reason: &str, message: &str, details: &Value) -> Vec<u8> {
+        let mut status = json!({"status": "Failure", "code": code, "reason": reason, "message": message});
+        if !details.is_null() {
+            status["details"] = details.clone();
+        }
         let response = json!({"uid": self.uid, "allowed": false, "status": status});
         json!({"apiVersion": META_API_VERSION_V1, "kind": META_KIND, "response": response}).to_string().into_bytes()
     }
@@ -126,20 +141,27 @@ mod tests {
     #[test]
     fn what_is_too_large_to_be_parsed_is_denied_and_deletions_fail_as_their_policy_says() {
         const EMPTIES: &str = "system:serviceaccount:kube-system:namespace-controller";
-        let review = |operation: &str, user: &str, deletions| {
+        let review = |operation: &str, user: &str, guard| {
             let many = vec![json!({}); 50_000];
             let request =
                 json!({"object": {"many": many}, "uid": "u", "operation": operation, "userInfo": {"username": user}});
             Outline::read(&serde_json::to_vec(&json!({"request": request})).unwrap())
                 .unwrap()
-                .too_large(deletions, "too many")
+                .deny_too_large(guard, "too many")
         };
-        let answer: Value = serde_json::from_slice(&review("CREATE", "eve", false).unwrap()).unwrap();
+        let answer: Value =
+            serde_json::from_slice(&review("CREATE", "eve", UndecidedDeletions::FailurePolicy).unwrap()).unwrap();
         assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("u"), &json!(false)));
         assert_eq!(answer["response"]["status"]["message"], "too many");
-        assert!(review("UPDATE", "eve", false).is_some() && review("DELETE", "eve", false).is_none());
-        assert!(review("DELETE", "eve", true).is_some());
-        assert!(review("DELETE", EMPTIES, true).is_none() && review("UPDATE", EMPTIES, true).is_none());
+        assert!(
+            review("UPDATE", "eve", UndecidedDeletions::FailurePolicy).is_some()
+                && review("DELETE", "eve", UndecidedDeletions::FailurePolicy).is_none()
+        );
+        assert!(review("DELETE", "eve", UndecidedDeletions::Deny).is_some());
+        assert!(
+            review("DELETE", EMPTIES, UndecidedDeletions::Deny).is_none()
+                && review("UPDATE", EMPTIES, UndecidedDeletions::Deny).is_none()
+        );
     }
 
     #[test]
@@ -153,7 +175,7 @@ mod tests {
         assert_eq!(tenant(json!("team"), json!("eve")), Tenant::new(peer, "team", "eve"));
         assert_eq!(tenant(json!(null), json!(null)), Tenant::new(peer, "", ""));
         let long = "a".repeat(100_000);
-        assert_eq!(tenant(json!(long), json!(long)), Tenant::new(peer, "", &long[..TEXT_BYTES]));
+        assert_eq!(tenant(json!(long), json!(long)), Tenant::new(peer, "", &long[..MAX_TEXT_BYTES]));
     }
 
     #[test]
@@ -165,9 +187,9 @@ mod tests {
         for (body, read) in [
             (with("7", "{}"), true),
             (with("\\u0037", "{}"), true),
-            (with(&"7".repeat(TEXT_BYTES + 1), "{}"), false),
-            (with("7", &nested(DEPTH - 2)), true),
-            (with("7", &nested(DEPTH)), false),
+            (with(&"7".repeat(MAX_TEXT_BYTES + 1), "{}"), false),
+            (with("7", &nested(MAX_DEPTH - 2)), true),
+            (with("7", &nested(MAX_DEPTH)), false),
             ("[0,0,0".to_owned(), false),
         ] {
             assert_eq!(Outline::read(body.as_bytes()).is_some(), read, "{body}");

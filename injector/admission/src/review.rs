@@ -1,10 +1,12 @@
 //! Reads an `AdmissionReview` and writes its answer.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use k8s_openapi::api::authentication::v1::UserInfo;
+use kube::Resource;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, SerializePatchError,
 };
@@ -14,16 +16,17 @@ use kube::core::{ObjectMeta, Status};
 use nudge_protocol::bounded_text::one_line;
 use nudge_protocol::labels;
 use nudge_protocol::names::{is_dns_label, is_label_value, is_object_name};
+use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
 use super::tenants::Tenant;
 use super::verdict::Verdict;
 
-/// An admission request and who has sent it. Its objects hold values, so its debug form has none of them.
+/// An admission request with its sender. Its objects hold values, so its debug form has none of them.
 pub struct Request {
     inner: AdmissionRequest<DynamicObject>,
     user: String,
-    /// Who has sent it.
+    /// The client that has sent the request.
     pub caller: Caller,
 }
 
@@ -48,10 +51,33 @@ impl DerefMut for Request {
 }
 
 impl Request {
-    /// The user whose request the review says it is, in one line of bounded length. Whether it is true shows only where the caller is
+    /// Returns the user whose request the review says it is, in one line of bounded length. It is certain only where the caller is
     /// authenticated.
     pub fn user(&self) -> &str {
         &self.user
+    }
+
+    /// Checks that the request is about an object of the kind `K`.
+    pub(super) fn check_kind<K: Resource<DynamicType = ()>>(&self) -> Result<(), ReviewError> {
+        let is_of_kind = self.kind.group == K::group(&()) && self.kind.kind == K::kind(&());
+        if is_of_kind { Ok(()) } else { Err(ReviewError::OtherKind(K::kind(&()))) }
+    }
+
+    /// Returns the object that the request would store.
+    pub(super) fn required_object(&self) -> Result<&DynamicObject, ReviewError> {
+        self.object.as_ref().ok_or(ReviewError::NO_OBJECT)
+    }
+
+    /// Returns the object that is stored.
+    pub(super) fn required_old_object(&self) -> Result<&DynamicObject, ReviewError> {
+        self.old_object.as_ref().ok_or(ReviewError::NO_OBJECT)
+    }
+
+    /// Returns the name of the object, which is empty where the API server has yet to generate it.
+    pub(super) fn object_name(&self) -> &str {
+        let object = self.object.as_ref().or(self.old_object.as_ref());
+        let name = object.and_then(|object| object.metadata.name.as_deref()).filter(|name| !name.is_empty());
+        name.unwrap_or(&self.name)
     }
 
     /// Returns the namespace, which a request about a namespaced object has.
@@ -59,23 +85,23 @@ impl Request {
         self.namespace.as_deref().filter(|name| !name.is_empty()).ok_or(ReviewError::Request("it has no namespace"))
     }
 
-    /// The tenant whose request it is.
+    /// Returns the tenant whose request it is.
     pub(super) fn tenant(&self) -> Tenant {
         Tenant::new(self.caller.peer(), self.namespace.as_deref().unwrap_or_default(), self.user())
     }
 
-    /// The user for the log, where only the review says so.
+    /// Returns the user for the log, where only the review says so.
     pub fn claimed_user(&self) -> Option<&str> {
         (!self.caller.authenticated).then(|| self.user())
     }
 
-    /// The user for the log, where the API server has said so.
+    /// Returns the user for the log, where the API server has said so.
     pub fn proven_user(&self) -> Option<&str> {
         self.caller.authenticated.then(|| self.user())
     }
 }
 
-/// Why a body is not a review that can be answered. No message repeats the body, which may hold secrets.
+/// The reason why a body is not a review that can be answered. No message repeats the body, which may hold secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The body is not JSON of that form.
@@ -92,41 +118,67 @@ pub enum ReviewError {
     /// The review has no request.
     #[error("the AdmissionReview has no request")]
     NoRequest,
-    /// The request lacks what its operation needs, or its object is not of the kind that the path is for.
+    /// The request is about an object of another kind than its path.
+    #[error("the AdmissionReview's request is not usable: it is not about a {0}")]
+    OtherKind(Cow<'static, str>),
+    /// The object has a field that its kind can't have.
+    #[error("the AdmissionReview's request is not usable: its object is not a {0}")]
+    Unparsable(Cow<'static, str>),
+    /// The request lacks what its operation needs, or has what no request can have.
     #[error("the AdmissionReview's request is not usable: {0}")]
     Request(&'static str),
 }
 
-/// Why an answer can't be written.
+impl ReviewError {
+    const NO_OBJECT: Self = Self::Request("it lacks the object that its operation needs");
+}
+
+/// Parses an object of a review.
+pub(super) fn parse_object<K: Resource<DynamicType = ()> + DeserializeOwned>(
+    object: &DynamicObject,
+) -> Result<K, ReviewError> {
+    object.clone().try_parse().map_err(|_| ReviewError::Unparsable(K::kind(&())))
+}
+
+/// The reason why an answer can't be written.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// The patch.
+    /// The patch is not JSON.
     #[error("the patch can't be written")]
     Patch(#[from] SerializePatchError),
-    /// The answer.
+    /// The answer is not JSON.
     #[error("the answer can't be written")]
     Json(#[from] serde_json::Error),
 }
 
-/// Memory that an object of JSON takes however short its text is, and that of any other value, with the copies that webhooks make:
-/// measured and rounded up (`tests/memory.rs`).
+/// The memory that an object of JSON takes however short its text is, with the copies that webhooks make: measured and rounded up
+/// (`tests/memory.rs`).
 const OBJECT_BYTES: usize = 2048;
+/// The memory that any other value of JSON takes, measured in the same way.
 const VALUE_BYTES: usize = 384;
-/// Longest text of a review that is written to the log or repeated, but for messages.
-pub(super) const TEXT_BYTES: usize = 253;
-/// Longest user with all groups: hundreds of them fit.
-const USER_BYTES: usize = 64 * 1024;
-/// Memory that every review takes.
+/// The maximum length of a text of a review that is written to the log or repeated, but for messages.
+pub(super) const MAX_TEXT_BYTES: usize = 253;
+/// The maximum length of a user with all groups: hundreds of them fit.
+const MAX_USER_BYTES: usize = 64 * 1024;
+/// The memory that every review takes.
 const REVIEW_BYTES: usize = 16 * 1024;
 
-/// An upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times its length.
+/// Returns an upper bound of the memory that the review of a body takes. `[{"a":0},{"a":0}]` takes two hundred times its length.
 pub fn weight(body: &[u8]) -> usize {
-    measures(body).0
+    measure(body).weight
 }
 
-/// The weight of a body, and how deep its values are.
-pub(super) fn measures(body: &[u8]) -> (usize, usize) {
-    let (mut weight, mut depth, mut deepest) = (REVIEW_BYTES + body.len(), 0_usize, 0);
+/// The size of a body, as its text shows it.
+pub(super) struct BodyMeasure {
+    /// An upper bound of the memory that the review takes.
+    pub(super) weight: usize,
+    /// The depth to which values are nested.
+    pub(super) depth: usize,
+}
+
+/// Measures a body without parsing it.
+pub(super) fn measure(body: &[u8]) -> BodyMeasure {
+    let (mut weight, mut depth, mut max_depth) = (REVIEW_BYTES + body.len(), 0_usize, 0);
     let (mut quoted, mut escaped) = (false, false);
     for byte in body {
         match byte {
@@ -137,17 +189,17 @@ pub(super) fn measures(body: &[u8]) -> (usize, usize) {
             b'{' | b'[' => {
                 weight += if *byte == b'{' { OBJECT_BYTES } else { VALUE_BYTES };
                 depth += 1;
-                deepest = deepest.max(depth);
+                max_depth = max_depth.max(depth);
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
             b',' => weight += VALUE_BYTES,
             _ => {}
         }
     }
-    (weight, deepest)
+    BodyMeasure { weight, depth: max_depth }
 }
 
-/// A span that names the request. It has no content of the object.
+/// Returns a span that names the request, without any content of the object.
 pub fn span(request: &Request) -> tracing::Span {
     tracing::error_span!(
         "review",
@@ -167,28 +219,28 @@ pub fn parse(body: &[u8], caller: Caller) -> Result<Request, ReviewError> {
         return Err(ReviewError::Kind);
     }
     let request: AdmissionRequest<_> = review.try_into().map_err(|_| ReviewError::NoRequest)?;
-    check(&request)?;
-    let user = one_line(request.user_info.username.as_deref().unwrap_or_default(), TEXT_BYTES);
+    check_texts(&request)?;
+    let user = one_line(request.user_info.username.as_deref().unwrap_or_default(), MAX_TEXT_BYTES);
     Ok(Request { inner: request, user, caller })
 }
 
-/// Refuses names that nothing stored can have. Names become parts of paths that the API server is asked for, and of lines of the log.
-fn check(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
-    let rule = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
+/// Refuses names that nothing stored can have, and texts that are too long. Names become parts of paths that the API server is asked for, and of lines of the log.
+fn check_texts(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
+    let require = |holds: bool, fault| if holds { Ok(()) } else { Err(ReviewError::Request(fault)) };
     let is_name = |name: &str| name.is_empty() || is_object_name(name);
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    rule(namespace.is_empty() || is_dns_label(namespace), "its namespace is not a valid name")?;
-    rule(is_name(&request.name), "its name is not a valid name")?;
-    rule(request.uid.len() <= TEXT_BYTES, "its uid is too long")?;
-    rule(user_bytes(&request.user_info) <= USER_BYTES, "its userInfo is too long")?;
-    rule(request.kind.kind.len() <= TEXT_BYTES, "its kind is too long")?;
+    require(namespace.is_empty() || is_dns_label(namespace), "its namespace is not a valid name")?;
+    require(is_name(&request.name), "its name is not a valid name")?;
+    require(request.uid.len() <= MAX_TEXT_BYTES, "its uid is too long")?;
+    require(user_bytes(&request.user_info) <= MAX_USER_BYTES, "its userInfo is too long")?;
+    require(request.kind.kind.len() <= MAX_TEXT_BYTES, "its kind is too long")?;
     for object in request.object.iter().chain(&request.old_object) {
         let ObjectMeta { name, generate_name, labels, .. } = &object.metadata;
-        rule(name.as_deref().is_none_or(is_name), "the name of its object is not a valid name")?;
-        let short = generate_name.as_ref().is_none_or(|prefix| prefix.len() <= TEXT_BYTES);
-        rule(short, "the generateName of its object is too long")?;
+        require(name.as_deref().is_none_or(is_name), "the name of its object is not a valid name")?;
+        let is_short = generate_name.as_ref().is_none_or(|prefix| prefix.len() <= MAX_TEXT_BYTES);
+        require(is_short, "the generateName of its object is too long")?;
         let values = [labels::CONFIG, labels::VERSION].map(|label| labels.as_ref()?.get(label));
-        rule(
+        require(
             values.iter().flatten().all(|value| is_label_value(value)),
             "a label of its object has a value that no label can have",
         )?;
@@ -196,7 +248,7 @@ fn check(request: &AdmissionRequest<DynamicObject>) -> Result<(), ReviewError> {
     Ok(())
 }
 
-/// How many bytes the texts of a user have. They go on to the API server, when it is asked what the user may do.
+/// Returns the number of bytes of the texts of a user. They go on to the API server, when it is asked what the user may do.
 fn user_bytes(user: &UserInfo) -> usize {
     let extra = user.extra.iter().flatten().flat_map(|(key, values)| values.iter().chain([key]));
     let groups = user.groups.iter().flatten();
@@ -222,7 +274,7 @@ pub fn answer(request: &Request, verdict: Verdict) -> Result<Vec<u8>, AnswerErro
                 code: denial.reason.code(),
                 reason: denial.reason.as_str().to_owned(),
                 message: denial.message,
-                // Clients of the API server wait so long, and try again by themselves.
+                // Clients of the API server wait this long, and try again by themselves.
                 details: denial.reason.retry_after().map(|retry_after_seconds| StatusDetails {
                     name: String::new(),
                     group: String::new(),
@@ -267,7 +319,7 @@ mod tests {
     #[test]
     fn a_patch_is_base64_as_the_api_server_has_it() {
         let patch: json_patch::Patch = serde_json::from_value(json!([{"op": "remove", "path": "/a"}])).unwrap();
-        let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch)).unwrap();
+        let answer = answer(&parsed(&review()).unwrap(), Verdict::patch(patch.0)).unwrap();
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         let patch = BASE64_STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
         assert_eq!(patch, br#"[{"op":"remove","path":"/a"}]"#);
@@ -312,7 +364,7 @@ mod tests {
             *at.split(' ').fold(&mut review["request"], |object, key| &mut object[key]) = json!(value);
             parsed(&review)
         };
-        let long = "a".repeat(TEXT_BYTES + 1);
+        let long = "a".repeat(MAX_TEXT_BYTES + 1);
         for (at, good, bad) in [
             (
                 "namespace",
@@ -345,11 +397,11 @@ mod tests {
         assert!(with("groups", json!(vec!["g".repeat(60); 1000])).is_ok());
         for (field, value) in [
             ("groups", json!(vec!["g".repeat(60); 2000])),
-            ("groups", json!(vec![""; USER_BYTES + 1])),
-            ("username", json!("u".repeat(USER_BYTES))),
-            ("uid", json!("u".repeat(USER_BYTES))),
+            ("groups", json!(vec![""; MAX_USER_BYTES + 1])),
+            ("username", json!("u".repeat(MAX_USER_BYTES))),
+            ("uid", json!("u".repeat(MAX_USER_BYTES))),
             ("extra", json!({"a": vec!["x".repeat(1000); 100]})),
-            ("extra", json!({"k".repeat(USER_BYTES): []})),
+            ("extra", json!({"k".repeat(MAX_USER_BYTES): []})),
         ] {
             assert!(matches!(with(field, value), Err(ReviewError::Request(_))), "{field}");
         }
@@ -360,7 +412,7 @@ mod tests {
         let mut review = review();
         review["request"]["userInfo"]["username"] = json!(format!("eve\n{}", "x".repeat(60_000)));
         let request = parsed(&review).unwrap();
-        assert!(request.user().starts_with("eve x") && request.user().len() == TEXT_BYTES);
+        assert!(request.user().starts_with("eve x") && request.user().len() == MAX_TEXT_BYTES);
         assert_eq!(request.claimed_user(), Some(request.user()));
     }
 

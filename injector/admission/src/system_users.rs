@@ -1,11 +1,11 @@
-//! Requests that must always pass.
+//! The users of Kubernetes itself whose requests must always pass.
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
 /// The controller that empties a namespace that is being deleted.
 const NAMESPACE_CONTROLLER: &str = "system:serviceaccount:kube-system:namespace-controller";
 
-/// Returns whether the request empties a terminating namespace. It must pass in spite of all rules.
+/// Returns whether the user empties terminating namespaces. Such requests must pass in spite of all rules.
 pub fn empties_namespace(user: &UserInfo) -> bool {
     user.username.as_deref().is_some_and(is_namespace_controller)
 }
@@ -13,12 +13,12 @@ pub fn empties_namespace(user: &UserInfo) -> bool {
 /// The controller that deletes what belongs to an object that is gone.
 const GARBAGE_COLLECTOR: &str = "system:serviceaccount:kube-system:generic-garbage-collector";
 
-/// Returns whether the request deletes an object together with its owner.
+/// Returns whether the user deletes objects together with their owners.
 pub(super) fn collects_garbage(user: &UserInfo) -> bool {
     user.username.as_deref() == Some(GARBAGE_COLLECTOR)
 }
 
-/// Returns whether this is the user of that controller.
+/// Returns whether the user is the controller that empties namespaces.
 pub(super) fn is_namespace_controller(username: &str) -> bool {
     username == NAMESPACE_CONTROLLER
 }

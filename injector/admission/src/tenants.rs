@@ -1,5 +1,5 @@
-//! The shares of tenants, who all come by way of one client, the API server: of what a client may have, one namespace has half at most, and
-//! one user three quarters. So a namespace leaves room for another also where one user, such as a controller, makes the requests of both.
+//! The shares of tenants, who all come by way of one client, the API server. Of what a client may have, one namespace has half at most, and one
+//! user three quarters. So a namespace leaves room for another also where one user, such as a controller, makes the requests of both.
 
 use nudge_server::shares::{Portion, Queues, Shares};
 use nudge_server::slots::Peer;
@@ -14,7 +14,7 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// The namespace is empty for what is in none.
+    /// Creates a tenant. The namespace is empty for cluster-scoped objects.
     pub(super) fn new(peer: Peer, namespace: &str, user: &str) -> Self {
         Self { peer, namespace: namespace.to_owned(), user: user.to_owned() }
     }
@@ -34,25 +34,25 @@ pub(super) struct TenantQueues {
     users: Queues<(Peer, String)>,
 }
 
-/// The units that count for a namespace and a user; free again on drop.
+/// The units that count for a namespace and a user, until the value is dropped.
 pub(super) struct TenantPermits {
     _of_namespace: Option<OwnedSemaphorePermit>,
     _of_user: Option<OwnedSemaphorePermit>,
 }
 
 impl TenantQueues {
-    /// `all` is what one client may have.
-    pub(super) fn new(all: u32) -> Self {
-        Self { namespaces: Queues::new(all.div_ceil(2)), users: Queues::new(all - all / 4) }
+    /// Creates queues for the units that one client may have.
+    pub(super) fn new(units: u32) -> Self {
+        Self { namespaces: Queues::new(units.div_ceil(2)), users: Queues::new(units - units / 4) }
     }
 
-    /// Waits for units, in the line of the namespace first: that of the user holds no more than its share from each.
+    /// Waits for units, in the queue of the namespace first, which gives the queue of the user no more than its share.
     async fn take(&self, tenant: &Tenant, units: u32) -> TenantPermits {
         let of_namespace = self.namespaces.take(tenant.namespace(), units).await;
         TenantPermits { _of_namespace: of_namespace, _of_user: self.users.take(tenant.user(), units).await }
     }
 
-    /// Takes units, if there are as many now.
+    /// Takes units, if enough are free now.
     pub(super) fn try_take(&self, tenant: &Tenant, units: u32) -> Option<TenantPermits> {
         let of_namespace = self.namespaces.try_take(tenant.namespace(), units)?;
         let of_user = self.users.try_take(tenant.user(), units)?;
@@ -66,21 +66,21 @@ pub(super) struct TenantShares {
     queues: TenantQueues,
 }
 
-/// The units that a tenant holds; free again on drop.
+/// The units of a tenant, until the value is dropped.
 pub(super) struct TenantPermit {
     _of_tenant: TenantPermits,
     _of_client: Portion,
 }
 
 impl TenantShares {
-    /// `all` units. `largest` is what a request may need at once. One that needs more than the share of its tenant waits for all of the share.
-    pub(super) fn new(all: usize, largest: usize) -> Self {
-        let clients = Shares::new(all, largest);
+    /// Creates shares of `units`. A request may need `largest` at once. One that needs more than the share of its tenant waits for the whole share.
+    pub(super) fn new(units: usize, largest: usize) -> Self {
+        let clients = Shares::new(units, largest);
         let queues = TenantQueues::new(clients.share());
         Self { clients, queues }
     }
 
-    /// The most units that one client may hold.
+    /// Returns the maximum number of units of one client.
     pub(super) fn share(&self) -> u32 {
         self.clients.share()
     }

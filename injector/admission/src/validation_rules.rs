@@ -1,5 +1,5 @@
-//! `spec.validation` in admission. Rules that can't be used are refused. A version that consists of one object is judged at once: a
-//! courtesy, since sealing decides.
+//! The rules of `spec.validation`, as far as admission applies them. Rules that can't be used are refused. A version that consists of one object
+//! is judged at once: a courtesy, since sealing decides.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::lookups::{LookupError, Lookups, Right};
+use super::needed_right::NeededRight;
 use super::review::Request;
 use super::verdict::Denial;
 use super::version_object::VersionObject;
@@ -26,31 +27,24 @@ impl Default for Judge {
     }
 }
 
-/// The rules of a spec, where a request sets or changes them.
+/// Returns the rules of a spec, where a request sets or changes them.
 pub(super) fn new_rules<'a>(
     old: Option<&VersionedConfigSpec>,
     new: &'a VersionedConfigSpec,
 ) -> Option<&'a [ValidationRule]> {
-    let changed = old.is_none_or(|old| old.validation != new.validation);
-    (changed && !new.validation.is_empty()).then_some(&new.validation[..])
+    let is_changed = old.is_none_or(|old| old.validation != new.validation);
+    (is_changed && !new.validation.is_empty()).then_some(&new.validation[..])
 }
 
-/// The rights that rules need: who makes rules learns by the verdicts what values are.
-pub(super) fn rights(secrets: bool) -> impl Iterator<Item = Right<'static>> {
-    let kinds = [PartKind::ConfigMap].into_iter().chain(secrets.then_some(PartKind::Secret));
-    kinds.map(|kind| Right::Get(kind, ""))
-}
-
-/// The denial for a user who may not read what the rules are about.
-pub(super) fn may_not_get(user: &str, namespace: &str, name: &str, right: Right<'_>) -> Denial {
-    Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not change its spec.validation, because rules can show what values are; this needs \
-         the right to {right} in namespace {namespace}"
-    ))
+/// Returns the rights that a change of rules needs where versions may have parts of these kinds: the verdicts show their author what values are.
+pub(super) fn rule_rights<'a>(kinds: impl IntoIterator<Item = PartKind>) -> impl Iterator<Item = NeededRight<'a>> {
+    kinds.into_iter().map(|kind| {
+        NeededRight::new(Right::Get(kind, ""), "change its spec.validation", "rules can show what values are")
+    })
 }
 
 impl Judge {
-    /// Whether the rules can be used. Returns a warning for each schema that is not there yet.
+    /// Checks whether the rules can be used. Returns a warning for each schema that does not exist yet.
     pub(super) async fn check_rules<L: Lookups>(
         &self,
         lookups: &L,
@@ -58,7 +52,7 @@ impl Judge {
         (namespace, name): (&str, &str),
         rules: &[ValidationRule],
     ) -> Result<Result<Vec<String>, Denial>, LookupError> {
-        let refused =
+        let deny =
             |why: String| Denial::invalid(format!("VersionedConfig {name} can't have this spec.validation: {why}"));
         let (mut texts, mut warnings) = (SchemaTexts::new(), Vec::new());
         for reference in references(rules) {
@@ -74,7 +68,7 @@ impl Judge {
             };
             match schema_of(Some(map), reference) {
                 Ok(text) => drop(texts.insert(reference.clone(), text)),
-                Err(why) => return Ok(Err(refused(why))),
+                Err(why) => return Ok(Err(deny(why))),
             }
         }
         let _turn = self.turns.acquire().await;
@@ -82,12 +76,12 @@ impl Judge {
         let compiled = spawn_blocking(move || Rules::compile(&rules, &texts).map(drop)).await;
         Ok(match compiled {
             Ok(Ok(())) => Ok(warnings),
-            Ok(Err(error)) => Err(refused(error.to_string())),
-            Err(_) => Err(refused("Nudge could not check it; try again".to_owned())),
+            Ok(Err(error)) => Err(deny(error.to_string())),
+            Err(_) => Err(deny("Nudge could not check it; try again".to_owned())),
         })
     }
 
-    /// What is wrong with a version that consists of this one object. Whatever can't be found out is left to sealing.
+    /// Checks a version that consists of this one object. What can't be checked now is left to sealing.
     pub(super) async fn check_version<L: Lookups>(
         &self,
         lookups: &L,
@@ -96,7 +90,7 @@ impl Judge {
         object: &VersionObject,
     ) -> Result<(), Denial> {
         let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| object.label(label).unwrap_or_default());
-        let Some(config) = lookups.known_config(namespace, config) else { return Ok(()) };
+        let Some(config) = lookups.index().config(namespace, config) else { return Ok(()) };
         let status = config.status.as_ref();
         // What was sealed once is not judged again.
         let was_sealed = status.is_some_and(|status| {
@@ -115,11 +109,11 @@ impl Judge {
         }
         let Ok(_turn) = self.turns.try_acquire() else { return Ok(()) };
         let (kind, content) = (object.kind, object.content.clone());
-        let judged = spawn_blocking(move || {
+        let check = spawn_blocking(move || {
             let rules = Rules::compile(&rules, &texts).ok()?;
             rules.check(&dictionary_of([(kind, &content.0)])).err()
         });
-        match judged.await {
+        match check.await {
             Ok(Some(report)) => Err(Denial::invalid(format!(
                 "{} breaks a rule of spec.validation: {report}; correct it, or change the rules",
                 object.part_title()

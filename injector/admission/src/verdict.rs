@@ -1,11 +1,12 @@
 //! The verdict of a webhook: allowed, perhaps with a patch and warnings, or denied with a message.
 
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation};
 use nudge_protocol::bounded_text::one_line;
 
-/// Most warnings in one answer, and the longest of them in bytes: together no more than the API server passes on whole, which is 4096
-/// characters. Beyond that it cuts each at 256.
+/// The maximum number of warnings in one answer: together they have no more than the 4096 characters that the API server passes on whole. It
+/// cuts each at 256 beyond that.
 const MAX_WARNINGS: usize = 8;
+/// The maximum length of a warning.
 const MAX_WARNING_BYTES: usize = 512;
 
 /// The verdict about a request.
@@ -23,22 +24,29 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Allowed as it is.
+    /// Allows the request as it is.
     pub fn allow() -> Self {
         Self::Allow { warnings: Vec::new(), patch: None }
     }
 
-    /// Allowed with a patch.
-    pub fn patch(patch: Patch) -> Self {
-        Self::Allow { warnings: Vec::new(), patch: Some(patch) }
+    /// Allows the request with these changes of the object, if there are any. Because of an empty patch the API server would call webhooks
+    /// again.
+    pub fn patch(operations: Vec<PatchOperation>) -> Self {
+        Self::Allow { warnings: Vec::new(), patch: (!operations.is_empty()).then_some(Patch(operations)) }
     }
 
-    /// Allowed with warnings, perhaps with a patch.
-    pub fn warn(warnings: impl IntoIterator<Item = String>, patch: Option<Patch>) -> Self {
-        Self::Allow {
-            warnings: warnings.into_iter().take(MAX_WARNINGS).map(|warning| bounded(&warning)).collect(),
-            patch,
+    /// Allows the request with warnings.
+    pub fn warn(warnings: impl IntoIterator<Item = String>) -> Self {
+        Self::allow().with_warnings(warnings)
+    }
+
+    /// Adds warnings to the answer, if the request is allowed.
+    #[must_use]
+    pub fn with_warnings(mut self, added: impl IntoIterator<Item = String>) -> Self {
+        if let Self::Allow { warnings, .. } = &mut self {
+            warnings.extend(added.into_iter().take(MAX_WARNINGS).map(|warning| bound_warning(&warning)));
         }
+        self
     }
 
     /// Returns whether the request is denied.
@@ -47,8 +55,8 @@ impl Verdict {
     }
 }
 
-/// The warning as one line that is not too long. Names of users are in it.
-fn bounded(warning: &str) -> String {
+/// Returns the warning as one line that is not too long. Names of users are in it.
+fn bound_warning(warning: &str) -> String {
     const CUT: &str = "…";
     if warning.len() <= MAX_WARNING_BYTES {
         one_line(warning, MAX_WARNING_BYTES)
@@ -63,32 +71,41 @@ impl From<Result<(), Denial>> for Verdict {
     }
 }
 
-/// Why a request is denied.
+/// What becomes of a deletion that could not be decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UndecidedDeletions {
+    /// The deletion is denied. An error would let it pass, because the failure policy of deletions is `Ignore`.
+    Deny,
+    /// The failure policy decides.
+    FailurePolicy,
+}
+
+/// The reason why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Names the object, the rule and the way out.
+    /// The object, the rule and the way out.
     pub message: String,
     /// The reason of the `Status`.
     pub reason: DenialReason,
 }
 
 impl Denial {
-    /// The user may not do this, or not now.
+    /// Denies what the user may not do, or not now.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Forbidden }
     }
 
-    /// The client asks too often.
+    /// Denies the request of a client that asks too often.
     pub fn too_many(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::TooManyRequests }
     }
 
-    /// Nudge can't find out at this moment whether the user may do this.
+    /// Denies what Nudge can't check at this moment.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::ServiceUnavailable }
     }
 
-    /// The object breaks a rule.
+    /// Denies an object that breaks a rule.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self { message: message.into(), reason: DenialReason::Invalid }
     }
@@ -110,7 +127,7 @@ pub enum DenialReason {
 }
 
 impl DenialReason {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn code(self) -> u16 {
         match self {
             Self::Forbidden => 403,
@@ -120,7 +137,7 @@ impl DenialReason {
         }
     }
 
-    /// The reason of a `Status`.
+    /// Returns the reason of a `Status`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Forbidden => "Forbidden",
@@ -130,7 +147,7 @@ impl DenialReason {
         }
     }
 
-    /// After how many seconds it makes sense to try again.
+    /// Returns the number of seconds after which it makes sense to try again.
     pub fn retry_after(self) -> Option<u32> {
         matches!(self, Self::TooManyRequests | Self::ServiceUnavailable).then_some(1)
     }
@@ -142,7 +159,7 @@ mod tests {
 
     #[test]
     fn warnings_are_bounded() {
-        let warned = |warnings: Vec<String>| match Verdict::warn(warnings, None) {
+        let warned = |warnings: Vec<String>| match Verdict::warn(warnings) {
             Verdict::Allow { warnings, patch: None } => warnings,
             other => panic!("{other:?}"),
         };

@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 
 use super::review::{Request, ReviewError};
 
-/// Keys and values of an object. Its debug form has no values.
+/// The keys and values of an object. Its debug form has no values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Content(pub BTreeMap<String, Vec<u8>>);
 
 impl Content {
-    /// How many bytes the values have together.
+    /// Returns the number of bytes that the values have together.
     pub fn bytes(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
@@ -33,29 +33,27 @@ impl fmt::Debug for Content {
 /// A ConfigMap or Secret under review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionObject {
-    /// ConfigMap or Secret.
+    /// The kind of the object.
     pub kind: PartKind,
-    /// Labels, annotations, owners.
+    /// The metadata, with the name of the request where the object lacks it.
     pub metadata: ObjectMeta,
-    /// Whether it has `immutable: true`.
+    /// Whether the object has `immutable: true`.
     pub immutable: bool,
     /// The type of a Secret.
     pub secret_type: Option<String>,
-    /// Its keys and values.
+    /// The keys and values.
     pub content: Content,
 }
 
 impl VersionObject {
-    /// The object that a request would store.
+    /// Reads the object that a request would store.
     pub fn new_of(request: &Request) -> Result<Self, ReviewError> {
-        let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
-        Self::read(request, object)
+        Self::read(request, request.required_object()?)
     }
 
-    /// The object that is stored.
+    /// Reads the object that is stored.
     pub fn old_of(request: &Request) -> Result<Self, ReviewError> {
-        let object = request.old_object.as_ref().ok_or(ReviewError::Request("it has no oldObject"))?;
-        Self::read(request, object)
+        Self::read(request, request.required_old_object()?)
     }
 
     fn read(request: &Request, object: &DynamicObject) -> Result<Self, ReviewError> {
@@ -78,32 +76,32 @@ impl VersionObject {
         })
     }
 
-    /// A label's value.
+    /// Returns the value of a label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// An annotation's value.
+    /// Returns the value of an annotation.
     pub fn annotation(&self, name: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// Returns whether it has the label of a version's part.
+    /// Returns whether the object has the label of a version's part.
     pub fn is_labelled(&self) -> bool {
         self.label(labels::CONFIG).is_some()
     }
 
-    /// Returns whether it is terminating.
+    /// Returns whether the object is terminating.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Its name; empty where the API server generates one.
+    /// Returns the name, which is empty where the API server has yet to generate it.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Kind and name, as in `ConfigMap shop-1.0.1`.
+    /// Returns the kind and the name, as in `ConfigMap shop-1.0.1`.
     pub fn title(&self) -> String {
         match (self.name(), self.metadata.generate_name.as_deref()) {
             ("", Some(prefix)) => format!("{} {prefix}*", self.kind),
@@ -111,7 +109,7 @@ impl VersionObject {
         }
     }
 
-    /// The object with its version, as in `ConfigMap shop-1.0.1, part of version 1.0.1 of config shop,`.
+    /// Returns the object with its version, as in `ConfigMap shop-1.0.1, part of version 1.0.1 of config shop,`.
     pub fn part_title(&self) -> String {
         let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| self.label(label).unwrap_or_default());
         format!("{}, part of version {version} of config {config},", self.title())

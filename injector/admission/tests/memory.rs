@@ -11,11 +11,10 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, LimitRangeItem};
 use kube::core::ObjectMeta;
 use nudge_admission::{
-    AdmissionSettings, Caller, InjectPods, LookupError, Lookups, Outline, PodLookups, Request, Right, Webhook,
-    Webhooks, guards, review,
+    AdmissionSettings, Caller, IndexLookups, InjectPods, LookupError, Lookups, Outline, PodLookups, Request, Right,
+    UndecidedDeletions, Webhook, Webhooks, guards, review,
 };
-use nudge_api::{VersionApproval, VersionedConfig};
-use nudge_core::governance::Policies;
+use nudge_api::VersionedConfig;
 use nudge_core::injection::{
     AgentDefaults, Features, InjectionSettings, ReferencedConfigMap, ResolvedConfig, UnknownKeys,
 };
@@ -67,36 +66,22 @@ impl Lookups for Nothing {
         Ok(false)
     }
 
-    fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
-        Some(0)
-    }
-
-    fn policies(&self, _: &str) -> Policies {
-        Policies::default()
-    }
-
-    fn part_kinds(&self, _: &str, _: &str) -> std::collections::BTreeSet<nudge_api::PartKind> {
-        std::collections::BTreeSet::new()
-    }
-
-    fn approvals(&self, _: &str, _: &str) -> Vec<Arc<VersionApproval>> {
-        Vec::new()
-    }
-
-    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
-        None
+    fn index(&self) -> &dyn IndexLookups {
+        self
     }
 
     async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
         Ok(None)
     }
 
-    fn may_have_secrets(&self, _: &str) -> bool {
-        false
-    }
-
     async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
         Ok(true)
+    }
+}
+
+impl IndexLookups for Nothing {
+    fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
+        Some(0)
     }
 }
 
@@ -198,7 +183,8 @@ fn an_outline_takes_at_most_twice_its_body() {
     let measured = |body: &[u8]| {
         let before = NOW.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
-        let answer = Outline::read(body).and_then(|outline| outline.too_large(true, "too large"));
+        let answer =
+            Outline::read(body).and_then(|outline| outline.deny_too_large(UndecidedDeletions::Deny, "too large"));
         (PEAK.load(Ordering::Relaxed) - before, answer.is_some())
     };
     for (open, element, close) in USERS {
@@ -259,7 +245,7 @@ fn no_review_takes_more_memory_than_is_reserved_for_it() {
         ("conditions", in_meta("},\"status\":{\"versions\":["), "{}".to_owned(), "]}}"),
     ];
     let settings = AdmissionSettings::new(([127, 0, 0, 1], 0).into());
-    assert_eq!(settings.all_objects_bytes / 4, 4 * settings.body_bytes, "what one review may take");
+    assert_eq!(settings.all_objects_bytes / 4, 4 * settings.max_body_bytes, "what one review may take");
     let mut over = Vec::new();
     for (name, open, element, close) in &shapes {
         for kind in ["ConfigMap", "VersionedConfig", "Pod"] {
@@ -286,10 +272,10 @@ fn no_review_takes_more_memory_than_is_reserved_for_it() {
 
     // The largest body that the API server or anybody else may send is refused unparsed, or takes no more than that.
     let open = in_meta("},\"x\":[");
-    let numbers = body("ConfigMap", &open, "0", "]}", settings.body_bytes - 1024);
+    let numbers = body("ConfigMap", &open, "0", "]}", settings.max_body_bytes - 1024);
     assert!(review::weight(&numbers) > settings.all_objects_bytes / 4);
     let open = in_meta("},\"data\":{\"a\":\"\\u0001");
-    let escapes = body("ConfigMap", &open, &"\\u0001".repeat(1000), "\"}}", settings.body_bytes - 1024);
+    let escapes = body("ConfigMap", &open, &"\\u0001".repeat(1000), "\"}}", settings.max_body_bytes - 1024);
     for webhook in webhooks() {
         let (peak, _) = measured(webhook.as_ref(), &escapes);
         assert!(peak <= settings.all_objects_bytes / 4 && peak <= review::weight(&escapes), "{peak}");

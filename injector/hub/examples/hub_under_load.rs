@@ -16,11 +16,11 @@ use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, LookupError, Lookups, Request, Right, Webhooks, guards,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, IndexLookups, LookupError, Lookups, Request, Right, Webhooks,
+    guards,
 };
-use nudge_api::{VersionApproval, VersionedConfig};
+use nudge_api::VersionedConfig;
 use nudge_core::derived_keys::NoteKey;
-use nudge_core::governance::Policies;
 use nudge_hub::{Settings, bind, serve};
 use nudge_server::memory::limit_arenas;
 use nudge_server::tls::server_config;
@@ -51,28 +51,8 @@ impl Lookups for Allowing {
         Ok(false)
     }
 
-    fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
-        Some(0)
-    }
-
-    fn may_have_secrets(&self, _: &str) -> bool {
-        false
-    }
-
-    fn known_config(&self, _: &str, _: &str) -> Option<Arc<VersionedConfig>> {
-        None
-    }
-
-    fn policies(&self, _: &str) -> Policies {
-        Policies::default()
-    }
-
-    fn part_kinds(&self, _: &str, _: &str) -> std::collections::BTreeSet<nudge_api::PartKind> {
-        std::collections::BTreeSet::new()
-    }
-
-    fn approvals(&self, _: &str, _: &str) -> Vec<Arc<VersionApproval>> {
-        Vec::new()
+    fn index(&self) -> &dyn IndexLookups {
+        self
     }
 
     async fn config_map(&self, _: &Request, _: &str, _: &str) -> Result<Option<ConfigMap>, LookupError> {
@@ -81,6 +61,12 @@ impl Lookups for Allowing {
 
     async fn may(&self, _: &Request, _: &str, _: Right<'_>) -> Result<bool, LookupError> {
         Ok(true)
+    }
+}
+
+impl IndexLookups for Allowing {
+    fn subscribers(&self, _: &str, _: &str) -> Option<usize> {
+        Some(0)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kube::{Client, Config};
-use nudge_admission::{ClientsError, StartError};
+use nudge_admission::{ClientAuthorityError, StartError};
 use nudge_certs::CertificatesError;
 use nudge_cluster::index::Index;
 use nudge_cluster::lease::{Leadership, Lease, LeaseSettings};
@@ -61,7 +61,7 @@ pub(super) enum ServeError {
     Admission(#[from] StartError),
     /// The authority of clients that may post reviews.
     #[error(transparent)]
-    Clients(#[from] ClientsError),
+    Clients(#[from] ClientAuthorityError),
     /// Signals can't be received.
     #[error("signals can't be received")]
     Signals(#[source] io::Error),

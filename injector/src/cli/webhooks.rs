@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use kube::{Client, Config};
 use nudge_admission::{
-    Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, Clients, KnownApprovals,
-    KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups, OnlyEnabled, Subscribers,
-    ValidateAnalyses, Webhooks, guards,
+    Accounts, AdmissionMetrics, AdmissionServer, AdmissionSettings, AnalysisWriters, ClientAuthority, KubeLookups,
+    OnlyEnabled, ValidateAnalyses, Webhooks, guards,
 };
 use nudge_admission::{InjectPods, KubePodLookups, PodLookupState};
 use nudge_certs::{Certificates, CertificatesError};
@@ -16,7 +15,6 @@ use nudge_cluster::features::{FeatureMetrics, keep_features};
 use nudge_cluster::index::Index;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::injection::{Features, InjectionSettings};
-use nudge_core::keys::ConfigKey;
 use nudge_core::namespaces::NamespaceRule;
 use tokio::sync::watch;
 
@@ -64,7 +62,7 @@ pub(super) async fn start(
     let config = config.clone();
     let mut tls = certificates.server_config();
     if let Some(path) = &options.admission_client_ca {
-        let clients = Clients::read(path.clone())?;
+        let clients = ClientAuthority::read(path.clone())?;
         tls = Arc::new(clients.server_config(&tls).map_err(CertificatesError::from)?);
         tasks.spawn("authority for clients", clients.follow(CLIENTS_CHECK));
     }
@@ -102,34 +100,8 @@ struct Means {
 impl Means {
     fn webhooks(self, config: Config) -> Result<Webhooks, kube::Error> {
         let client = Client::try_from(config)?;
-        let subscribed = Arc::clone(&self.index);
-        let subscribers: Subscribers = Arc::new(move |namespace, name| {
-            if !subscribed.is_complete(namespace) {
-                return None;
-            }
-            let Ok(key) = ConfigKey::parse(namespace, name) else { return Some(0) };
-            // While pods are left out nobody knows what they use.
-            subscribed.users(&key)?;
-            let pods = subscribed.subscribers(&key);
-            Some(pods.iter().filter(|pod| !pod.terminating && !pod.finished).count())
-        });
-        let (index, known, secrets) = (Arc::clone(&self.index), Arc::clone(&self.index), Arc::clone(&self.index));
-        let (decided, labelled, policies) = (Arc::clone(&self.index), Arc::clone(&self.index), self.index);
-        let known_enabled: KnownNamespaces = Arc::new(move |namespace| index.is_enabled(namespace));
-        let secrets: KnownNamespaces = Arc::new(move |namespace| secrets.secrets_allowed(namespace));
-        let configs: KnownConfigs =
-            Arc::new(move |namespace, name| known.config(&ConfigKey::parse(namespace, name).ok()?));
-        let policies: KnownPolicies = Arc::new(move |namespace| policies.policies(namespace));
-        let approvals: KnownApprovals = Arc::new(move |namespace, config| {
-            ConfigKey::parse(namespace, config).map(|key| decided.known_approvals(&key)).unwrap_or_default()
-        });
-        let part_kinds: KnownPartKinds = Arc::new(move |namespace, config| {
-            let parts = ConfigKey::parse(namespace, config).map(|key| labelled.parts(&key)).unwrap_or_default();
-            parts.iter().map(|part| part.kind).collect()
-        });
-        let lookups = KubeLookups::new(client.clone(), subscribers, known_enabled, secrets, self.enabled);
-        let lookups = lookups.knowing(configs).under(policies).bounding(approvals).deleting(part_kinds);
-        let lookups = Arc::new(lookups.attended_by(self.accounts));
+        let lookups = KubeLookups::new(client.clone(), self.index, self.enabled).with_accounts(self.accounts);
+        let lookups = Arc::new(lookups);
         let pods = InjectPods::new(KubePodLookups::new(client, self.known), self.injection);
         let mut webhooks = guards(&lookups, self.note_key);
         webhooks.push(Arc::new(OnlyEnabled::new(pods, &lookups)));

@@ -1,16 +1,14 @@
 //! A config is kept while pods use it, unless its deletion is forced.
 
+use kube::ResourceExt;
 use nudge_api::VersionedConfig;
 use nudge_protocol::labels;
 
 use crate::verdict::Denial;
 
-/// Decides about the deletion of a config with this many subscribers. `None`: Nudge does not know all pods of the namespace.
-pub(crate) fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
-    let annotations = config.metadata.annotations.as_ref();
-    let forced =
-        annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true");
-    if subscribers == Some(0) || forced || config.metadata.deletion_timestamp.is_some() {
+/// Decides about the deletion of a config with this number of subscribers; `None` where Nudge does not know all pods of the namespace.
+pub(crate) fn check_deletion(config: &VersionedConfig, subscribers: Option<usize>) -> Result<(), Denial> {
+    if subscribers == Some(0) || is_forced(config) || config.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
@@ -28,6 +26,11 @@ pub(crate) fn decide(config: &VersionedConfig, subscribers: Option<usize>) -> Re
     )))
 }
 
+/// Returns whether an annotation asks for the deletion of the config in spite of pods that use it.
+pub(super) fn is_forced(config: &impl ResourceExt) -> bool {
+    config.annotations().get(labels::FORCE_DELETE).is_some_and(|value| value == "true")
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -42,29 +45,29 @@ mod tests {
 
     #[test]
     fn a_config_without_pods_can_be_deleted() {
-        assert_eq!(decide(&config(), Some(0)), Ok(()));
+        assert_eq!(check_deletion(&config(), Some(0)), Ok(()));
     }
 
     #[test]
     fn pods_are_counted_and_not_named() {
         assert_eq!(
-            message(decide(&config(), Some(1))),
+            message(check_deletion(&config(), Some(1))),
             "VersionedConfig shop can't be deleted, because 1 pod uses it; delete or change them first, or set the annotation \
              nudge.dev/force-delete: \"true\" on it"
         );
-        assert!(message(decide(&config(), Some(9))).contains("because 9 pods use it"));
-        assert!(message(decide(&config(), None)).contains("does not know yet which pods"));
+        assert!(message(check_deletion(&config(), Some(9))).contains("because 9 pods use it"));
+        assert!(message(check_deletion(&config(), None)).contains("does not know yet which pods"));
     }
 
     #[test]
     fn force_and_a_deletion_under_way_pass() {
         let mut forced = config();
         forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "true".to_owned())].into());
-        assert_eq!(decide(&forced, Some(1)), Ok(()));
+        assert_eq!(check_deletion(&forced, Some(1)), Ok(()));
         forced.metadata.annotations = Some([(labels::FORCE_DELETE.to_owned(), "no".to_owned())].into());
-        assert!(decide(&forced, Some(1)).is_err());
+        assert!(check_deletion(&forced, Some(1)).is_err());
         let mut terminating = config();
         terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&terminating, Some(1)), Ok(()));
+        assert_eq!(check_deletion(&terminating, Some(1)), Ok(()));
     }
 }

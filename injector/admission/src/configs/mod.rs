@@ -1,20 +1,18 @@
 //! Rules for `VersionedConfig`s: who may decide what the published ConfigMap holds and which versions are deleted, who may weaken guards, and
 //! when a config may be deleted; and who asked for a version.
 
-mod analysis;
-mod authority;
-mod change;
+mod changes;
 mod deletion;
 mod guards;
-mod importing;
+mod needed_rights;
 mod requester_notes;
-mod waiting;
+mod warnings;
 
-pub(crate) use analysis::{may_not_send, new_analyses, secrets};
-pub(crate) use authority::{deletes, hands_over, kinds, may_not_delete, needs, not_permitted, published};
-pub(crate) use change::{at_once, chosen_version, not_complete};
-pub(crate) use deletion::decide as delete;
-pub(crate) use guards::{Weakening, deletes_guards, mark_guarded, weakening};
-pub(crate) use importing::{imports, may_not_import};
+pub(crate) use changes::{
+    chosen_version, content_change, deleting_change, import_change, new_analyses, new_override, setter_change,
+};
+pub(crate) use deletion::check_deletion;
+pub(crate) use guards::{mark_guarded, removed_guards, weakening};
+pub(crate) use needed_rights::{credential_rights, deletion_rights, import_right, part_kinds, publishing_rights};
 pub(crate) use requester_notes::note_requester;
-pub(crate) use waiting::waits;
+pub(crate) use warnings::{incomplete_version, waiting_version};

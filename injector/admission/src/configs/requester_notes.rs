@@ -1,79 +1,62 @@
-//! Who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt, in notes that are signed (see
-//! `nudge_core::requester`). They are written when a request sets these fields, stay as they are when a request changes something else or lacks
-//! them, and nobody else's text stays there.
+//! Signed notes of who asked for what `spec.version` and `spec.rollout.override` say, and for another attempt (see `nudge_core::requester`).
+//! They are written when a request sets these fields, stay as they are when a request changes something else or lacks them, and nobody else's
+//! text stays there.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation};
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::core::dynamic::DynamicObject;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::requester::{Request, Requester};
 use nudge_protocol::labels::{OVERRIDDEN_BY, REQUESTED_BY, RETRY};
-use serde_json::json;
 
-/// The operations after which the config says who asked, if `user` does so now. `name` is empty where the API server has yet to make it up:
-/// then nobody will know.
+use crate::patch::set_annotations;
+
+/// Returns the operations after which the config says who asked, if `user` does so now. Nothing is noted where `name` is empty, because the API
+/// server has yet to generate it.
 pub(crate) fn note_requester(
     (old, new): (Option<&DynamicObject>, &DynamicObject),
     (namespace, name): (&str, &str),
     (user, now): (&str, Timestamp),
     key: &NoteKey,
 ) -> Vec<PatchOperation> {
-    let notes = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field), (RETRY, retry as Field)];
-    let mut bare = new.metadata.annotations.is_none();
-    let mut operations = Vec::new();
-    for (label, field) in notes {
-        let request = field(new);
-        let note = match request {
-            None => None,
-            Some(_) if request == old.and_then(field) && !is_retried(label, old, new) => {
-                old.and_then(|old| annotation(old, label)).map(str::to_owned)
+    let fields = [(REQUESTED_BY, current as Field), (OVERRIDDEN_BY, at_once as Field), (RETRY, retry as Field)];
+    let notes = fields.map(|(label, field)| {
+        let note = match field(new) {
+            Some(request) if Some(request) == old.and_then(field) && !is_retried(label, old, new) => {
+                old.and_then(|old| old.annotations().get(label)).cloned()
             }
-            Some(_) if name.is_empty() => None,
-            Some(request) => Some(Requester::new(user, now).signed(key, namespace, name, request)),
+            Some(request) if !name.is_empty() => Some(Requester::new(user, now).signed(key, namespace, name, request)),
+            _ => None,
         };
-        let path = || PointerBuf::from_tokens(["metadata", "annotations", label]);
-        match (annotation(new, label), note) {
-            (Some(_), None) => operations.push(PatchOperation::Remove(RemoveOperation { path: path() })),
-            (written, Some(note)) if written != Some(&note) => {
-                let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
-                let all = || PatchOperation::Add(AddOperation { path: annotations, value: json!({}) });
-                operations.extend(std::mem::take(&mut bare).then(all));
-                operations.push(PatchOperation::Add(AddOperation { path: path(), value: note.into() }));
-            }
-            _ => {}
-        }
-    }
-    operations
+        (label, note)
+    });
+    set_annotations(new.metadata.annotations.as_ref(), notes)
 }
 
 type Field = for<'a> fn(&'a DynamicObject) -> Option<Request<'a>>;
 
-/// What is asked for in `spec.version`. The schema is checked later, so it may be anything.
+/// Returns what is asked for in `spec.version`. The schema is checked later, so it may be anything.
 fn current(config: &DynamicObject) -> Option<Request<'_>> {
     config.data["spec"]["version"].as_str().map(Request::Version)
 }
 
-/// The version that another attempt is asked for, where one is or was.
+/// Returns the version that another attempt is asked for, where one is or was.
 fn retry(config: &DynamicObject) -> Option<Request<'_>> {
-    annotation(config, RETRY)?;
+    config.annotations().get(RETRY)?;
     config.data["spec"]["version"].as_str().map(Request::Retry)
 }
 
 /// Returns whether the user has given the annotation another value, which is what asks for another attempt.
 fn is_retried(label: &str, old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
-    label == RETRY && annotation(new, label) != old.and_then(|old| annotation(old, label))
+    label == RETRY && new.annotations().get(label) != old.and_then(|old| old.annotations().get(label))
 }
 
-/// What is asked for in `spec.rollout.override`.
+/// Returns what is asked for in `spec.rollout.override`.
 fn at_once(config: &DynamicObject) -> Option<Request<'_>> {
     let field = |name: &str| config.data["spec"]["rollout"]["override"][name].as_str();
     let until = field("untilTime")?.parse().ok()?;
     Some(Request::Override { version: field("version")?, reason: field("reason")?, until })
-}
-
-fn annotation<'a>(config: &'a DynamicObject, label: &str) -> Option<&'a str> {
-    config.metadata.annotations.as_ref()?.get(label).map(String::as_str)
 }
 
 #[cfg(test)]
@@ -81,7 +64,7 @@ mod tests {
     use json_patch::Patch;
     use nudge_api::VersionedConfig;
     use nudge_core::requester::Requesters;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 

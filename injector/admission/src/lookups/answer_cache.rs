@@ -1,7 +1,8 @@
 //! A cache of answers of the API server for a few seconds: many pods of one workload cause the same look-ups.
 //!
-//! A stale answer is still used while one task renews it, so that requests do not wait; an old one is not. That something does not exist is
-//! never cached: it may be created the next moment. But requests that wait for their turn share an answer that was asked for after they came.
+//! An answer that is due for renewal is still used while one task renews it, so that requests do not wait; an old one is not. That an object does not
+//! exist is never cached: it may be created the next moment. But requests that wait for their turn share the answer to a query that began after they
+//! came.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,38 +14,38 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 use tokio::time::Instant;
 
-/// The age of answers, and their number.
+/// The bounds of the age of answers, and of their number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecentSettings {
-    /// An answer younger than this is used.
-    pub(super) fresh: Duration,
-    /// An answer older than this is never used. In between, it is used and renewed.
-    pub(super) usable: Duration,
-    /// Most answers.
-    pub(super) most: usize,
+pub(super) struct CacheSettings {
+    /// The age from which an answer is renewed when it is used.
+    pub(super) renewal_age: Duration,
+    /// The age from which an answer is not used.
+    pub(super) max_age: Duration,
+    /// The maximum number of answers.
+    pub(super) max_entries: usize,
 }
 
-/// The cache.
-pub(super) struct Recent<K, V> {
-    settings: RecentSettings,
+/// The answers by their keys.
+pub(super) struct AnswerCache<K, V> {
+    settings: CacheSettings,
     entries: Mutex<HashMap<K, Arc<Entry<V>>>>,
 }
 
 struct Entry<V> {
     answer: Mutex<Option<Answer<V>>>,
-    /// How many questions were asked.
-    asked: AtomicU64,
-    /// Held by the task that asks.
+    /// The number of queries that have begun.
+    queries: AtomicU64,
+    /// The lock of the task that queries.
     turn: Arc<Turn<()>>,
-    made: Instant,
+    created: Instant,
 }
 
 #[derive(Clone)]
 struct Answer<V> {
     at: Instant,
-    /// The number of the question.
+    /// The number of the query.
     number: u64,
-    /// `None`: there is no such thing.
+    /// The value; `None` where the object does not exist.
     value: Option<V>,
 }
 
@@ -53,18 +54,18 @@ impl<V: Clone> Entry<V> {
         self.answer.lock().clone()
     }
 
-    /// The answer that exists, and its age.
+    /// Returns the value of the last answer, if it has one, and its age.
     fn cached(&self) -> Option<(Duration, V)> {
         self.answer().and_then(|answer| Some((answer.at.elapsed(), answer.value?)))
     }
 
-    fn answered(&self) -> Option<Instant> {
+    fn answer_time(&self) -> Option<Instant> {
         self.answer.lock().as_ref().map(|answer| answer.at)
     }
 
-    /// Begins a question.
-    fn begin(&self) -> u64 {
-        self.asked.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    /// Begins a query, and returns its number.
+    fn begin_query(&self) -> u64 {
+        self.queries.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     fn put(&self, number: u64, value: Option<V>) {
@@ -73,57 +74,57 @@ impl<V: Clone> Entry<V> {
     }
 }
 
-impl<K, V> Recent<K, V>
+impl<K, V> AnswerCache<K, V>
 where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    pub(super) fn new(settings: RecentSettings) -> Self {
+    pub(super) fn new(settings: CacheSettings) -> Self {
         Self { settings, entries: Mutex::default() }
     }
 
-    /// The answer for `key`, from `ask` where it is not cached. `None` from `ask` means that there is none.
-    pub(super) async fn get<E, F>(&self, key: &K, ask: impl FnOnce() -> F) -> Result<Option<V>, E>
+    /// Returns the answer for `key`, from `query` where it is not cached. `None` means that the object does not exist.
+    pub(super) async fn get<E, F>(&self, key: &K, query: impl FnOnce() -> F) -> Result<Option<V>, E>
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
         let entry = self.entry(key);
-        let before = entry.asked.load(Ordering::Relaxed);
+        let queries_before = entry.queries.load(Ordering::Relaxed);
         if let Some((age, answer)) = entry.cached() {
-            if age < self.settings.fresh {
+            if age < self.settings.renewal_age {
                 return Ok(Some(answer));
             }
-            if age < self.settings.usable {
-                Self::renew(&entry, ask);
+            if age < self.settings.max_age {
+                Self::renew(&entry, query);
                 return Ok(Some(answer));
             }
         }
         let _turn = entry.turn.lock().await;
-        // Another task may just have asked.
+        // Another task may have queried in the meantime.
         match entry.answer() {
-            Some(answer) if answer.number > before => return Ok(answer.value),
-            Some(Answer { at, value: Some(value), .. }) if at.elapsed() < self.settings.fresh => {
+            Some(answer) if answer.number > queries_before => return Ok(answer.value),
+            Some(Answer { at, value: Some(value), .. }) if at.elapsed() < self.settings.renewal_age => {
                 return Ok(Some(value));
             }
             _ => {}
         }
-        let number = entry.begin();
-        let answer = ask().await?;
+        let number = entry.begin_query();
+        let answer = query().await?;
         entry.put(number, answer.clone());
         Ok(answer)
     }
 
-    /// Asks in the background, unless another task does.
-    fn renew<E, F>(entry: &Arc<Entry<V>>, ask: impl FnOnce() -> F)
+    /// Queries in the background, unless another task does.
+    fn renew<E, F>(entry: &Arc<Entry<V>>, query: impl FnOnce() -> F)
     where
         F: Future<Output = Result<Option<V>, E>> + Send + 'static,
     {
         let Ok(turn) = Arc::clone(&entry.turn).try_lock_owned() else { return };
-        let (number, asking, entry) = (entry.begin(), ask(), Arc::clone(entry));
+        let (number, query, entry) = (entry.begin_query(), query(), Arc::clone(entry));
         tokio::spawn(async move {
             let _turn = turn;
             // After a failure the old answer stays until it is too old; then a request gets the error.
-            if let Ok(answer) = asking.await {
+            if let Ok(answer) = query.await {
                 entry.put(number, answer);
             }
         });
@@ -134,20 +135,20 @@ where
         if let Some(entry) = entries.get(key) {
             return Arc::clone(entry);
         }
-        if entries.len() >= self.settings.most {
+        if entries.len() >= self.settings.max_entries {
             let now = Instant::now();
-            let age = |entry: &Entry<V>| now.saturating_duration_since(entry.answered().unwrap_or(entry.made));
-            entries.retain(|_, entry| age(entry) < self.settings.usable);
-            if entries.len() >= self.settings.most {
+            let age = |entry: &Entry<V>| now.saturating_duration_since(entry.answer_time().unwrap_or(entry.created));
+            entries.retain(|_, entry| age(entry) < self.settings.max_age);
+            if entries.len() >= self.settings.max_entries {
                 let oldest = entries.iter().max_by_key(|(_, entry)| age(entry)).map(|(key, _)| key.clone());
                 oldest.and_then(|oldest| entries.remove(&oldest));
             }
         }
         let entry = Arc::new(Entry {
             answer: Mutex::new(None),
-            asked: AtomicU64::new(0),
+            queries: AtomicU64::new(0),
             turn: Arc::default(),
-            made: Instant::now(),
+            created: Instant::now(),
         });
         entries.insert(key.clone(), Arc::clone(&entry));
         entry
@@ -160,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    const SETTINGS: RecentSettings =
-        RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 3 };
+    const SETTINGS: CacheSettings =
+        CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 3 };
 
     /// Answers with how often it was asked, a moment later.
     #[derive(Clone, Default)]
@@ -173,33 +174,33 @@ mod tests {
             Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
         }
 
-        async fn asked(&self, recent: &Recent<u32, u32>, key: u32) -> u32 {
+        async fn asked(&self, recent: &AnswerCache<u32, u32>, key: u32) -> u32 {
             recent.get(&key, || self.clone().ask()).await.unwrap().unwrap()
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_task_asks_for_all_and_a_cached_answer_is_immediate() {
-        let (recent, source) = (Recent::new(SETTINGS), Source::default());
+        let (recent, source) = (AnswerCache::new(SETTINGS), Source::default());
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
         assert!(all.iter().all(|&answer| answer == 1), "{all:?}");
-        tokio::time::advance(SETTINGS.fresh).await;
+        tokio::time::advance(SETTINGS.renewal_age).await;
         let before = Instant::now();
         let all = futures::future::join_all((0..50).map(|_| source.asked(&recent, 7))).await;
         assert!(all.iter().all(|&answer| answer == 1) && before.elapsed() == Duration::ZERO, "{all:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert_eq!((source.asked(&recent, 7).await, source.0.load(Ordering::Relaxed)), (2, 2));
-        tokio::time::advance(SETTINGS.usable).await;
+        tokio::time::advance(SETTINGS.max_age).await;
         assert_eq!(source.asked(&recent, 7).await, 3, "too old to be given");
     }
 
     #[tokio::test(start_paused = true)]
     async fn absence_and_failure_are_not_cached() {
-        let recent = Recent::<u32, u32>::new(SETTINGS);
+        let recent = AnswerCache::<u32, u32>::new(SETTINGS);
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(None));
         assert_eq!(recent.get(&1, || async { Err::<Option<u32>, _>("away") }).await, Err("away"));
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(Some(5)) }).await, Ok(Some(5)));
-        tokio::time::advance(SETTINGS.fresh).await;
+        tokio::time::advance(SETTINGS.renewal_age).await;
         // What is gone meanwhile is given once more, then not.
         assert_eq!(recent.get(&1, || async { Ok::<_, ()>(None) }).await, Ok(Some(5)));
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -208,7 +209,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_that_wait_share_that_something_does_not_exist() {
-        let (recent, source) = (Recent::<u32, u32>::new(SETTINGS), Source::default());
+        let (recent, source) = (AnswerCache::<u32, u32>::new(SETTINGS), Source::default());
         let absent = async || {
             let source = source.clone();
             recent.get(&7, || async { source.ask().await.map(|_| None) }).await.unwrap()
@@ -223,11 +224,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_is_bounded() {
-        let (recent, source) = (Recent::new(SETTINGS), Source::default());
+        let (recent, source) = (AnswerCache::new(SETTINGS), Source::default());
         for key in 0..10 {
             source.asked(&recent, key).await;
         }
-        assert_eq!(recent.entries.lock().len(), SETTINGS.most);
+        assert_eq!(recent.entries.lock().len(), SETTINGS.max_entries);
         assert_eq!(source.asked(&recent, 9).await, 10, "the youngest are there");
         assert_eq!(source.asked(&recent, 0).await, 11);
     }

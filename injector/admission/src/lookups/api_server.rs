@@ -1,6 +1,5 @@
 //! Look-ups at the API server.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,171 +7,106 @@ use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
-use nudge_api::{PartKind, VersionApproval, VersionedConfig};
-use nudge_core::governance::Policies;
+use nudge_api::VersionedConfig;
 use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 
-use super::{AttendedKind, LookupError, Lookups, Right};
+use super::{AttendedKind, IndexLookups, LookupError, Lookups, Right};
 use crate::review::Request;
 use crate::tenants::TenantShares;
 
-/// Time limit of one look-up. The shortest webhook has 2 s and makes at most three.
+/// The time limit of one look-up. The shortest webhook has 2 s and makes at most three.
 pub const LOOKUP_TIMEOUT: Duration = Duration::from_millis(600);
-/// Time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a version is not
-/// marked, and somebody has to make it current by hand.
+/// The time limit of an access review. Its webhooks have 3 s, and make at most two other look-ups. Without an answer a version is not marked, and
+/// a user has to make it current.
 const REVIEW_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How often one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one such
-/// address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their
-/// requests needs one access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
+/// The rate at which one address may make Nudge ask the API server about users and unknown namespaces, in each namespace. The API server is one
+/// such address: clients ask it 50 times a second in the long run by default (client-go, Argo CD, Flux), and each of their requests needs one
+/// access review, seldom three. Other clients can't use it up, because each address has a rate of its own.
 const QUERY_RATE: Rate = Rate { per_second: 50, burst: 200 };
-/// How often over all namespaces: as much as twenty of them, and of one user half.
+/// The rate of one address over all namespaces, which is that of twenty of them. A user has half of it.
 const TOTAL_QUERY_RATE: Rate = Rate { per_second: 1000, burst: 4000 };
-/// Access reviews at the same time, of one address a quarter; its tenants share that.
-const REVIEWS: usize = 256;
-/// Most addresses and namespaces that are counted apart.
+/// The maximum number of concurrent access reviews. An address has a quarter, which its tenants share.
+const MAX_REVIEWS: usize = 256;
+/// The maximum number of addresses, namespaces and users that are counted apart.
 const MAX_COUNTED_KEYS: usize = 4096;
-
-/// How many pods use a config, by namespace and name.
-pub type Subscribers = Arc<dyn Fn(&str, &str) -> Option<usize> + Send + Sync>;
-/// Whether something is known of a namespace.
-pub type KnownNamespaces = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
-/// What the index knows of a config, by namespace and name.
-pub type KnownConfigs = Arc<dyn Fn(&str, &str) -> Option<Arc<VersionedConfig>> + Send + Sync>;
-
-/// The policies of a namespace.
-pub type KnownPolicies = Arc<dyn Fn(&str) -> Policies + Send + Sync>;
 
 /// The service accounts of the roles, as `namespace:name`.
 #[derive(Clone, Debug)]
 pub struct Accounts {
-    /// Account of the role `control`.
+    /// The account of the role `control`.
     pub control: String,
-    /// Account of the role `sources`.
+    /// The account of the role `sources`.
     pub sources: String,
-    /// Account of the role `analysis`.
+    /// The account of the role `analysis`.
     pub analysis: String,
 }
 
-/// What users have decided about versions of a config, by namespace and name.
-pub type KnownApprovals = Arc<dyn Fn(&str, &str) -> Vec<Arc<VersionApproval>> + Send + Sync>;
-
-/// The kinds of the objects that are labelled as parts of a config, by namespace and name.
-pub type KnownPartKinds = Arc<dyn Fn(&str, &str) -> BTreeSet<PartKind> + Send + Sync>;
-
-/// Asks the API server, and the index by functions.
+/// The look-ups at the API server and in the index.
 #[derive(Clone)]
 pub struct KubeLookups {
     client: Client,
-    subscribers: Subscribers,
-    known_enabled: KnownNamespaces,
-    secrets: KnownNamespaces,
-    configs: Option<KnownConfigs>,
-    policies: Option<KnownPolicies>,
-    approvals: Option<KnownApprovals>,
-    part_kinds: Option<KnownPartKinds>,
+    index: Arc<dyn IndexLookups>,
+    namespace_rule: NamespaceRule,
     accounts: Option<Accounts>,
-    enabled: NamespaceRule,
-    asking: Arc<Asking>,
+    query_rates: Arc<QueryRates>,
     reviews: Arc<TenantShares>,
 }
 
-/// How often each address asks: in a namespace, for a user, and over all.
-struct Asking {
-    each: Rates<(Peer, String)>,
+/// The rates at which each address makes Nudge ask the API server: in a namespace, for a user, and in total.
+struct QueryRates {
+    namespaces: Rates<(Peer, String)>,
     users: Rates<(Peer, String)>,
-    all: Rates<Peer>,
+    addresses: Rates<Peer>,
 }
 
-impl Asking {
-    fn new(each: Rate, all: Rate) -> Arc<Self> {
+impl QueryRates {
+    fn new(of_namespace: Rate, total: Rate) -> Arc<Self> {
         let now = Instant::now();
-        let of_user = Rate { per_second: all.per_second.div_ceil(2), burst: all.burst.div_ceil(2) };
+        let of_user = Rate { per_second: total.per_second.div_ceil(2), burst: total.burst.div_ceil(2) };
         Arc::new(Self {
-            each: Rates::new(each, MAX_COUNTED_KEYS, now),
+            namespaces: Rates::new(of_namespace, MAX_COUNTED_KEYS, now),
             users: Rates::new(of_user, MAX_COUNTED_KEYS, now),
-            all: Rates::new(all, MAX_COUNTED_KEYS, now),
+            addresses: Rates::new(total, MAX_COUNTED_KEYS, now),
         })
     }
 
-    /// Counts one question, or gives the rate that is used up. What is refused in one namespace is not counted for the user, nor what is
-    /// refused to the user over all.
+    /// Counts one query, or returns the rate that is used up. A query that is refused in its namespace does not count for the user, and one that
+    /// is refused to the user does not count for the address.
     fn take(&self, peer: Peer, user: &str, namespace: &str, now: Instant) -> Result<(), Rate> {
-        let counted = |taken: bool, rate: Rate| if taken { Ok(()) } else { Err(rate) };
-        counted(self.each.take((peer, namespace.to_owned()), now), self.each.rate())?;
-        counted(self.users.take((peer, user.to_owned()), now), self.users.rate())?;
-        counted(self.all.take(peer, now), self.all.rate())
+        let check = |is_taken: bool, rate: Rate| if is_taken { Ok(()) } else { Err(rate) };
+        check(self.namespaces.take((peer, namespace.to_owned()), now), self.namespaces.rate())?;
+        check(self.users.take((peer, user.to_owned()), now), self.users.rate())?;
+        check(self.addresses.take(peer, now), self.addresses.rate())
     }
 }
 
 impl KubeLookups {
-    /// Uses `client`, which must be created on the runtime of the admission server, where its tasks run. `enabled` decides about namespaces
-    /// that `known_enabled` does not know. In namespaces of `secrets` versions may have Secrets as parts.
-    pub fn new(
-        client: Client,
-        subscribers: Subscribers,
-        known_enabled: KnownNamespaces,
-        secrets: KnownNamespaces,
-        enabled: NamespaceRule,
-    ) -> Self {
-        let (asking, reviews) = (Asking::new(QUERY_RATE, TOTAL_QUERY_RATE), Arc::new(TenantShares::new(REVIEWS, 1)));
-        Self {
-            client,
-            subscribers,
-            known_enabled,
-            secrets,
-            configs: None,
-            policies: None,
-            approvals: None,
-            part_kinds: None,
-            accounts: None,
-            enabled,
-            asking,
-            reviews,
-        }
+    /// Creates look-ups with `client`, which must be created on the runtime of the admission server, where its tasks run. The rule decides about
+    /// namespaces that the index does not know.
+    pub fn new(client: Client, index: Arc<dyn IndexLookups>, namespace_rule: NamespaceRule) -> Self {
+        let query_rates = QueryRates::new(QUERY_RATE, TOTAL_QUERY_RATE);
+        let reviews = Arc::new(TenantShares::new(MAX_REVIEWS, 1));
+        Self { client, index, namespace_rule, accounts: None, query_rates, reviews }
     }
 
-    /// With another rate for each address and namespace, and for each address over all.
+    /// Replaces the rates of queries of each address, in a namespace and in total.
     #[must_use]
-    pub fn asking_at(self, each: Rate, all: Rate) -> Self {
-        Self { asking: Asking::new(each, all), ..self }
+    pub fn with_query_rates(self, of_namespace: Rate, total: Rate) -> Self {
+        Self { query_rates: QueryRates::new(of_namespace, total), ..self }
     }
 
-    /// Judges versions when they are created, by these configs.
+    /// Warns of objects that none of these accounts may handle.
     #[must_use]
-    pub fn knowing(self, configs: KnownConfigs) -> Self {
-        Self { configs: Some(configs), ..self }
-    }
-
-    /// Warns of versions that have to wait because of these policies.
-    #[must_use]
-    pub fn under(self, policies: KnownPolicies) -> Self {
-        Self { policies: Some(policies), ..self }
-    }
-
-    /// Bounds what users decide, by what these have decided.
-    #[must_use]
-    pub fn bounding(self, approvals: KnownApprovals) -> Self {
-        Self { approvals: Some(approvals), ..self }
-    }
-
-    /// Asks who deletes a config for the right to delete these kinds, too.
-    #[must_use]
-    pub fn deleting(self, part_kinds: KnownPartKinds) -> Self {
-        Self { part_kinds: Some(part_kinds), ..self }
-    }
-
-    /// Warns of objects that none of these accounts may look at.
-    #[must_use]
-    pub fn attended_by(self, accounts: Accounts) -> Self {
+    pub fn with_accounts(self, accounts: Accounts) -> Self {
         Self { accounts: Some(accounts), ..self }
     }
 
     /// Returns whether the user of a review may do what it asks about.
-    async fn reviewed(
+    async fn review_access(
         &self,
         request: &Request,
         what: impl FnOnce() -> String,
@@ -181,75 +115,50 @@ impl KubeLookups {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let parameters = PostParams::default();
         let reviewed = async {
-            let _turn = self.reviews.take(&request.tenant(), 1).await;
+            let _permit = self.reviews.take(&request.tenant(), 1).await;
             api.create(&parameters, &review).await
         };
-        let answered = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
-        Ok(answered.status.is_some_and(|status| status.allowed))
+        let reviewed = LookupError::within(REVIEW_TIMEOUT, what, reviewed).await?;
+        Ok(reviewed.status.is_some_and(|status| status.allowed))
     }
 
-    /// Counts a question that a client makes Nudge ask. `namespace` is empty for those about unknown namespaces.
+    /// Counts a query that a client makes Nudge send. `namespace` is empty for those about unknown namespaces.
     fn count(&self, request: &Request, namespace: &str, what: impl FnOnce() -> String) -> Result<(), LookupError> {
         let caller = request.caller;
         let too_many =
             |rate: Rate| LookupError::TooMany { what: what(), address: caller.address, per_second: rate.per_second };
-        self.asking.take(caller.peer(), request.user(), namespace, Instant::now()).map_err(too_many)
+        self.query_rates.take(caller.peer(), request.user(), namespace, Instant::now()).map_err(too_many)
     }
 
-    async fn ask<T>(
-        &self,
-        what: impl FnOnce() -> String,
-        answer: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, LookupError> {
-        LookupError::within(LOOKUP_TIMEOUT, what, answer).await
+    async fn namespace(&self, name: &str) -> Result<Option<PartialObjectMeta<Namespace>>, LookupError> {
+        let api = Api::<Namespace>::all(self.client.clone());
+        LookupError::within(LOOKUP_TIMEOUT, || format!("read Namespace {name}"), api.get_metadata_opt(name)).await
     }
 }
 
 impl Lookups for KubeLookups {
     async fn config(&self, namespace: &str, name: &str) -> Result<Option<VersionedConfig>, LookupError> {
         let api = Api::<VersionedConfig>::namespaced(self.client.clone(), namespace);
-        self.ask(|| format!("read VersionedConfig {namespace}/{name}"), api.get_opt(name)).await
+        let what = || format!("read VersionedConfig {namespace}/{name}");
+        LookupError::within(LOOKUP_TIMEOUT, what, api.get_opt(name)).await
     }
 
     async fn is_terminating(&self, namespace: &str) -> Result<bool, LookupError> {
-        let api = Api::<Namespace>::all(self.client.clone());
-        let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
-        Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+        Ok(self.namespace(namespace).await?.is_none_or(|stored| stored.metadata.deletion_timestamp.is_some()))
     }
 
     async fn is_enabled(&self, request: &Request, namespace: &str) -> Result<bool, LookupError> {
-        if (self.known_enabled)(namespace) {
+        if self.index.is_enabled(namespace) {
             return Ok(true);
         }
         self.count(request, "", || "look up the namespace".to_owned())?;
         // The API server asks only about enabled namespaces, and may know one before our watch does.
-        let api = Api::<Namespace>::all(self.client.clone());
-        let found = self.ask(|| format!("read Namespace {namespace}"), api.get_metadata_opt(namespace)).await?;
-        Ok(found.is_some_and(|found| self.enabled.holds(namespace, found.metadata.labels.as_ref())))
+        let stored = self.namespace(namespace).await?;
+        Ok(stored.is_some_and(|stored| self.namespace_rule.holds(namespace, stored.metadata.labels.as_ref())))
     }
 
-    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
-        (self.subscribers)(namespace, config)
-    }
-
-    fn may_have_secrets(&self, namespace: &str) -> bool {
-        (self.secrets)(namespace)
-    }
-
-    fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>> {
-        self.configs.as_ref().and_then(|configs| configs(namespace, name))
-    }
-
-    fn policies(&self, namespace: &str) -> Policies {
-        self.policies.as_ref().map_or_else(Policies::default, |policies| policies(namespace))
-    }
-
-    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>> {
-        self.approvals.as_ref().map_or_else(Vec::new, |approvals| approvals(namespace, config))
-    }
-
-    fn part_kinds(&self, namespace: &str, config: &str) -> BTreeSet<PartKind> {
-        self.part_kinds.as_ref().map_or_else(BTreeSet::new, |part_kinds| part_kinds(namespace, config))
+    fn index(&self) -> &dyn IndexLookups {
+        &*self.index
     }
 
     async fn config_map(
@@ -261,32 +170,32 @@ impl Lookups for KubeLookups {
         let what = || format!("read ConfigMap {namespace}/{name}");
         self.count(request, namespace, what)?;
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
-        self.ask(what, api.get_opt(name)).await
+        LookupError::within(LOOKUP_TIMEOUT, what, api.get_opt(name)).await
     }
 
     async fn may(&self, request: &Request, namespace: &str, right: Right<'_>) -> Result<bool, LookupError> {
         let what = || format!("review who may {right} in namespace {namespace}");
         self.count(request, namespace, what)?;
-        let (verb, group, resource, name) = right.parts();
+        let (verb, group, resource, name) = right.rbac();
         let review = access_review(&request.user_info, namespace, (verb, group, resource), name);
-        self.reviewed(request, what, review).await
+        self.review_access(request, what, review).await
     }
 
-    async fn attends(&self, request: &Request, namespace: &str, what: AttendedKind) -> Result<bool, LookupError> {
+    async fn attends(&self, request: &Request, namespace: &str, kind: AttendedKind) -> Result<bool, LookupError> {
         let Some(accounts) = &self.accounts else { return Ok(true) };
-        let account = match what {
+        let account = match kind {
             AttendedKind::Sources => &accounts.sources,
             AttendedKind::Secrets => &accounts.control,
             AttendedKind::Analyses => &accounts.analysis,
         };
-        let asked = || format!("review whether {account} may work in namespace {namespace}");
-        self.count(request, namespace, asked)?;
-        let review = access_review(&service_account(account), namespace, what.parts(), None);
-        self.reviewed(request, asked, review).await
+        let action = || format!("review whether {account} may work in namespace {namespace}");
+        self.count(request, namespace, action)?;
+        let review = access_review(&service_account(account), namespace, kind.rbac(), None);
+        self.review_access(request, action, review).await
     }
 }
 
-/// A service account as the API server knows it. `account` is `namespace:name`.
+/// Returns the user of a service account as the API server knows it. `account` is `namespace:name`.
 fn service_account(account: &str) -> UserInfo {
     let namespace = account.split(':').next().unwrap_or_default();
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];
@@ -303,7 +212,8 @@ fn access_review(
     (verb, group, resource): (&str, &str, &str),
     name: Option<&str>,
 ) -> SubjectAccessReview {
-    let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(one, of)| (one, Some(of)));
+    let (resource, subresource) =
+        resource.split_once('/').map_or((resource, None), |(resource, subresource)| (resource, Some(subresource)));
     SubjectAccessReview {
         spec: SubjectAccessReviewSpec {
             user: user.username.clone(),
@@ -337,6 +247,10 @@ mod tests {
     use super::*;
     use crate::fixtures;
 
+    struct EmptyIndex;
+
+    impl IndexLookups for EmptyIndex {}
+
     /// All tenants of a cluster come by way of one client, the API server.
     #[tokio::test(start_paused = true)]
     async fn slow_reviews_of_one_namespace_leave_turns_to_another() {
@@ -351,11 +265,9 @@ mod tests {
             });
             Ok::<_, kube::Error>(Response::new(Body::from(allowed.to_string().into_bytes())))
         });
-        let none: KnownNamespaces = Arc::new(|_: &str| false);
-        let subscribers: Subscribers = Arc::new(|_: &str, _: &str| None);
         let client = Client::new(service, "ns");
-        let lookups = KubeLookups::new(client, subscribers, Arc::clone(&none), none, NamespaceRule::Labelled);
-        for _ in 0..REVIEWS / 2 {
+        let lookups = KubeLookups::new(client, Arc::new(EmptyIndex), NamespaceRule::Labelled);
+        for _ in 0..MAX_REVIEWS / 2 {
             tokio::spawn(may_create(lookups.clone(), "loud"));
         }
         tokio::task::yield_now().await;
@@ -372,11 +284,11 @@ mod tests {
     #[test]
     fn an_address_asks_no_more_in_many_namespaces() {
         let rate = |burst| Rate { per_second: 1, burst };
-        let (asking, now) = (Asking::new(rate(5), rate(20)), Instant::now());
+        let (rates, now) = (QueryRates::new(rate(5), rate(20)), Instant::now());
         let asked = |host, namespaces: u32, users: u32| {
             let peer = IpAddr::from([10, 0, 0, host]).into();
             let names = (0..namespaces).flat_map(|number| vec![(format!("team-{number}"), number % users); 10]);
-            names.filter(|(team, user)| asking.take(peer, &format!("user-{user}"), team, now).is_ok()).count()
+            names.filter(|(team, user)| rates.take(peer, &format!("user-{user}"), team, now).is_ok()).count()
         };
         assert_eq!((asked(1, 1, 1), asked(2, 100, 10)), (5, 20));
         // What was refused in one namespace has taken nothing from the others.

@@ -1,42 +1,38 @@
-//! Look-ups that webhooks for versions and configs need beyond the request: live, bounded in time, without effect.
+//! The look-ups that webhooks need beyond the request. Those at the API server are bounded in time and have no effect.
 
 mod answer_cache;
 mod api_server;
+mod index;
 mod pods;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use nudge_api::{PartKind, VersionApproval, VersionedConfig};
-use nudge_core::governance::Policies;
+use nudge_api::{PartKind, VersionedConfig};
 use tokio::time::timeout;
 
-pub use self::api_server::{
-    Accounts, KnownApprovals, KnownConfigs, KnownNamespaces, KnownPartKinds, KnownPolicies, KubeLookups,
-    LOOKUP_TIMEOUT, Subscribers,
-};
+pub use self::api_server::{Accounts, KubeLookups, LOOKUP_TIMEOUT};
+pub use self::index::IndexLookups;
 pub use self::pods::{KubePodLookups, PodLookupState, PodLookups};
 use crate::review::Request;
 
-/// Why a look-up failed. The request then gets status 500, and the failure policy decides.
+/// The reason why a look-up failed. The request then gets status 500, and the failure policy decides.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
     /// The API server refused or could not be reached.
     #[error("can't {what}")]
     Api {
-        /// What was tried, with the object's name.
+        /// The action that failed, with the object's name.
         what: String,
-        /// The cause.
+        /// The error of the client.
         source: Box<kube::Error>,
     },
     /// The API server did not answer in time.
     #[error("can't {what}: no answer within {within:?}")]
     TooSlow {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// The time limit.
         within: Duration,
@@ -46,18 +42,18 @@ pub enum LookupError {
         "can't {what}: the reviews of {address} make Nudge ask the API server more than {per_second} times a second; send fewer"
     )]
     TooMany {
-        /// What was to be tried.
+        /// The action that was not tried.
         what: String,
-        /// The client.
+        /// The address of the client.
         address: IpAddr,
-        /// How often it may.
+        /// The maximum rate.
         per_second: u32,
     },
 }
 
 impl LookupError {
-    /// Waits for `answer`, at most for `limit`. `what` is what is tried, such as `read ConfigMap team/shop`.
-    pub(super) async fn within<T>(
+    /// Waits for `answer`, at most for `limit`. `what` is the action, such as `read ConfigMap team/shop`.
+    async fn within<T>(
         limit: Duration,
         what: impl FnOnce() -> String,
         answer: impl Future<Output = kube::Result<T>>,
@@ -70,40 +66,25 @@ impl LookupError {
     }
 }
 
-/// The look-ups. Each answer must come well within the timeout that the API server gives a webhook.
+/// The look-ups of the webhooks of versions and configs. Each answer must come well within the timeout that the API server gives a webhook.
 pub trait Lookups: Send + Sync + 'static {
-    /// The stored config.
+    /// Reads the stored config.
     fn config(
         &self,
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<VersionedConfig>, LookupError>> + Send;
 
-    /// Whether the namespace of a request is enabled.
+    /// Returns whether the namespace of a request is enabled.
     fn is_enabled(&self, request: &Request, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// Whether the namespace is terminating, or deleted already.
+    /// Returns whether the namespace is terminating, or deleted already.
     fn is_terminating(&self, namespace: &str) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// How many pods use a config; `None` where not all pods of the namespace are known.
-    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize>;
+    /// Returns the index of this process.
+    fn index(&self) -> &dyn IndexLookups;
 
-    /// Returns whether versions of the namespace may have Secrets as parts.
-    fn may_have_secrets(&self, namespace: &str) -> bool;
-
-    /// The config as the index has it, for what is no more than a courtesy.
-    fn known_config(&self, namespace: &str, name: &str) -> Option<Arc<VersionedConfig>>;
-
-    /// The policies of the namespace as the index has them, for what is no more than a courtesy.
-    fn policies(&self, namespace: &str) -> Policies;
-
-    /// What users have decided about versions of the config, as the index has it, for the bound of that.
-    fn approvals(&self, namespace: &str, config: &str) -> Vec<Arc<VersionApproval>>;
-
-    /// Returns the kinds of the objects that are labelled as parts of the config, as the index has them: they are deleted with it.
-    fn part_kinds(&self, namespace: &str, config: &str) -> BTreeSet<PartKind>;
-
-    /// A ConfigMap that the request makes Nudge read.
+    /// Reads a ConfigMap for a request.
     fn config_map(
         &self,
         request: &Request,
@@ -111,7 +92,7 @@ pub trait Lookups: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<ConfigMap>, LookupError>> + Send;
 
-    /// Whether the user of the request has a right.
+    /// Returns whether the user of the request has a right.
     fn may(
         &self,
         request: &Request,
@@ -119,7 +100,7 @@ pub trait Lookups: Send + Sync + 'static {
         right: Right<'_>,
     ) -> impl Future<Output = Result<bool, LookupError>> + Send;
 
-    /// Whether somebody in Nudge may look at such objects of the namespace, for what is no more than a courtesy.
+    /// Returns whether a role of Nudge may handle such objects of the namespace. A warning depends on it, and no verdict.
     fn attends(
         &self,
         _request: &Request,
@@ -130,7 +111,7 @@ pub trait Lookups: Send + Sync + 'static {
     }
 }
 
-/// What an account of Nudge looks at where somebody has given it the right.
+/// The kinds of objects that a role of Nudge handles only where its account has been given the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttendedKind {
     /// ConfigSources, by the role `sources`.
@@ -142,8 +123,8 @@ pub enum AttendedKind {
 }
 
 impl AttendedKind {
-    /// The verb, the group and the resource, as RBAC has them.
-    pub(super) fn parts(self) -> (&'static str, &'static str, &'static str) {
+    /// Returns the verb, the group and the resource, as RBAC has them.
+    fn rbac(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Sources => ("list", "nudge.dev", "configsources"),
             Self::Secrets => ("list", "", "secrets"),
@@ -158,32 +139,32 @@ const CONFIGS: &str = "versionedconfigs";
 /// A right that a user may have in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right<'a> {
-    /// To update the ConfigMap of this name. An empty name stands for all ConfigMaps.
+    /// The right to update the ConfigMap of this name. An empty name stands for all ConfigMaps.
     UpdateConfigMap(&'a str),
-    /// To update the Secret of this name. An empty name stands for all Secrets.
+    /// The right to update the Secret of this name. An empty name stands for all Secrets.
     UpdateSecret(&'a str),
-    /// To delete any object of this kind.
+    /// The right to delete any object of this kind.
     Delete(PartKind),
-    /// To create objects of this kind.
+    /// The right to create objects of this kind.
     Create(PartKind),
-    /// To get the object of this kind and name. An empty name stands for all of the kind.
+    /// The right to get the object of this kind and name. An empty name stands for all of the kind.
     Get(PartKind, &'a str),
-    /// To have tokens of the service account of this name.
+    /// The right to create tokens of the service account of this name.
     CreateToken(&'a str),
-    /// To override the guards of the config of this name. An empty name stands for all configs.
+    /// The right to override the guards of the config of this name. An empty name stands for all configs.
     Override(&'a str),
-    /// To approve versions of the config of this name.
+    /// The right to approve versions of the config of this name.
     Approve(&'a str),
-    /// To restore the config of this name from an export.
+    /// The right to restore the config of this name from an export.
     Import(&'a str),
-    /// To create configs.
+    /// The right to create configs.
     CreateConfigs,
-    /// To patch the config of this name.
+    /// The right to patch the config of this name.
     PatchConfig(&'a str),
 }
 
 impl<'a> Right<'a> {
-    /// To update the object of this kind and name.
+    /// Returns the right to update the object of this kind and name.
     pub(super) fn update(kind: PartKind, name: &'a str) -> Self {
         match kind {
             PartKind::ConfigMap => Self::UpdateConfigMap(name),
@@ -191,8 +172,8 @@ impl<'a> Right<'a> {
         }
     }
 
-    /// The verb, the group, the resource (with its subresource) and the name, as RBAC has them.
-    pub(super) fn parts(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
+    /// Returns the verb, the group, the resource (with its subresource) and the name, as RBAC has them.
+    pub(super) fn rbac(&self) -> (&'static str, &'static str, &'static str, Option<&str>) {
         let (verb, resource, name) = match self {
             Self::UpdateConfigMap(name) => ("update", "configmaps", *name),
             Self::UpdateSecret(name) => ("update", "secrets", *name),
@@ -231,7 +212,7 @@ impl fmt::Display for Right<'_> {
     }
 }
 
-/// The resource of this kind.
+/// Returns the resource of this kind.
 fn plural(kind: PartKind) -> &'static str {
     match kind {
         PartKind::ConfigMap => "configmaps",

@@ -1,4 +1,4 @@
-//! Look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
+//! The look-ups that injection needs beyond the pod: configs and features from this process, ConfigMaps and LimitRanges from the API server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,33 +22,33 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::LookupError;
-use super::answer_cache::{Recent, RecentSettings};
+use super::answer_cache::{AnswerCache, CacheSettings};
 use super::api_server::LOOKUP_TIMEOUT;
 use crate::review::Request;
 use crate::tenants::TenantShares;
 
-/// How ConfigMaps are remembered, four flags of each.
-const CONFIG_MAPS: RecentSettings =
-    RecentSettings { fresh: Duration::from_secs(2), usable: Duration::from_secs(10), most: 2048 };
-/// Most ConfigMaps that are read at the same time: of one address a quarter; its tenants share that.
-const CONCURRENT_READS: usize = 32;
-/// How often one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share
-/// an answer, unless there is no such ConfigMap.
+/// The cache of ConfigMaps, which keeps four flags of each.
+const CONFIG_MAP_CACHE: CacheSettings =
+    CacheSettings { renewal_age: Duration::from_secs(2), max_age: Duration::from_secs(10), max_entries: 2048 };
+/// The maximum number of concurrent reads of ConfigMaps. An address has a quarter, which its tenants share.
+const MAX_CONCURRENT_READS: usize = 32;
+/// The rate at which one address may make Nudge read ConfigMaps of one namespace. The API server is one such address. The pods of a workload share an
+/// answer, unless there is no such ConfigMap.
 const READ_RATE: Rate = Rate { per_second: 200, burst: 500 };
-/// Most addresses that are counted apart.
+/// The maximum number of addresses that are counted apart.
 const MAX_COUNTED_ADDRESSES: usize = 4096;
-/// How the LimitRanges of a namespace are remembered, where it has any: the first may be created the next moment.
-const LIMITS: RecentSettings =
-    RecentSettings { fresh: Duration::from_secs(3), usable: Duration::from_secs(10), most: 512 };
-/// Most LimitRanges of one namespace; usually there are one or two.
-const LIMIT_RANGES: u32 = 50;
+/// The cache of the LimitRanges of namespaces that have any: the first may be created the next moment.
+const LIMIT_CACHE: CacheSettings =
+    CacheSettings { renewal_age: Duration::from_secs(3), max_age: Duration::from_secs(10), max_entries: 512 };
+/// The maximum number of LimitRanges of one namespace, which usually has one or two.
+const MAX_LIMIT_RANGES: u32 = 50;
 
-/// What this process knows.
+/// The state of this process that injection needs.
 #[derive(Clone)]
 pub struct PodLookupState {
-    /// Configs and namespaces.
+    /// The configs and the namespaces.
     pub index: Arc<Index>,
-    /// What the cluster can do; `None` until it was read for the first time.
+    /// The features of the cluster; `None` until they were read for the first time.
     pub features: watch::Receiver<Option<Features>>,
     /// The CA bundle that agents trust (PEM).
     pub hub_ca: watch::Receiver<Arc<str>>,
@@ -56,13 +56,13 @@ pub struct PodLookupState {
 
 /// The look-ups of the pod webhook.
 pub trait PodLookups: Send + Sync + 'static {
-    /// What the cluster can do and the CA bundle that agents trust, or why pods can't be injected yet.
+    /// Returns the features of the cluster and the CA bundle that agents trust, or the reason why pods can't be injected yet.
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str>;
 
-    /// The config as a new pod of this service account gets it; `None` where there is none.
+    /// Returns the config as a new pod of this service account gets it.
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig>;
 
-    /// A ConfigMap that the pod of a review references; `None` where there is none.
+    /// Reads a ConfigMap that the pod of a review references.
     fn config_map(
         &self,
         request: &Request,
@@ -70,51 +70,51 @@ pub trait PodLookups: Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<ReferencedConfigMap>, LookupError>> + Send;
 
-    /// The limits of a namespace; none where they can't be read.
+    /// Reads the limits of a namespace. Returns none where they can't be read.
     fn limits(&self, namespace: &str) -> impl Future<Output = Vec<LimitRangeItem>> + Send;
 }
 
-/// Asks this process and the API server.
+/// The look-ups in this process and at the API server.
 pub struct KubePodLookups {
     client: Client,
-    known: PodLookupState,
-    config_maps: Recent<ObjectKey, ReferencedConfigMap>,
-    limits: Recent<String, Arc<[LimitRangeItem]>>,
-    room: Arc<TenantShares>,
-    reading: Arc<Rates<(Peer, String)>>,
+    state: PodLookupState,
+    config_maps: AnswerCache<ObjectKey, ReferencedConfigMap>,
+    limits: AnswerCache<String, Arc<[LimitRangeItem]>>,
+    reads: Arc<TenantShares>,
+    read_rates: Arc<Rates<(Peer, String)>>,
 }
 
 impl KubePodLookups {
-    /// Uses `client`, which must be created on the runtime of the admission server.
-    pub fn new(client: Client, known: PodLookupState) -> Self {
+    /// Creates look-ups with `client`, which must be created on the runtime of the admission server.
+    pub fn new(client: Client, state: PodLookupState) -> Self {
         Self {
             client,
-            known,
-            config_maps: Recent::new(CONFIG_MAPS),
-            limits: Recent::new(LIMITS),
-            room: Arc::new(TenantShares::new(CONCURRENT_READS, 1)),
-            reading: Arc::new(Rates::new(READ_RATE, MAX_COUNTED_ADDRESSES, Instant::now())),
+            state,
+            config_maps: AnswerCache::new(CONFIG_MAP_CACHE),
+            limits: AnswerCache::new(LIMIT_CACHE),
+            reads: Arc::new(TenantShares::new(MAX_CONCURRENT_READS, 1)),
+            read_rates: Arc::new(Rates::new(READ_RATE, MAX_COUNTED_ADDRESSES, Instant::now())),
         }
     }
 }
 
 impl PodLookups for KubePodLookups {
     fn basis(&self) -> Result<(Features, Arc<str>), &'static str> {
-        if !self.known.index.is_synced() {
+        if !self.state.index.is_synced() {
             return Err("it has not listed all configs yet");
         }
-        let features = self.known.features.borrow();
+        let features = self.state.features.borrow();
         let features = features.ok_or("it does not know the versions of the API server and the nodes yet")?;
-        Ok((features, Arc::clone(&self.known.hub_ca.borrow())))
+        Ok((features, Arc::clone(&self.state.hub_ca.borrow())))
     }
 
     fn config(&self, namespace: &str, name: &str, pod: &ObjectMeta, account: &str) -> Option<ResolvedConfig> {
-        let index = &self.known.index;
+        let index = &self.state.index;
         let config = index.config(&ConfigKey::parse(namespace, name).ok()?)?;
         if !config.spec.admits(account) {
             return Some(ResolvedConfig { closed: true, ..ResolvedConfig::default() });
         }
-        Some(resolved(&config, pod, index.secrets_allowed(namespace)))
+        Some(resolve(&config, pod, index.secrets_allowed(namespace)))
     }
 
     async fn config_map(
@@ -124,42 +124,42 @@ impl PodLookups for KubePodLookups {
         name: &str,
     ) -> Result<Option<ReferencedConfigMap>, LookupError> {
         let key = ObjectKey::new(PartKind::ConfigMap, namespace, name);
-        let ask = || {
+        let query = || {
             let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
             let (name, what, namespace) = (name.to_owned(), format!("read {key}"), namespace.to_owned());
-            let (room, reading) = (Arc::clone(&self.room), Arc::clone(&self.reading));
+            let (reads, read_rates) = (Arc::clone(&self.reads), Arc::clone(&self.read_rates));
             let (caller, tenant) = (request.caller, request.tenant());
             async move {
-                if !reading.take((caller.peer(), namespace), Instant::now()) {
-                    let per_second = reading.rate().per_second;
+                if !read_rates.take((caller.peer(), namespace), Instant::now()) {
+                    let per_second = read_rates.rate().per_second;
                     return Err(LookupError::TooMany { what, address: caller.address, per_second });
                 }
                 // Each answer has up to 1 MiB: this bounds the memory of concurrent ones.
-                let _room = room.take(&tenant, 1).await;
-                let found = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
-                Ok(found.as_ref().map(referenced_config_map))
+                let _permit = reads.take(&tenant, 1).await;
+                let map = LookupError::within(LOOKUP_TIMEOUT, || what, api.get_opt(&name)).await?;
+                Ok(map.as_ref().map(referenced_config_map))
             }
         };
         // The limit also holds for requests that wait for another one's look-up.
-        match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, ask)).await {
-            Ok(found) => found,
+        match timeout(LOOKUP_TIMEOUT, self.config_maps.get(&key, query)).await {
+            Ok(answer) => answer,
             Err(_) => Err(LookupError::TooSlow { what: format!("read {key}"), within: LOOKUP_TIMEOUT }),
         }
     }
 
     async fn limits(&self, namespace: &str) -> Vec<LimitRangeItem> {
-        let ask = || {
+        let query = || {
             let api = Api::<LimitRange>::namespaced(self.client.clone(), namespace);
             let namespace = namespace.to_owned();
             async move {
                 let what = || format!("list LimitRanges of namespace {namespace}");
-                // Limited here too, because a look-up that no request waits for any more must also end.
-                let params = ListParams::default().limit(LIMIT_RANGES);
+                // The limit holds here too, because a look-up that no request waits for any more must also end.
+                let params = ListParams::default().limit(MAX_LIMIT_RANGES);
                 let listed = LookupError::within(LOOKUP_TIMEOUT, what, api.list(&params)).await?;
-                Ok::<_, LookupError>(limits(listed.items))
+                Ok::<_, LookupError>(collect_limits(listed.items))
             }
         };
-        let error = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), ask)).await {
+        let error = match timeout(LOOKUP_TIMEOUT, self.limits.get(&namespace.to_owned(), query)).await {
             Ok(Ok(limits)) => return limits.map(|limits| limits.to_vec()).unwrap_or_default(),
             Ok(Err(error)) => chain(&error),
             Err(_) => format!("no answer within {LOOKUP_TIMEOUT:?}"),
@@ -170,33 +170,33 @@ impl PodLookups for KubePodLookups {
     }
 }
 
-/// What the ranges limit; `None` where there are none.
-fn limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
+/// Returns the limits of all ranges; `None` where there are none.
+fn collect_limits(ranges: Vec<LimitRange>) -> Option<Arc<[LimitRangeItem]>> {
     let limits: Arc<[_]> = ranges.into_iter().filter_map(|range| range.spec).flat_map(|spec| spec.limits).collect();
     (!limits.is_empty()).then_some(limits)
 }
 
 fn referenced_config_map(map: &ConfigMap) -> ReferencedConfigMap {
     let meta = &map.metadata;
-    let labelled = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
+    let has_label = |name: &str| meta.labels.as_ref().is_some_and(|labels| labels.contains_key(name));
     ReferencedConfigMap {
         owned: meta.owner_references.as_ref().is_some_and(|owners| !owners.is_empty()),
         immutable: map.immutable.unwrap_or(false),
-        part: labelled(labels::CONFIG) || labelled(labels::VERSION),
+        part: has_label(labels::CONFIG) || has_label(labels::VERSION),
         baseline: wants_baseline(map),
     }
 }
 
-/// The config as a new pod gets it. Without parts where one of them may not be served here: the agent takes the mounted ones for all.
-fn resolved(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
+/// Returns the config as a new pod gets it. It has no parts where one of them may not be served here: the agent takes the mounted ones for all.
+fn resolve(config: &VersionedConfig, pod: &ObjectMeta, secrets: bool) -> ResolvedConfig {
     let selects = config.spec.rollout.steps.iter().any(|step| step.selector.is_some());
     let none = ResolvedConfig { selects, ..ResolvedConfig::default() };
     let Some(status) = &config.status else { return none };
     let Some(version) = newborn(status, Identity::of(config), pod) else { return none };
     let sealed = status.version(version);
     let parts = sealed.map(|sealed| sealed.parts.as_slice()).unwrap_or_default();
-    let withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
-    let parts = if withheld { &[] } else { parts };
+    let is_withheld = !secrets && parts.iter().any(|part| part.kind == PartKind::Secret);
+    let parts = if is_withheld { &[] } else { parts };
     ResolvedConfig {
         version: Some(version.to_owned()),
         parts: parts
@@ -229,7 +229,7 @@ mod tests {
                 ..VersionedConfigStatus::default()
             };
             let parts = |secrets| {
-                let resolved = resolved(&shop(status.clone()), &ObjectMeta::default(), secrets);
+                let resolved = resolve(&shop(status.clone()), &ObjectMeta::default(), secrets);
                 assert_eq!(resolved.version.as_deref(), Some("1.0.1"));
                 resolved.parts.into_iter().map(|part| (part.name, part.part)).collect::<Vec<_>>()
             };
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_config_without_a_version_resolves() {
-        let resolved = resolved(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
+        let resolved = resolve(&shop(VersionedConfigStatus::default()), &ObjectMeta::default(), true);
         assert_eq!(resolved, ResolvedConfig::default());
     }
 
@@ -255,7 +255,7 @@ mod tests {
         let step = json!({"pods": 1, "selector": {"matchLabels": {"zone": "a"}}});
         for status in [VersionedConfigStatus::default(), current] {
             let mut config = shop(status);
-            let selects = |config: &VersionedConfig| resolved(config, &ObjectMeta::default(), true).selects;
+            let selects = |config: &VersionedConfig| resolve(config, &ObjectMeta::default(), true).selects;
             assert!(!selects(&config));
             config.spec.rollout.steps.push(serde_json::from_value(step.clone()).unwrap());
             assert!(selects(&config));
@@ -265,9 +265,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_namespace_without_limits_is_asked_about_for_each_pod() {
         let range = |limits| serde_json::from_value::<LimitRange>(json!({"spec": {"limits": limits}})).unwrap();
-        let recent = Recent::new(LIMITS);
+        let recent = AnswerCache::new(LIMIT_CACHE);
         let seen = async |ranges: Vec<LimitRange>| {
-            let answer = recent.get(&"team".to_owned(), || async { Ok::<_, ()>(limits(ranges)) }).await.unwrap();
+            let answer =
+                recent.get(&"team".to_owned(), || async { Ok::<_, ()>(collect_limits(ranges)) }).await.unwrap();
             answer.map_or(0, |limits: Arc<[LimitRangeItem]>| limits.len())
         };
         assert_eq!(seen(vec![]).await, 0);

@@ -1,9 +1,10 @@
-//! Which clients may post reviews: those with a certificate of an authority whose certificate is in a file. The file is read again now and
-//! then, so that another authority needs no restart.
+//! The authority for clients, without whose certificate no client may post reviews. It is in a file that is read again now and then, so that
+//! another authority needs no restart.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,13 +20,13 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 use tokio::time::sleep;
 
-/// Why there is no authority for clients.
+/// The reason why there is no authority for clients.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientsError {
-    /// The file.
+pub enum ClientAuthorityError {
+    /// The file can't be read.
     #[error("can't read the authority for clients in {}", path.display())]
     Read {
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -33,105 +34,110 @@ pub enum ClientsError {
     /// The file is not PEM.
     #[error("{} has no certificate in PEM", path.display())]
     Pem {
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// The fault.
+        /// The error of the parser.
         source: pem::Error,
     },
-    /// Its certificates can't be used.
+    /// The certificates can't be used.
     #[error("the certificates in {} can't be used for the authority for clients", path.display())]
     Unusable {
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// The fault.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        /// The error of the parser.
+        source: Box<dyn Error + Send + Sync>,
     },
 }
 
 type Verifier = Arc<dyn ClientCertVerifier>;
 
-/// Accepts clients with a certificate of the authority in a file.
-pub struct Clients {
+/// The authority for clients in a file.
+pub struct ClientAuthority {
     path: PathBuf,
-    now: RwLock<(Vec<u8>, Verifier)>,
+    current: RwLock<ReadAuthority>,
 }
 
-impl fmt::Debug for Clients {
+/// The authority as it was last read.
+struct ReadAuthority {
+    pem: Vec<u8>,
+    verifier: Verifier,
+}
+
+impl fmt::Debug for ClientAuthority {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Clients").field("path", &self.path).finish_non_exhaustive()
+        out.debug_struct("ClientAuthority").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Clients {
+impl ClientAuthority {
     /// Reads the authority from a file (PEM).
-    pub fn read(path: PathBuf) -> Result<Arc<Self>, ClientsError> {
-        let bytes = std::fs::read(&path).map_err(|source| ClientsError::Read { path: path.clone(), source })?;
-        let verifier = Self::parse(&path, &bytes)?;
-        Ok(Arc::new(Self { path, now: RwLock::new((bytes, verifier)) }))
+    pub fn read(path: PathBuf) -> Result<Arc<Self>, ClientAuthorityError> {
+        let current = RwLock::new(ReadAuthority::read(&path)?);
+        Ok(Arc::new(Self { path, current }))
     }
 
-    fn parse(path: &std::path::Path, bytes: &[u8]) -> Result<Verifier, ClientsError> {
-        let unusable =
-            |source: Box<dyn std::error::Error + Send + Sync>| ClientsError::Unusable { path: path.to_owned(), source };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(bytes) {
-            let certificate = certificate.map_err(|source| ClientsError::Pem { path: path.to_owned(), source })?;
-            roots.add(certificate).map_err(|error| unusable(error.into()))?;
-        }
-        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
-        // An empty file is refused here.
-        builder.build().map_err(|error| unusable(error.into()))
-    }
-
-    /// TLS with the certificates of `config` for these clients.
+    /// Returns the TLS settings with the certificates of `config` for these clients.
     pub fn server_config(self: &Arc<Self>, config: &ServerConfig) -> Result<ServerConfig, rustls::Error> {
         server_config_for(Arc::clone(&config.cert_resolver), Arc::clone(self) as Verifier)
     }
 
-    /// Reads the file again every `check`, for ever. What can't be used changes nothing.
-    pub async fn follow(self: Arc<Self>, check: Duration) {
-        let mut failed = false;
+    /// Reads the file again at each interval, for ever. A file that can't be used changes nothing.
+    pub async fn follow(self: Arc<Self>, interval: Duration) {
+        let mut has_failed = false;
         loop {
-            sleep(check).await;
+            sleep(interval).await;
             match self.read_again() {
-                Ok(changed) => {
-                    if changed {
+                Ok(is_changed) => {
+                    if is_changed {
                         tracing::info!(path = %self.path.display(), "authority for clients read again");
                     }
-                    failed = false;
+                    has_failed = false;
                 }
                 Err(error) => {
-                    if !failed {
+                    if !has_failed {
                         tracing::warn!(
                             error = chain(&error),
                             "authority for clients not read again; the last one stays"
                         );
                     }
-                    failed = true;
+                    has_failed = true;
                 }
             }
         }
     }
 
-    /// Returns whether the file has changed.
-    fn read_again(&self) -> Result<bool, ClientsError> {
-        let read = |source| ClientsError::Read { path: self.path.clone(), source };
-        let bytes = std::fs::read(&self.path).map_err(read)?;
-        if self.now.read().0 == bytes {
-            return Ok(false);
-        }
-        let verifier = Self::parse(&self.path, &bytes)?;
-        *self.now.write() = (bytes, verifier);
-        Ok(true)
+    /// Reads the file again, and returns whether it has changed.
+    fn read_again(&self) -> Result<bool, ClientAuthorityError> {
+        let read = ReadAuthority::read(&self.path)?;
+        let is_changed = self.current.read().pem != read.pem;
+        *self.current.write() = read;
+        Ok(is_changed)
     }
 
     fn verifier(&self) -> Verifier {
-        Arc::clone(&self.now.read().1)
+        Arc::clone(&self.current.read().verifier)
     }
 }
 
-impl ClientCertVerifier for Clients {
-    /// None, so that clients show the certificate that they have.
+impl ReadAuthority {
+    fn read(path: &Path) -> Result<Self, ClientAuthorityError> {
+        let path = || path.to_owned();
+        let pem = std::fs::read(path()).map_err(|source| ClientAuthorityError::Read { path: path(), source })?;
+        let unusable = |source: Box<dyn Error + Send + Sync>| ClientAuthorityError::Unusable { path: path(), source };
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|source| ClientAuthorityError::Pem { path: path(), source })?;
+            roots.add(certificate).map_err(|error| unusable(error.into()))?;
+        }
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()));
+        // An empty file is refused here.
+        let verifier = builder.build().map_err(|error| unusable(error.into()))?;
+        Ok(Self { pem, verifier })
+    }
+}
+
+impl ClientCertVerifier for ClientAuthority {
+    /// Returns no subjects, so that clients show the certificate that they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -18,9 +18,9 @@ use super::exchange::Exchange;
 use crate::caller::Caller;
 use crate::metrics::AdmissionMetrics;
 
-/// Largest head of a request, in bytes.
-const HEAD_BYTES: usize = 16 * 1024;
-/// How long a client may read none of an answer.
+/// The maximum length of the head of a request.
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+/// The time that a client may read nothing of an answer.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Serves until `stopping` is true or its sender is gone, then lets requests that are being answered end.
@@ -33,17 +33,17 @@ pub(super) async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) {
     let server =
-        Server { name: "admission", metrics: metrics.connections.clone(), drain: settings.stop, trimmer: None };
+        Server { name: "admission", metrics: metrics.connections.clone(), drain: settings.stop_timeout, trimmer: None };
     let reviews = Reviews {
-        slots: Slots::new(Bounds::shared(settings.connections), metrics.connections),
+        slots: Slots::new(Bounds::shared(settings.max_connections), metrics.connections),
         tls: Tls {
             config: tls,
-            handshake: settings.handshake,
+            handshake: settings.handshake_timeout,
             stall: STALL_TIMEOUT,
-            turns: Some(Turns { shares: Shares::new(settings.handshakes, 1), wait: settings.turn }),
+            turns: Some(Turns { shares: Shares::new(settings.max_handshakes, 1), wait: settings.turn_timeout }),
             plain_http: "this port speaks HTTPS to the API server",
         },
-        http: HttpLimits { head: settings.idle, head_bytes: HEAD_BYTES, buffer_bytes: HEAD_BYTES },
+        http: HttpLimits { head: settings.idle_timeout, head_bytes: MAX_HEAD_BYTES, buffer_bytes: MAX_HEAD_BYTES },
         exchange,
     };
     let shutdown = async {
@@ -71,7 +71,7 @@ impl Handler<TcpStream> for Reviews {
             stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
             () = stopping.wait() => return Ok(()),
         };
-        // Only one of the authority for clients passes the handshake, where there is such an authority.
+        // Where there is an authority for clients, only its certificates pass the handshake.
         let caller = Caller { address, authenticated: stream.get_ref().1.peer_certificates().is_some() };
         let answer = async |request| {
             let _busy = slot.busy();

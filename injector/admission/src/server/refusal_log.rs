@@ -1,5 +1,5 @@
-//! Which refusals are written to the log: a user reads why a Deployment makes no pods, whatever happens in other namespaces, and a client
-//! that posts reviews can't fill the disk.
+//! The refusals that are written to the log. A user reads why a Deployment makes no pods, whatever happens in other namespaces, and a client that
+//! posts reviews can't fill the disk.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -9,50 +9,50 @@ use std::time::Instant;
 use nudge_server::rates::{Rate, Rates};
 use nudge_server::slots::Peer;
 
-/// Lines about one kind in one namespace: a rollout of a faulty template is seen whole.
-const LINES: Rate = Rate { per_second: 1, burst: 50 };
-/// Kinds in namespaces that are counted at a time. All others share one rate.
-const SUBJECTS: usize = 1024;
-/// Lines about all that one address posts. Those of all namespaces come from the few addresses of the API servers.
-const ADDRESS_LINES: Rate = Rate { per_second: 20, burst: 400 };
-/// Addresses that are counted. All others share one rate.
-const ADDRESSES: usize = 1024;
+/// The rate of lines about one kind in one namespace: a rollout of a faulty template is seen whole.
+const SUBJECT_RATE: Rate = Rate { per_second: 1, burst: 50 };
+/// The maximum number of kinds in namespaces that are counted at a time. All others share one rate.
+const MAX_SUBJECTS: usize = 1024;
+/// The rate of lines about all that one address posts. Those of all namespaces come from the few addresses of the API servers.
+const ADDRESS_RATE: Rate = Rate { per_second: 20, burst: 400 };
+/// The maximum number of addresses that are counted. All others share one rate.
+const MAX_ADDRESSES: usize = 1024;
 
-/// The lines `request refused`.
+/// The bounds of the lines `request refused`.
 pub(super) struct RefusalLog {
-    /// By the hash of a subject, which is short whatever a client names.
+    /// The rates by the hash of a subject, which is short whatever a client names.
     by_subject: Rates<(Peer, u64)>,
     by_address: Rates<Peer>,
     hasher: RandomState,
     left_out: AtomicU64,
 }
 
-/// What a refusal is about.
+/// The objects that a refusal is about.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Subject<'a> {
     pub(super) kind: &'a str,
-    /// None for objects of the cluster.
+    /// The namespace; `None` for cluster-scoped objects.
     pub(super) namespace: Option<&'a str>,
 }
 
 impl RefusalLog {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            by_subject: Rates::new(LINES, SUBJECTS, now),
-            by_address: Rates::new(ADDRESS_LINES, ADDRESSES, now),
+            by_subject: Rates::new(SUBJECT_RATE, MAX_SUBJECTS, now),
+            by_address: Rates::new(ADDRESS_RATE, MAX_ADDRESSES, now),
             hasher: RandomState::new(),
             left_out: AtomicU64::default(),
         }
     }
 
-    /// Returns how many refusals were left out since the last one that was written; nothing where this one is left out, too.
-    pub(super) fn may_write(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
+    /// Takes a line for a refusal. Returns how many were left out since the last one that was written; `None` where this one is left out, too.
+    pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
-        // An address without lines takes no place of subjects. A subject without lines takes none of its address.
-        let written = self.by_address.has(&peer, now)
+        // An address without lines takes none of the subjects. A subject without lines takes none of its address.
+        let has_line = self.by_address.has(&peer, now)
             && self.by_subject.take((peer, self.hasher.hash_one(subject)), now)
             && self.by_address.take(peer, now);
-        if written {
+        if has_line {
             return Some(self.left_out.swap(0, Ordering::Relaxed));
         }
         self.left_out.fetch_add(1, Ordering::Relaxed);
@@ -79,14 +79,14 @@ mod tests {
         let now = Instant::now();
         let log = RefusalLog::new(now);
         let written =
-            |subject, at| -> Vec<_> { (0..1000).filter_map(|_| log.may_write(address(1), subject, at)).collect() };
+            |subject, at| -> Vec<_> { (0..1000).filter_map(|_| log.take_line(address(1), subject, at)).collect() };
         assert_eq!(written(pods_in("noisy"), now), [0; 50]);
-        assert_eq!(log.may_write(address(1), pods_in("quiet"), now), Some(950), "another namespace of the same server");
+        assert_eq!(log.take_line(address(1), pods_in("quiet"), now), Some(950), "another namespace of the same server");
         let config = Subject { kind: "VersionedConfig", namespace: Some("noisy") };
-        assert_eq!(log.may_write(address(1), config, now), Some(0), "another kind of the same namespace");
+        assert_eq!(log.take_line(address(1), config, now), Some(0), "another kind of the same namespace");
         let policy = Subject { kind: "RolloutPolicy", namespace: None };
-        assert_eq!(log.may_write(address(1), policy, now), Some(0), "an object of the cluster");
-        assert_eq!(log.may_write(address(2), pods_in("noisy"), now), Some(0), "another server");
+        assert_eq!(log.take_line(address(1), policy, now), Some(0), "an object of the cluster");
+        assert_eq!(log.take_line(address(2), pods_in("noisy"), now), Some(0), "another server");
         assert_eq!(written(pods_in("noisy"), now + Duration::from_secs(1)), [0]);
         assert_eq!(written(pods_in("noisy"), now + Duration::from_secs(4)), [999, 0, 0]);
     }
@@ -96,12 +96,12 @@ mod tests {
         let now = Instant::now();
         let log = RefusalLog::new(now);
         let names: Vec<_> = (0..20_000).map(|number| format!("forged-{number}")).collect();
-        let written = |at| names.iter().filter(|name| log.may_write(address(1), pods_in(name), at).is_some()).count();
+        let written = |at| names.iter().filter(|name| log.take_line(address(1), pods_in(name), at).is_some()).count();
         assert_eq!(written(now), 400);
         for second in 1..=100 {
             assert_eq!(written(now + Duration::from_secs(second)), 20);
         }
-        let quiet = log.may_write(address(2), pods_in("quiet"), now + Duration::from_secs(100));
+        let quiet = log.take_line(address(2), pods_in("quiet"), now + Duration::from_secs(100));
         assert!(quiet.is_some(), "another address is heard");
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let now = Instant::now();
         let log = RefusalLog::new(now);
         let written =
-            (0..100_000).filter(|number| log.may_write(address(*number), pods_in("a"), now).is_some()).count();
-        assert_eq!(written, SUBJECTS + 50);
+            (0..100_000).filter(|number| log.take_line(address(*number), pods_in("a"), now).is_some()).count();
+        assert_eq!(written, MAX_SUBJECTS + 50);
     }
 }

@@ -1,4 +1,4 @@
-//! Starts the server on threads of its own, and stops it.
+//! The start of the server on threads of its own, and its end.
 
 use std::error::Error;
 use std::io;
@@ -18,10 +18,10 @@ use super::listener::serve;
 use crate::metrics::AdmissionMetrics;
 use crate::webhooks::Webhooks;
 
-/// Why the server did not start.
+/// The reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address.
+    /// The address can't be listened on.
     #[error("can't listen on {address} for admission")]
     Listen {
         /// The address.
@@ -29,10 +29,10 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The threads.
+    /// The threads can't be started.
     #[error("can't start the threads for admission")]
     Threads(#[source] io::Error),
-    /// The webhooks.
+    /// The webhooks can't be created.
     #[error("can't make the webhooks")]
     Webhooks(#[source] Box<dyn Error + Send + Sync>),
     /// The thread ended before it listened.
@@ -40,7 +40,7 @@ pub enum StartError {
     Ended,
 }
 
-/// Beyond the backlog the API server's next connection is late by a second at least.
+/// The options of the socket. Beyond the backlog the API server's next connection is late by a second at least.
 const SOCKET: SocketOptions = SocketOptions { backlog: 4096, send_buffer: None, receive_buffer: None, keepalive: None };
 
 /// The running server; when dropped, it stops without waiting for requests.
@@ -52,8 +52,8 @@ pub struct AdmissionServer {
 }
 
 impl AdmissionServer {
-    /// Listens and answers. `webhooks` runs on the server's own runtime, where it makes the clients that the webhooks use: a
-    /// client made elsewhere would do its work there, and wait with it.
+    /// Starts to listen and answer. `webhooks` runs on the server's own runtime, where it creates the clients that the webhooks use: a client that
+    /// is created elsewhere would do its work there, and wait with it.
     pub async fn start<E>(
         settings: AdmissionSettings,
         tls: Arc<ServerConfig>,
@@ -67,15 +67,15 @@ impl AdmissionServer {
         let listener = listener::bind(settings.address, &SOCKET).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let (stop, stopping) = watch::channel(false);
-        let (started, starting) = oneshot::channel();
+        let (started, result) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let run = async move {
-            let made = async {
+            let starting = async {
                 let listener = TcpListener::from_std(listener).map_err(StartError::Threads)?;
                 let webhooks = webhooks().await.map_err(|error| StartError::Webhooks(error.into()))?;
                 Ok((listener, Exchange::new(webhooks, settings, metrics.clone())))
             };
-            match made.await {
+            match starting.await {
                 Ok((listener, exchange)) => {
                     if started.send(Ok(())).is_ok() {
                         serve(listener, tls, exchange, settings, metrics, stopping).await;
@@ -102,11 +102,11 @@ impl AdmissionServer {
             let _ = end.send(());
         });
         thread.map_err(StartError::Threads)?;
-        starting.await.map_err(|_| StartError::Ended)??;
+        result.await.map_err(|_| StartError::Ended)??;
         Ok(Self { address, stop, ended })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -116,7 +116,7 @@ impl AdmissionServer {
         let _ = (&mut self.ended).await;
     }
 
-    /// Accepts no more connections, and waits for the requests that are being answered as long as the settings allow.
+    /// Stops accepting connections, and waits for the requests that are being answered as long as the settings allow.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         // An error means that the thread has ended already.

@@ -8,13 +8,13 @@ use crate::version_object::VersionObject;
 
 /// Decides about the deletion of an object with the labels of a version. `config` is the stored config; a deleted or terminating config
 /// needs no versions. Only sealed objects are kept. They are identified by uid, so a client that can't read the object learns nothing.
-pub(crate) fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
+pub(crate) fn check_deletion(object: &VersionObject, config: Option<&VersionedConfig>) -> Result<(), Denial> {
     let Some(config) = config.filter(|config| config.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
     let Some(version) = object.label(labels::VERSION) else { return Ok(()) };
     if !is_sealed(object, version, config) {
         return Ok(());
     }
-    let Some((role, remedy)) = role(version, config) else { return Ok(()) };
+    let Some((role, remedy)) = find_role(version, config) else { return Ok(()) };
     let title = object.part_title();
     Err(Denial::forbidden(format!("{title} can't be deleted, because {role}; {remedy}")))
 }
@@ -23,23 +23,23 @@ pub(crate) fn decide(object: &VersionObject, config: Option<&VersionedConfig>) -
 fn is_sealed(object: &VersionObject, version: &str, config: &VersionedConfig) -> bool {
     let sealed = config.status.as_ref().and_then(|status| status.version(version));
     let uid = object.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
-    let is = |part: &PartStatus| part.kind == object.kind && Some(&*part.uid) == uid;
-    sealed.is_some_and(|sealed| sealed.parts.iter().any(is))
+    let is_object = |part: &PartStatus| part.kind == object.kind && Some(&*part.uid) == uid;
+    sealed.is_some_and(|sealed| sealed.parts.iter().any(is_object))
 }
 
-/// Why the version is needed, and what ends that.
-fn role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
+/// Returns why the version is needed, and what ends that.
+fn find_role(version: &str, config: &VersionedConfig) -> Option<(&'static str, &'static str)> {
     const FIRST: &str = "make another version current first";
     const LATER: &str = "delete it when another version has become current, or delete its VersionedConfig";
-    let is = |named: Option<&String>| named.is_some_and(|named| named == version);
+    let is_version = |name: Option<&String>| name.is_some_and(|name| name == version);
     let status = config.status.as_ref();
-    if is(status.and_then(|status| status.current_version.as_ref())) {
+    if is_version(status.and_then(|status| status.current_version.as_ref())) {
         Some(("the version is current", FIRST))
-    } else if is(status.and_then(|status| status.target_version.as_ref())) {
+    } else if is_version(status.and_then(|status| status.target_version.as_ref())) {
         Some(("pods are being moved to the version", FIRST))
-    } else if is(config.spec.version.as_ref()) {
+    } else if is_version(config.spec.version.as_ref()) {
         Some(("spec.version names the version", FIRST))
-    } else if is(status.and_then(|status| status.previous_version.as_ref())) {
+    } else if is_version(status.and_then(|status| status.previous_version.as_ref())) {
         Some(("it is the version before the current one, to which pods would return", LATER))
     } else {
         None
@@ -65,7 +65,7 @@ mod tests {
 
     fn decided(mut status: VersionedConfigStatus) -> Result<(), Denial> {
         status.versions = vec![sealed("1.0.1", &["a"])];
-        decide(&object(), Some(&shop(status)))
+        check_deletion(&object(), Some(&shop(status)))
     }
 
     fn named() -> String {
@@ -82,7 +82,7 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(decided(status), Ok(()));
-        assert_eq!(decide(&object(), None), Ok(()));
+        assert_eq!(check_deletion(&object(), None), Ok(()));
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
         let mut named_config =
             shop(VersionedConfigStatus { versions: vec![sealed("1.0.1", &["a"])], ..Default::default() });
         named_config.spec.version = Some(named());
-        assert!(message(decide(&object(), Some(&named_config))).contains("spec.version names the version"));
+        assert!(message(check_deletion(&object(), Some(&named_config))).contains("spec.version names the version"));
     }
 
     #[test]
@@ -113,22 +113,22 @@ mod tests {
         let versions = vec![sealed("1.0.1", &["a"])];
         let mut terminating =
             shop(VersionedConfigStatus { current_version: Some(named()), versions, ..Default::default() });
-        assert!(decide(&object(), Some(&terminating)).is_err());
+        assert!(check_deletion(&object(), Some(&terminating)).is_err());
         terminating.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&object(), Some(&terminating)), Ok(()));
+        assert_eq!(check_deletion(&object(), Some(&terminating)), Ok(()));
     }
 
     #[test]
     fn only_the_object_that_was_sealed_is_kept() {
         let versions = vec![sealed("1.0.1", &["a"])];
         let config = shop(VersionedConfigStatus { current_version: Some(named()), versions, ..Default::default() });
-        assert!(decide(&object(), Some(&config)).is_err());
+        assert!(check_deletion(&object(), Some(&config)).is_err());
         for uid in [None, Some(""), Some("2")] {
             let mut stranger = object();
             stranger.metadata.uid = uid.map(str::to_owned);
-            assert_eq!(decide(&stranger, Some(&config)), Ok(()), "{uid:?}");
+            assert_eq!(check_deletion(&stranger, Some(&config)), Ok(()), "{uid:?}");
         }
         let unsealed = shop(VersionedConfigStatus { current_version: Some(named()), ..Default::default() });
-        assert_eq!(decide(&object(), Some(&unsealed)), Ok(()));
+        assert_eq!(check_deletion(&object(), Some(&unsealed)), Ok(()));
     }
 }

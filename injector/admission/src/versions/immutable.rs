@@ -1,20 +1,18 @@
 //! Sets `immutable: true` on parts of versions, so users need not write it.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation};
-use serde_json::Value;
+use json_patch::PatchOperation;
 
+use crate::patch::add;
 use crate::version_object::VersionObject;
 
-/// The operation that makes a part immutable. An existing object that gets the label is left alone: it is not a version, and
+/// Returns the operation that makes a part immutable. An existing object that gets the label is left alone: it is not a version, and
 /// validation denies the label.
 pub(crate) fn make_immutable(old: Option<&VersionObject>, new: &VersionObject) -> Option<PatchOperation> {
-    let was_none = old.is_some_and(|old| !old.is_labelled());
-    if !new.is_labelled() || new.immutable || new.is_terminating() || was_none {
+    let was_other = old.is_some_and(|old| !old.is_labelled());
+    if !new.is_labelled() || new.immutable || new.is_terminating() || was_other {
         return None;
     }
-    let path = PointerBuf::from_tokens(["immutable"]);
-    Some(PatchOperation::Add(AddOperation { path, value: Value::Bool(true) }))
+    Some(add(&["immutable"], true.into()))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ mod part_notes;
 mod part_shape;
 mod update;
 
-pub(crate) use deletion::decide as delete;
+pub(crate) use deletion::check_deletion;
 pub(crate) use immutable::make_immutable;
-pub(crate) use part_notes::{keep_notes, not_by_itself, set_notes};
-pub(crate) use part_shape::check as shape;
-pub(crate) use update::decide as update;
+pub(crate) use part_notes::{keep_notes, unmarked_part};
+pub(crate) use part_shape::check_shape;
+pub(crate) use update::check_update;

@@ -1,51 +1,22 @@
 //! The notes on a part: its mark, if its creator may update the ConfigMap of the config's name (see `nudge_core::versions::mark`), who that was,
 //! and for which config. They are set on creation, removed where a user wrote them, and kept by an update that lacks them.
 
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, PatchOperation, RemoveOperation};
+use json_patch::PatchOperation;
 use nudge_protocol::labels::{self, MADE_BY, MADE_FOR, MAY_ACTIVATE};
-use serde_json::{Value, json};
 
+use crate::patch::set_annotations;
 use crate::version_object::VersionObject;
-
-/// Returns the operations after which the part has exactly these notes: each annotation with its text, or none.
-pub(crate) fn set_notes<'a>(
-    part: &VersionObject,
-    notes: impl IntoIterator<Item = (&'a str, Option<String>)>,
-) -> Vec<PatchOperation> {
-    let mut none = part.metadata.annotations.is_none();
-    let mut operations = Vec::new();
-    for (label, note) in notes {
-        let first = none && note.is_some();
-        operations.extend(set(part, label, note, first));
-        none &= !first;
-    }
-    operations
-}
-
-fn set(part: &VersionObject, label: &str, note: Option<String>, none: bool) -> Vec<PatchOperation> {
-    let path = || PointerBuf::from_tokens(["metadata", "annotations", label]);
-    match note {
-        None if part.annotation(label).is_none() => Vec::new(),
-        None => vec![PatchOperation::Remove(RemoveOperation { path: path() })],
-        Some(mark) if part.annotation(label) == Some(&mark) => Vec::new(),
-        Some(mark) => {
-            let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
-            let add = |path, value: Value| PatchOperation::Add(AddOperation { path, value });
-            none.then(|| add(annotations, json!({}))).into_iter().chain([add(path(), mark.into())]).collect()
-        }
-    }
-}
 
 /// Returns the operations that restore the notes of a part whose update lacks them, such as one by `kubectl replace`.
 pub(crate) fn keep_notes(old: &VersionObject, new: &VersionObject) -> Vec<PatchOperation> {
-    let forgotten = |label| old.annotation(label).filter(|_| new.annotation(label).is_none()).map(str::to_owned);
-    let kept = [MAY_ACTIVATE, MADE_BY, MADE_FOR].into_iter().filter(|_| old.is_labelled() && new.is_labelled());
-    set_notes(new, kept.filter_map(|label| Some((label, Some(forgotten(label)?)))))
+    let lost_note = |label| old.annotation(label).filter(|_| new.annotation(label).is_none()).map(str::to_owned);
+    let labels = [MAY_ACTIVATE, MADE_BY, MADE_FOR].into_iter().filter(|_| old.is_labelled() && new.is_labelled());
+    let notes = labels.filter_map(|label| Some((label, Some(lost_note(label)?))));
+    set_annotations(new.metadata.annotations.as_ref(), notes)
 }
 
-/// The warning for a user who creates a part without a mark.
-pub(crate) fn not_by_itself(part: &VersionObject, because: &str) -> String {
+/// Returns the warning for a user who creates a part without a mark.
+pub(crate) fn unmarked_part(part: &VersionObject, because: &str) -> String {
     let [config, version] = [labels::CONFIG, labels::VERSION].map(|label| part.label(label).unwrap_or_default());
     format!(
         "version {version} of config {config} will not become current by itself, because {because}; a user who may activate it \
@@ -57,6 +28,7 @@ pub(crate) fn not_by_itself(part: &VersionObject, because: &str) -> String {
 mod tests {
     use json_patch::Patch;
     use nudge_api::PartKind;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::fixtures::{part, set_annotation};
@@ -69,7 +41,11 @@ mod tests {
         if annotations.is_null() {
             value = json!({"metadata": {}});
         }
-        json_patch::patch(&mut value, &Patch(set_notes(&object, [(MAY_ACTIVATE, mark.map(str::to_owned))]))).unwrap();
+        json_patch::patch(
+            &mut value,
+            &Patch(set_annotations(object.metadata.annotations.as_ref(), [(MAY_ACTIVATE, mark.map(str::to_owned))])),
+        )
+        .unwrap();
         value["metadata"]["annotations"].take()
     }
 

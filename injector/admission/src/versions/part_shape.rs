@@ -11,15 +11,15 @@ use crate::version_object::VersionObject;
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// Checks a part by itself.
-pub(crate) fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
+pub(crate) fn check_shape(object: &VersionObject) -> Result<PartLabels, Denial> {
     let part = PartLabels::parse(&object.metadata).map_err(|error| {
         let missing = matches!(error, PartLabelsError::NoVersion | PartLabelsError::NoNumber { .. });
         let remedy = if missing { "add it" } else { "correct it" };
         Denial::invalid(format!("{} can't be a version: {error}; {remedy}", object.title()))
     })?;
-    owners(object)?;
-    secret_type(object)?;
-    content(object)?;
+    check_owners(object)?;
+    check_secret_type(object)?;
+    check_content(object)?;
     if !object.immutable {
         let title = object.part_title();
         return Err(Denial::invalid(format!("{title} must be immutable; set immutable: true")));
@@ -28,7 +28,7 @@ pub(crate) fn check(object: &VersionObject) -> Result<PartLabels, Denial> {
 }
 
 /// Denies owners: deleting the owner would delete the version in spite of all rules.
-pub(super) fn owners(object: &VersionObject) -> Result<(), Denial> {
+pub(super) fn check_owners(object: &VersionObject) -> Result<(), Denial> {
     let Some(owner) = object.metadata.owner_references.iter().flatten().next() else { return Ok(()) };
     Err(Denial::invalid(format!(
         "{} belongs to {} {}, and a version must have no owner because it would be deleted together with it; remove \
@@ -39,7 +39,7 @@ pub(super) fn owners(object: &VersionObject) -> Result<(), Denial> {
     )))
 }
 
-fn secret_type(object: &VersionObject) -> Result<(), Denial> {
+fn check_secret_type(object: &VersionObject) -> Result<(), Denial> {
     if object.secret_type.as_deref() != Some(SERVICE_ACCOUNT_TOKEN) {
         return Ok(());
     }
@@ -49,7 +49,7 @@ fn secret_type(object: &VersionObject) -> Result<(), Denial> {
     )))
 }
 
-fn content(object: &VersionObject) -> Result<(), Denial> {
+fn check_content(object: &VersionObject) -> Result<(), Denial> {
     let title = object.part_title();
     let values = &object.content.0;
     for name in values.keys() {
@@ -93,7 +93,7 @@ mod tests {
         let mut object = config_map();
         set_annotation(&mut object, labels::PARTS, "16");
         set_label(&mut object, labels::PART, "16");
-        let part = check(&object).unwrap();
+        let part = check_shape(&object).unwrap();
         assert_eq!((part.config.as_str(), part.version.as_str()), ("shop", "1.0.1"));
         assert_eq!((part.number.number(), part.number.count()), (16, 16));
     }
@@ -103,7 +103,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut VersionObject)| {
             let mut object = config_map();
             change(&mut object);
-            message(check(&object))
+            message(check_shape(&object))
         };
         assert_eq!(
             refused(&|object| set_label(object, labels::CONFIG, "Shop")),
@@ -127,7 +127,7 @@ mod tests {
         let owner = OwnerReference { kind: "Deployment".into(), name: "web".into(), ..OwnerReference::default() };
         object.metadata.owner_references = Some(vec![owner]);
         assert_eq!(
-            message(check(&object)),
+            message(check_shape(&object)),
             "ConfigMap shop-1.0.1, part of version 1.0.1 of config shop, belongs to Deployment web, and a version must have no \
              owner because it would be deleted together with it; remove metadata.ownerReferences"
         );
@@ -136,9 +136,11 @@ mod tests {
     #[test]
     fn secrets_that_the_cluster_fills_in_are_none() {
         let mut object = part(PartKind::Secret, "keys");
-        assert!(check(&object).is_ok());
+        assert!(check_shape(&object).is_ok());
         object.secret_type = Some(SERVICE_ACCOUNT_TOKEN.into());
-        assert!(message(check(&object)).contains("Secret keys, part of version 1.0.1 of config shop, is of type"));
+        assert!(
+            message(check_shape(&object)).contains("Secret keys, part of version 1.0.1 of config shop, is of type")
+        );
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
         let mut object = config_map();
         object.immutable = false;
         assert_eq!(
-            message(check(&object)),
+            message(check_shape(&object)),
             "ConfigMap shop-1.0.1, part of version 1.0.1 of config shop, must be immutable; set immutable: true"
         );
     }
@@ -156,7 +158,7 @@ mod tests {
         let with = |content: &[(String, usize)]| {
             let mut object = config_map();
             object.content.0 = content.iter().map(|(key, length)| (key.clone(), vec![b'x'; *length])).collect();
-            check(&object)
+            check_shape(&object)
         };
         let keys = |count: usize| (0..count).map(|key| (key.to_string(), 0)).collect::<Vec<_>>();
         assert!(with(&keys(MAX_KEYS)).is_ok());

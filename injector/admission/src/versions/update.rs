@@ -9,15 +9,15 @@ use crate::verdict::Denial;
 use crate::version_object::VersionObject;
 
 /// Decides about a change of an object that is, or would become, part of a version.
-pub(crate) fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
+pub(crate) fn check_update(old: &VersionObject, new: &VersionObject) -> Result<(), Denial> {
     match (old.is_labelled(), new.is_labelled()) {
         (false, false) => return Ok(()),
-        (false, true) => return Err(becomes(new)),
+        (false, true) => return Err(deny_becoming(new)),
         (true, _) => {}
     }
     let title = old.part_title();
-    marks(&title, "label", old.metadata.labels.as_ref(), new.metadata.labels.as_ref())?;
-    marks(&title, "annotation", old.metadata.annotations.as_ref(), new.metadata.annotations.as_ref())?;
+    check_marks(&title, "label", old.metadata.labels.as_ref(), new.metadata.labels.as_ref())?;
+    check_marks(&title, "annotation", old.metadata.annotations.as_ref(), new.metadata.annotations.as_ref())?;
     if old.content != new.content || old.secret_type != new.secret_type {
         return Err(Denial::forbidden(format!(
             "{title} must not be changed, because a version never changes; create another version with the new content"
@@ -32,12 +32,12 @@ pub(crate) fn decide(old: &VersionObject, new: &VersionObject) -> Result<(), Den
         )));
     }
     if old.metadata.owner_references.iter().flatten().next().is_none() {
-        part_shape::owners(new)?;
+        part_shape::check_owners(new)?;
     }
     Ok(())
 }
 
-fn becomes(new: &VersionObject) -> Denial {
+fn deny_becoming(new: &VersionObject) -> Denial {
     Denial::forbidden(format!(
         "{} already exists and can't become a version by being labelled; create a new object with the labels {} and {}",
         new.title(),
@@ -49,11 +49,12 @@ fn becomes(new: &VersionObject) -> Denial {
 type Marks = BTreeMap<String, String>;
 
 /// Denies a change of Nudge's labels or annotations.
-fn marks(title: &str, what: &str, old: Option<&Marks>, new: Option<&Marks>) -> Result<(), Denial> {
+fn check_marks(title: &str, what: &str, old: Option<&Marks>, new: Option<&Marks>) -> Result<(), Denial> {
     let value = |marks: Option<&Marks>, name: &str| marks.and_then(|marks| marks.get(name).cloned());
     let names = old.into_iter().chain(new).flat_map(BTreeMap::keys);
-    let mut changed = names.filter(|name| name.starts_with(labels::PREFIX) && value(old, name) != value(new, name));
-    let Some(name) = changed.next() else { return Ok(()) };
+    let mut changed_names =
+        names.filter(|name| name.starts_with(labels::PREFIX) && value(old, name) != value(new, name));
+    let Some(name) = changed_names.next() else { return Ok(()) };
     Err(Denial::forbidden(format!(
         "{title} can't be changed, and so neither can its {what} {name}; create another version, or delete this one"
     )))
@@ -77,7 +78,7 @@ mod tests {
     fn changed(change: impl FnOnce(&mut VersionObject)) -> Result<(), Denial> {
         let mut new = version();
         change(&mut new);
-        decide(&version(), &new)
+        check_update(&version(), &new)
     }
 
     fn refused(change: impl FnOnce(&mut VersionObject)) -> String {
@@ -125,11 +126,11 @@ mod tests {
         let mut plain = version();
         plain.metadata.labels = None;
         assert_eq!(
-            message(decide(&plain, &version())),
+            message(check_update(&plain, &version())),
             "ConfigMap a already exists and can't become a version by being labelled; create a new object with the labels \
              nudge.dev/config and nudge.dev/version"
         );
-        assert_eq!(decide(&plain, &plain), Ok(()));
+        assert_eq!(check_update(&plain, &plain), Ok(()));
     }
 
     #[test]
@@ -139,16 +140,16 @@ mod tests {
         assert!(refused(owned).contains("belongs to Deployment web"));
         let mut old = version();
         owned(&mut old);
-        assert_eq!(decide(&old, &old), Ok(()));
+        assert_eq!(check_update(&old, &old), Ok(()));
     }
 
     #[test]
     fn the_last_steps_of_a_deletion_pass() {
         let mut old = version();
         old.immutable = false;
-        assert!(decide(&old, &old).is_err());
+        assert!(check_update(&old, &old).is_err());
         old.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(decide(&old, &old), Ok(()));
+        assert_eq!(check_update(&old, &old), Ok(()));
     }
 
     proptest! {

@@ -1,20 +1,21 @@
-//! The webhook of `RolloutAnalysis`: a user who could write one could make a bad version look good, so nobody can but the parts of Nudge, each
-//! its own half.
+//! The webhook of `RolloutAnalysis`. A user who could write one could make a bad version look good, so only the roles of Nudge can, each its own
+//! half.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
+use nudge_api::RolloutAnalysis;
 
 use super::webhook::{Webhook, WebhookError};
-use crate::review::{Request, ReviewError};
+use crate::review::Request;
 use crate::verdict::{Denial, Verdict};
 
-/// Who writes what, by the names of users.
+/// The names of the users who may write an analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnalysisWriters {
-    /// The controllers: whose numbers are wanted.
+    /// The user of the controllers, who write the questions.
     pub questions: String,
-    /// The role analysis: the answers.
+    /// The user of the role `analysis`, which writes the answers.
     pub answers: String,
 }
 
@@ -25,15 +26,13 @@ pub struct ValidateAnalyses {
 }
 
 impl ValidateAnalyses {
-    /// Refuses all but these.
+    /// Creates a webhook that refuses all users but these.
     pub fn new(writers: AnalysisWriters) -> Self {
         Self { writers }
     }
 
     fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "internal.nudge.dev" || request.kind.kind != "RolloutAnalysis" {
-            return Err(ReviewError::Request("it is not about a RolloutAnalysis").into());
-        }
+        request.check_kind::<RolloutAnalysis>()?;
         if !matches!(request.operation, Operation::Create | Operation::Update) {
             return Ok(Verdict::allow());
         }
@@ -41,11 +40,11 @@ impl ValidateAnalyses {
             None => ("spec", &self.writers.questions),
             _ => ("status", &self.writers.answers),
         };
-        // The garbage collector takes owners away, for instance.
-        let of = |object: Option<&DynamicObject>| object.and_then(|object| object.data.get(part)).cloned();
-        let same =
-            request.operation == Operation::Update && of(request.old_object.as_ref()) == of(request.object.as_ref());
-        if same || request.user_info.username.as_ref() == Some(writer) {
+        // Others change the metadata: the garbage collector takes owners away, for instance.
+        let written_part = |object: Option<&DynamicObject>| object.and_then(|object| object.data.get(part)).cloned();
+        let is_same = request.operation == Operation::Update
+            && written_part(request.old_object.as_ref()) == written_part(request.object.as_ref());
+        if is_same || request.user_info.username.as_ref() == Some(writer) {
             return Ok(Verdict::allow());
         }
         tracing::warn!(

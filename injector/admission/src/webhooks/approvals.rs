@@ -1,52 +1,55 @@
-//! The webhooks of `VersionApproval`s: an approval is by the user who creates it, who has the right to approve; it does not change; and it is
-//! withdrawn by that user, or by one who may override the config.
+//! The webhooks of `VersionApproval`s. An approval is by the user who creates it and has the right to approve, it does not change, and it is
+//! withdrawn by that user or by one who may override the config.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use json_patch::PatchOperation;
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{VersionApproval, VersionApprovalSpec};
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::governance::{Made, NoRoom, approval_faults, approver_groups, check_room};
 use nudge_protocol::labels::APPROVER_GROUPS;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::webhook::{Webhook, WebhookError};
 use crate::audit;
-use crate::faults::refuse_new;
+use crate::faults::check_faults;
 use crate::lookups::{Lookups, Right};
-use crate::review::{Request, ReviewError};
+use crate::patch::{add, set_annotations};
+use crate::review::{Request, parse_object};
 use crate::system_users::{collects_garbage, empties_namespace};
 use crate::verdict::{Denial, Verdict};
 
-/// Writes who approves, and the groups of that user.
+/// The webhook that writes who approves, and the groups of that user.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateApprovals {
     key: Arc<NoteKey>,
 }
 
 impl MutateApprovals {
-    /// A webhook that signs with `key`.
+    /// Creates a webhook that signs with `key`.
     pub(crate) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
     fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        check_kind(request)?;
-        let changes = match request.operation {
+        request.check_kind::<VersionApproval>()?;
+        Ok(Verdict::patch(match request.operation {
             Operation::Create => self.create(request)?,
-            Operation::Update => keep(object(request.old_object.as_ref())?, object(request.object.as_ref())?),
-            Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
-        };
-        Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
+            Operation::Update => {
+                let note = request.required_old_object()?.annotations().get(APPROVER_GROUPS);
+                set_note(request.required_object()?, note.cloned())
+            }
+            Operation::Delete | Operation::Connect => Vec::new(),
+        }))
     }
 
     fn create(&self, request: &Request) -> Result<Vec<PatchOperation>, WebhookError> {
-        let new = object(request.object.as_ref())?;
+        let new = request.required_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
         let mut spec = new.data["spec"].clone();
         let mut changes = Vec::new();
@@ -54,7 +57,7 @@ impl MutateApprovals {
             spec["approver"] = json!(user);
             changes.push(add(&["spec", "approver"], json!(user)));
         }
-        // What is no approval is refused by its schema afterwards.
+        // An object that is not an approval is refused by the schema afterwards.
         let note = serde_json::from_value::<VersionApprovalSpec>(spec).ok().and_then(|spec| {
             let groups = request.user_info.groups.as_deref().unwrap_or_default();
             approver_groups(&self.key, request.namespace.as_deref()?, &spec, groups, Timestamp::now())
@@ -74,49 +77,25 @@ impl Webhook for MutateApprovals {
     }
 }
 
-/// The operations after which the object has exactly this note of the approver's groups, or none.
+/// Returns the operations after which the object has exactly this note of the approver's groups, or none.
 fn set_note(object: &DynamicObject, note: Option<String>) -> Vec<PatchOperation> {
-    let annotations = object.metadata.annotations.as_ref();
-    let written = annotations.and_then(|annotations| annotations.get(APPROVER_GROUPS));
-    match note {
-        None if written.is_none() => Vec::new(),
-        None => {
-            let path = PointerBuf::from_tokens(["metadata", "annotations", APPROVER_GROUPS]);
-            vec![PatchOperation::Remove(RemoveOperation { path })]
-        }
-        Some(note) if written == Some(&note) => Vec::new(),
-        Some(note) => {
-            let all = annotations.is_none().then(|| add(&["metadata", "annotations"], json!({})));
-            let one = add(&["metadata", "annotations", APPROVER_GROUPS], json!(note));
-            all.into_iter().chain([one]).collect()
-        }
-    }
+    set_annotations(object.metadata.annotations.as_ref(), [(APPROVER_GROUPS, note)])
 }
 
-/// The note stays as it was.
-fn keep(old: &DynamicObject, new: &DynamicObject) -> Vec<PatchOperation> {
-    let note = old.metadata.annotations.as_ref().and_then(|annotations| annotations.get(APPROVER_GROUPS));
-    set_note(new, note.cloned())
-}
-
-fn add(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
-}
-
-/// Checks requests about approvals.
+/// The webhook that checks requests about approvals.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateApprovals<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateApprovals<L> {
-    /// A webhook that uses `lookups`.
+    /// Creates a webhook that uses `lookups`.
     pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        check_kind(request)?;
+        request.check_kind::<VersionApproval>()?;
         match request.operation {
             Operation::Create => self.create(request).await,
             Operation::Update => Self::update(request),
@@ -126,11 +105,11 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     async fn create(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        let new = object(request.object.as_ref())?;
-        let approval = approval(new)?;
+        let new = request.required_object()?;
+        let approval: VersionApproval = parse_object(new)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, reason, .. } = &approval.spec;
-        let (title, namespace) = (title(&approval, request), request.required_namespace()?);
-        if let Err(denial) = refuse_new(&title, &[], &approval_faults(&approval.spec)) {
+        let (title, namespace) = (title(request), request.required_namespace()?);
+        if let Err(denial) = check_faults(&title, &[], &approval_faults(&approval.spec)) {
             return Ok(Verdict::Deny(denial));
         }
         let user = request.user_info.username.as_deref().unwrap_or_default();
@@ -140,8 +119,7 @@ impl<L: Lookups> ValidateApprovals<L> {
                 request.user()
             ))));
         }
-        let has_note = new.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(APPROVER_GROUPS));
-        if !has_note {
+        if !new.annotations().contains_key(APPROVER_GROUPS) {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "{title}: user {:?} has too many groups for Nudge to keep, so the approval could not count; decide as a user with fewer groups",
                 request.user()
@@ -149,27 +127,27 @@ impl<L: Lookups> ValidateApprovals<L> {
         }
         let right = Right::Approve(config);
         if !self.lookups.may(request, namespace, right).await? {
-            audit::refused(request, config, "approve or deny a version", right);
+            audit::right_refused(request, config, "approve or deny a version", right);
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "{title}: user {:?} may not approve or deny versions of config {config}; this needs the right to {right} in namespace \
                  {namespace}",
                 request.user()
             ))));
         }
-        // What is tried stores nothing: kubectl nudge withdraws what there is after a try.
+        // A dry run stores nothing: kubectl nudge withdraws older decisions after one.
         if !request.dry_run
-            && let Err(full) = self.room(namespace, config, user)
+            && let Err(full) = self.check_room(namespace, config, user)
         {
             return Ok(Verdict::Deny(Denial::forbidden(format!("{title}: {full}"))));
         }
-        audit::decided(request, config, version, decision.as_str(), reason);
+        audit::approval_decided(request, config, version, decision.as_str(), reason);
         Ok(Verdict::allow())
     }
 
-    /// Whether the user may decide once more about versions of the config.
-    fn room(&self, namespace: &str, config: &str, user: &str) -> Result<(), NoRoom> {
-        let all = self.lookups.approvals(namespace, config);
-        let made = all.iter().map(|approval| Made {
+    /// Checks that the user may decide once more about versions of the config.
+    fn check_room(&self, namespace: &str, config: &str, user: &str) -> Result<(), NoRoom> {
+        let approvals = self.lookups.index().approvals(namespace, config);
+        let made = approvals.iter().map(|approval| Made {
             at: approval.metadata.creation_timestamp.as_ref().map_or(0, |at| at.0.as_second()),
             name: approval.metadata.name.as_deref().unwrap_or_default(),
             user: &approval.spec.approver,
@@ -177,18 +155,17 @@ impl<L: Lookups> ValidateApprovals<L> {
         check_room(config, user, &made.collect::<Vec<_>>())
     }
 
-    /// What was decided stays, and so do those with which it is deleted.
+    /// Denies a change of the decision, and another owner with which it would be deleted.
     fn update(request: &Request) -> Result<Verdict, WebhookError> {
-        let (old, new) = (object(request.old_object.as_ref())?, object(request.object.as_ref())?);
-        let title = title(&approval(old)?, request);
+        let (old, new) = (request.required_old_object()?, request.required_object()?);
+        parse_object::<VersionApproval>(old)?;
+        let title = title(request);
         if old.data.get("spec") != new.data.get("spec") {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "{title}: its spec can't be changed; withdraw it (kubectl nudge approve or deny with --undo), and decide again"
             ))));
         }
-        let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
-        let before = owners(old);
-        if owners(new).iter().any(|owner| !before.contains(owner)) {
+        if new.owner_references().iter().any(|owner| !old.owner_references().contains(owner)) {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "{title}: it must not have an owner, because it would be deleted with its owner; remove metadata.ownerReferences"
             ))));
@@ -197,27 +174,27 @@ impl<L: Lookups> ValidateApprovals<L> {
     }
 
     async fn delete(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        let old = object(request.old_object.as_ref())?;
+        let old = request.required_old_object()?;
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        // An owner is given to it by its approver alone, and goes with the version.
+        // Only the approver gives it an owner, with which it is deleted.
         if empties_namespace(&request.user_info) || collects_garbage(&request.user_info) {
             return Ok(Verdict::allow());
         }
-        let approval = approval(old)?;
+        let approval: VersionApproval = parse_object(old)?;
         let VersionApprovalSpec { config_name: config, version, decision, approver, .. } = &approval.spec;
         let namespace = request.required_namespace()?;
         let right = Right::Override(config);
         if user == approver || self.lookups.may(request, namespace, right).await? {
-            audit::withdrawn(request, config, version, decision.as_str(), approver);
+            audit::approval_withdrawn(request, config, version, decision.as_str(), approver);
             return Ok(Verdict::allow());
         }
         if matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(Verdict::allow());
         }
-        audit::refused(request, config, "withdraw what another user has decided", right);
+        audit::right_refused(request, config, "withdraw what another user has decided", right);
         Ok(Verdict::Deny(Denial::forbidden(format!(
             "{}: user {:?} may not withdraw what user {approver:?} has decided; this needs the right to {right} in namespace {namespace}",
-            title(&approval, request),
+            title(request),
             request.user()
         ))))
     }
@@ -233,28 +210,16 @@ impl<L: Lookups> Webhook for ValidateApprovals<L> {
     }
 }
 
-fn title(approval: &VersionApproval, request: &Request) -> String {
-    let name = approval.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
-    format!("VersionApproval {name}")
-}
-
-fn check_kind(request: &Request) -> Result<(), ReviewError> {
-    let is_approval = request.kind.group == "nudge.dev" && request.kind.kind == "VersionApproval";
-    if is_approval { Ok(()) } else { Err(ReviewError::Request("it is not about a VersionApproval")) }
-}
-
-fn object(object: Option<&DynamicObject>) -> Result<&DynamicObject, ReviewError> {
-    object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))
-}
-
-fn approval(object: &DynamicObject) -> Result<VersionApproval, ReviewError> {
-    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a VersionApproval"))
+fn title(request: &Request) -> String {
+    format!("VersionApproval {}", request.object_name())
 }
 
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use nudge_core::governance::groups_of;
+
+    use serde_json::Value;
 
     use super::*;
     use crate::fixtures::{FakeLookups, request};

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::webhook::{Webhook, WebhookError};
 use crate::lookups::Lookups;
 use crate::review::Request;
-use crate::verdict::{Denial, Verdict};
+use crate::verdict::{Denial, UndecidedDeletions, Verdict};
 
 /// A webhook that refuses reviews of other namespaces. An error instead would let them pass under the failure policy `Ignore`.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct OnlyEnabled<W, L> {
 }
 
 impl<W, L> OnlyEnabled<W, L> {
-    /// `webhook` in namespaces that `lookups` finds enabled.
+    /// Restricts `webhook` to namespaces that `lookups` finds enabled.
     pub fn new(webhook: W, lookups: &Arc<L>) -> Self {
         Self { webhook, lookups: Arc::clone(lookups) }
     }
@@ -29,8 +29,8 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
         self.webhook.path()
     }
 
-    fn refuses_undecided_deletions(&self) -> bool {
-        self.webhook.refuses_undecided_deletions()
+    fn undecided_deletions(&self) -> UndecidedDeletions {
+        self.webhook.undecided_deletions()
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
@@ -38,7 +38,7 @@ impl<W: Webhook, L: Lookups> Webhook for OnlyEnabled<W, L> {
             if self.lookups.is_enabled(request, request.required_namespace()?).await? {
                 return self.webhook.review(request).await;
             }
-            // The same for a namespace that does not exist.
+            // The message is the same for a namespace that does not exist.
             Ok(Verdict::Deny(Denial::forbidden(
                 "Nudge does not decide in this namespace, because it is not enabled there",
             )))

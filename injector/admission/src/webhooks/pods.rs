@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::future::{BoxFuture, join, try_join_all};
+use k8s_openapi::api::core::v1::Pod;
 use kube::core::ObjectMeta;
 use kube::core::admission::Operation;
 use nudge_core::injection::{Facts, Features, InjectionSettings, PodRequest, Refusal, inject, read};
@@ -14,12 +15,12 @@ use crate::review::{Request, ReviewError};
 use crate::verdict::{Denial, Verdict};
 use crate::webhooks::{Webhook, WebhookError};
 
-/// This replica can't inject pods yet. The failure policy refuses them, and their controller tries again.
+/// The error of a replica that can't inject pods yet. The failure policy refuses them, and their controller tries again.
 #[derive(Debug, thiserror::Error)]
 #[error("Nudge can't inject pods at this moment, because {0}; try again")]
 struct NotReady(&'static str);
 
-/// Injects pods.
+/// The webhook that injects pods.
 #[derive(Clone, Debug)]
 pub struct InjectPods<L> {
     lookups: L,
@@ -27,47 +28,43 @@ pub struct InjectPods<L> {
 }
 
 impl InjectPods<()> {
-    /// Its path.
+    /// The path of the webhook.
     pub const PATH: &'static str = "/mutate/pods";
 }
 
 impl<L: PodLookups> InjectPods<L> {
-    /// Injects with these settings.
+    /// Creates a webhook that injects with these settings.
     pub fn new(lookups: L, settings: InjectionSettings) -> Self {
         Self { lookups, settings }
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if !request.kind.group.is_empty() || request.kind.kind != "Pod" {
-            return Err(ReviewError::Request("it is not about a Pod").into());
-        }
+        request.check_kind::<Pod>()?;
         if request.operation != Operation::Create || request.sub_resource.is_some() {
             return Ok(Verdict::allow());
         }
-        let object = request.object.as_ref().ok_or(ReviewError::Request("it has no object"))?;
+        let object = request.required_object()?;
         let pod = serde_json::to_value(object).map_err(|_| ReviewError::Request("its object can't be used"))?;
-        let refused = |refusal: &Refusal| Verdict::Deny(denial(&object.metadata, &request.name, refusal));
+        let name = pod_name(&object.metadata, &request.name);
+        let deny = |refusal: &Refusal| Verdict::Deny(Denial::invalid(format!("Pod {name}: {refusal}")));
         let pod_request = match read(&pod) {
             Ok(Some(pod_request)) => pod_request,
             Ok(None) => return Ok(Verdict::allow()),
-            Err(refusal) => return Ok(refused(&refusal)),
+            Err(refusal) => return Ok(deny(&refusal)),
         };
         let basis = self.lookups.basis().map_err(|missing| WebhookError::Internal(NotReady(missing).into()))?;
-        let facts = self.gather(request, &object.metadata, &pod_request, basis).await?;
+        let facts = self.gather_facts(request, &object.metadata, &pod_request, basis).await?;
         match inject(&pod, &pod_request, &facts, &self.settings) {
             Ok(injection) => {
-                let name = title(&object.metadata, &request.name);
-                audit::mounted(request, &name, pod_request.service_account(), &injection.mounted);
-                // Because of an empty patch the API server would call webhooks again.
-                let patch = (!injection.patch.0.is_empty()).then_some(injection.patch);
-                Ok(Verdict::warn(injection.warnings, patch))
+                audit::versions_mounted(request, &name, pod_request.service_account(), &injection.mounted);
+                Ok(Verdict::patch(injection.patch.0).with_warnings(injection.warnings))
             }
-            Err(refusal) => Ok(refused(&refusal)),
+            Err(refusal) => Ok(deny(&refusal)),
         }
     }
 
-    /// Makes all look-ups concurrently.
-    async fn gather(
+    /// Makes all look-ups concurrently, and returns what they find.
+    async fn gather_facts(
         &self,
         request: &Request,
         pod: &ObjectMeta,
@@ -87,11 +84,11 @@ impl<L: PodLookups> InjectPods<L> {
         // A ConfigMap with a config of its name stands for that config.
         let unknown = references.iter().filter(|name| !facts.configs.keys().any(|config| config.as_str() == *name));
         let lookups = unknown.map(async |name| {
-            let found = self.lookups.config_map(request, namespace, name).await?;
-            Ok::<_, LookupError>((name.clone(), found))
+            let map = self.lookups.config_map(request, namespace, name).await?;
+            Ok::<_, LookupError>((name.clone(), map))
         });
-        let (found, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;
-        facts.config_maps = found?.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
+        let (maps, limits) = join(try_join_all(lookups), self.lookups.limits(namespace)).await;
+        facts.config_maps = maps?.into_iter().filter_map(|(name, map)| Some((name, map?))).collect();
         facts.limits = limits;
         Ok(facts)
     }
@@ -107,17 +104,13 @@ impl<L: PodLookups> Webhook for InjectPods<L> {
     }
 }
 
-/// The pod's name, or the beginning of the one that it gets.
-fn title(pod: &ObjectMeta, requested: &str) -> String {
+/// Returns the pod's name, or the beginning of the one that it gets.
+fn pod_name(pod: &ObjectMeta, requested: &str) -> String {
     let name = pod.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(requested);
     match pod.generate_name.as_deref() {
         Some(prefix) if name.is_empty() => format!("{prefix}*"),
         _ => name.to_owned(),
     }
-}
-
-fn denial(pod: &ObjectMeta, requested: &str, refusal: &Refusal) -> Denial {
-    Denial::invalid(format!("Pod {}: {refusal}", title(pod, requested)))
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
-//! The webhook of `RolloutPolicy`s: what can be used. It is no authorization. While it is away the API server stores what it would refuse,
+//! The webhook of `RolloutPolicy`s, which refuses those that can't be used. It authorizes nobody. While it is away the API server stores what it would refuse,
 //! so that a hold can be lifted then, and the status of the policy says what is wrong.
 
 use futures::future::BoxFuture;
 use kube::core::admission::Operation;
-use kube::core::dynamic::DynamicObject;
 use nudge_api::RolloutPolicy;
 use nudge_core::governance::policy_faults;
 
 use super::webhook::{Webhook, WebhookError};
-use crate::faults::refuse_new;
-use crate::review::{Request, ReviewError};
+use crate::faults::check_faults;
+use crate::review::{Request, parse_object};
 use crate::verdict::Verdict;
 
 /// Checks requests about policies.
@@ -18,18 +17,16 @@ pub(crate) struct ValidatePolicies;
 
 impl ValidatePolicies {
     fn verdict(request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "nudge.dev" || request.kind.kind != "RolloutPolicy" {
-            return Err(ReviewError::Request("it is not about a RolloutPolicy").into());
-        }
+        request.check_kind::<RolloutPolicy>()?;
         let old = match request.operation {
             Operation::Create => None,
-            Operation::Update => Some(policy(request.old_object.as_ref())?),
+            Operation::Update => Some(parse_object::<RolloutPolicy>(request.required_old_object()?)?),
             Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
         };
-        let new = policy(request.object.as_ref())?;
-        let name = new.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
+        let new: RolloutPolicy = parse_object(request.required_object()?)?;
         let stored = old.map(|old| policy_faults(&old.spec)).unwrap_or_default();
-        Ok(refuse_new(&format!("RolloutPolicy {name}"), &stored, &policy_faults(&new.spec)).into())
+        let title = format!("RolloutPolicy {}", request.object_name());
+        Ok(check_faults(&title, &stored, &policy_faults(&new.spec)).into())
     }
 }
 
@@ -41,11 +38,6 @@ impl Webhook for ValidatePolicies {
     fn review<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Verdict, WebhookError>> {
         Box::pin(async move { Self::verdict(request) })
     }
-}
-
-fn policy(object: Option<&DynamicObject>) -> Result<RolloutPolicy, ReviewError> {
-    let object = object.ok_or(ReviewError::Request("it lacks the object that its operation needs"))?;
-    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a RolloutPolicy"))
 }
 
 #[cfg(test)]

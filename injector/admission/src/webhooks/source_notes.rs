@@ -1,27 +1,28 @@
-//! The webhook that notes who set the spec of a `ConfigSource`, in a note that it signs (see `nudge_core::requester`): that user is an author
+//! The webhook that notes who set the spec of a `ConfigSource`, and signs the note (see `nudge_core::requester`): that user is an author
 //! of its versions. The note stays as it is when a request changes nothing that decides their content, or lacks it, and nobody else's text stays
 //! there.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
+use nudge_api::ConfigSource;
 use nudge_core::derived_keys::NoteKey;
 use nudge_core::requester::{note_setter, noted_setter};
 use nudge_protocol::labels::SET_BY;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::sources::change;
+use super::sources::lending_change;
 use super::webhook::{Webhook, WebhookError};
-use crate::review::{Request, ReviewError};
+use crate::patch::set_annotations;
+use crate::review::Request;
 use crate::verdict::Verdict;
 
-/// The fields of a spec that say when versions are made and activated, and how long they stay, and nothing of their content.
-const OTHERS: [&str; 7] = [
+/// The fields of a spec that do not decide the content of versions, but when they are made and activated, and how long they stay.
+const TIMING_FIELDS: [&str; 7] = [
     "activate",
     "debounceSeconds",
     "historyLimit",
@@ -31,45 +32,40 @@ const OTHERS: [&str; 7] = [
     "suspend",
 ];
 
-/// Notes who sets the spec of a source.
+/// The webhook that notes who sets the spec of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateSources {
     key: Arc<NoteKey>,
 }
 
 impl MutateSources {
-    /// A webhook that signs with `key`.
+    /// Creates a webhook that signs with `key`.
     pub(crate) fn new(key: Arc<NoteKey>) -> Self {
         Self { key }
     }
 
     fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "nudge.dev" || request.kind.kind != "ConfigSource" {
-            return Err(ReviewError::Request("it is not about a ConfigSource").into());
-        }
-        let lacks = ReviewError::Request("it lacks the object that its operation needs");
+        request.check_kind::<ConfigSource>()?;
         let old = match request.operation {
             Operation::Create => None,
             Operation::Update => request.old_object.as_ref(),
             Operation::Delete | Operation::Connect => return Ok(Verdict::allow()),
         };
-        let new = request.object.as_ref().ok_or(lacks)?;
-        let name = new.metadata.name.as_deref().unwrap_or(&request.name);
-        let of = (request.required_namespace()?, name);
+        let new = request.required_object()?;
+        let source = (request.required_namespace()?, request.object_name());
         let is_kept = |old: &&DynamicObject| {
-            let is_noted = note(old).is_some_and(|note| noted_setter(&self.key, of, note).is_some());
-            // Who needs the rights of the source for a change also stands for a spec that is nobody's.
-            content(old) == content(new) && (is_noted || change(Some(*old), Some(new)).is_none())
+            let is_noted = note(old).is_some_and(|note| noted_setter(&self.key, source, note).is_some());
+            // A user whose change needs the rights of the source also answers for a spec without a note.
+            content(old) == content(new) && (is_noted || lending_change(Some(*old), Some(new)).is_none())
         };
         let note = if let Some(old) = old.filter(is_kept) {
             note(old).map(str::to_owned)
         } else {
-            // The whole name, which authors are compared by.
+            // Authors are compared by their whole names.
             let user = request.user_info.username.as_deref().unwrap_or_default();
-            note_setter(&self.key, of, user, Timestamp::now())
+            note_setter(&self.key, source, user, Timestamp::now())
         };
-        let changes = operations(new, note);
-        Ok(if changes.is_empty() { Verdict::allow() } else { Verdict::patch(Patch(changes)) })
+        Ok(Verdict::patch(set_annotations(new.metadata.annotations.as_ref(), [(SET_BY, note)])))
     }
 }
 
@@ -84,37 +80,22 @@ impl Webhook for MutateSources {
 }
 
 fn note(source: &DynamicObject) -> Option<&str> {
-    source.metadata.annotations.as_ref()?.get(SET_BY).map(String::as_str)
+    source.annotations().get(SET_BY).map(String::as_str)
 }
 
-/// What decides the content of versions, as JSON, so that unknown fields count too.
+/// Returns the fields that decide the content of versions, as JSON, so that unknown fields count too.
 fn content(source: &DynamicObject) -> Option<Value> {
     let mut spec = source.data.get("spec")?.clone();
     if let Some(fields) = spec.as_object_mut() {
-        fields.retain(|field, _| !OTHERS.contains(&field.as_str()));
+        fields.retain(|field, _| !TIMING_FIELDS.contains(&field.as_str()));
     }
     Some(spec)
 }
 
-/// The operations after which the source has exactly this note, or none.
-fn operations(source: &DynamicObject, wanted: Option<String>) -> Vec<PatchOperation> {
-    let path = || PointerBuf::from_tokens(["metadata", "annotations", SET_BY]);
-    match wanted {
-        None if note(source).is_none() => Vec::new(),
-        None => vec![PatchOperation::Remove(RemoveOperation { path: path() })],
-        Some(wanted) if note(source) == Some(wanted.as_str()) => Vec::new(),
-        Some(wanted) => {
-            let annotations = PointerBuf::from_tokens(["metadata", "annotations"]);
-            let all = AddOperation { path: annotations, value: json!({}) };
-            let bare = source.metadata.annotations.is_none().then_some(PatchOperation::Add(all));
-            let own = PatchOperation::Add(AddOperation { path: path(), value: wanted.into() });
-            bare.into_iter().chain([own]).collect()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::fixtures::request;
 

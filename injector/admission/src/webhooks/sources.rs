@@ -1,9 +1,10 @@
-//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user who creates one, changes its spec, or
-//! has it look at its object, needs the same rights: otherwise it would lend them.
+//! The webhook of `ConfigSource`s. A source reads, creates and activates with rights of its own, so a user needs the same rights to create one, to
+//! change its spec, or to start a sync: otherwise the source would lend them.
 
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, join, try_join, try_join_all};
+use kube::ResourceExt as _;
 use kube::core::admission::Operation;
 use kube::core::dynamic::DynamicObject;
 use nudge_api::{ConfigSource, FromOne, PartKind, VersionedConfig};
@@ -13,49 +14,48 @@ use nudge_protocol::labels;
 use super::unattended;
 use super::webhook::{Webhook, WebhookError};
 use crate::audit;
-use crate::faults::refuse_new;
+use crate::faults::check_faults;
 use crate::lookups::{AttendedKind, Lookups, Right};
-use crate::review::{Request, ReviewError};
+use crate::needed_right::NeededRight;
+use crate::review::{Request, ReviewError, parse_object};
 use crate::verdict::{Denial, Verdict};
 
-/// Checks requests about sources.
+/// The webhook that checks requests about sources.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateSources<L> {
     lookups: Arc<L>,
 }
 
 impl<L: Lookups> ValidateSources<L> {
-    /// A webhook that uses `lookups`.
+    /// Creates a webhook that uses `lookups`.
     pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups }
     }
 
     async fn verdict(&self, request: &Request) -> Result<Verdict, WebhookError> {
-        if request.kind.group != "nudge.dev" || request.kind.kind != "ConfigSource" {
-            return Err(ReviewError::Request("it is not about a ConfigSource").into());
-        }
-        let what = match request.operation {
+        request.check_kind::<ConfigSource>()?;
+        let action = match request.operation {
             Operation::Create => "create it",
-            Operation::Update => match change(request.old_object.as_ref(), request.object.as_ref()) {
+            Operation::Update => match lending_change(request.old_object.as_ref(), request.object.as_ref()) {
                 Some(change) => change,
                 None => return Ok(Verdict::allow()),
             },
             _ => return Ok(Verdict::allow()),
         };
         let namespace = request.required_namespace()?;
-        let source = source(request)?;
-        let name = source.metadata.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(&request.name);
+        let source: ConfigSource = parse_object(request.required_object()?)?;
+        let name = request.object_name();
         // The config has the name of the source where the spec names none, and that may still have to be generated.
         let config = source.spec.config_name.as_deref().unwrap_or(name);
-        // It is asked about every namespace: a source of one that is enabled later must have been authorised, too.
+        // The API server asks about every namespace: a source in one that is enabled later must have been authorized, too.
         if !self.lookups.is_enabled(request, namespace).await? {
             return Ok(Verdict::Deny(Denial::forbidden(format!(
                 "ConfigSource {name}: namespace {namespace} is not enabled; enable it first: kubectl nudge enable {namespace}"
             ))));
         }
-        // Rights are asked for all that it names, so nothing may stay that can't be read.
+        // The user needs the rights on all that the spec names, so no part of it may be unreadable.
         let title = format!("ConfigSource {name}");
-        if let Err(denial) = refuse_new(&title, &[], &source_faults(name, &source.spec)) {
+        if let Err(denial) = check_faults(&title, &[], &source_faults(name, &source.spec)) {
             return Ok(Verdict::Deny(denial));
         }
         let from = source.spec.from.only().ok_or(ReviewError::Request("its object is not a ConfigSource"))?;
@@ -65,46 +65,43 @@ impl<L: Lookups> ValidateSources<L> {
                 _ => Ok(None),
             }
         };
-        let (namesake, known) = try_join(namesake, self.lookups.config(namespace, config)).await?;
+        let (namesake, config_object) = try_join(namesake, self.lookups.config(namespace, config)).await?;
         if let FromOne::Object(kind, object) = from {
-            let namesake = if object == config { &known } else { &namesake };
-            let publishes = |found: &VersionedConfig| kind == PartKind::ConfigMap || found.spec.publishes(kind);
+            let namesake = if object == config { &config_object } else { &namesake };
+            let publishes = |namesake: &VersionedConfig| kind == PartKind::ConfigMap || namesake.spec.publishes(kind);
             if namesake.as_ref().is_some_and(publishes) {
-                return Ok(refuse_new(&title, &[], &[published(kind, object)]).into());
+                return Ok(check_faults(&title, &[], &[published(kind, object)]).into());
             }
         }
-        let asked = lent(from, config, known.is_some_and(|known| known.spec.publishes(PartKind::Secret)))
+        let publishes_secret = config_object.is_some_and(|config| config.spec.publishes(PartKind::Secret));
+        let reviews = lent_rights(from, config, publishes_secret)
             .into_iter()
             .map(async |right| Ok::<_, WebhookError>((right, self.lookups.may(request, namespace, right).await?)));
         let unattended = unattended::warning(&*self.lookups, request, namespace, AttendedKind::Sources);
-        let (asked, unattended) = join(try_join_all(asked), unattended).await;
-        let missing = asked?.into_iter().find(|(_, allowed)| !allowed);
-        let Some((right, _)) = missing else {
-            return Ok(Verdict::warn(unattended.map(|why| format!("ConfigSource {name}: {why}")), None));
+        let (rights, unattended) = join(try_join_all(reviews), unattended).await;
+        let Some((right, _)) = rights?.into_iter().find(|(_, is_allowed)| !is_allowed) else {
+            return Ok(Verdict::warn(unattended.map(|why| format!("{title}: {why}"))));
         };
-        audit::refused(request, config, what, right);
-        let what_of = described(from);
-        Ok(Verdict::Deny(Denial::forbidden(format!(
-            "ConfigSource {name}: user {:?} may not {what}, because the source makes versions of {what_of} and decides what Nudge publishes \
-             as {config}; this needs the right to {right} in namespace {namespace}",
-            request.user()
-        ))))
+        audit::right_refused(request, config, action, right);
+        let origin = describe_origin(from);
+        let because = format!("the source makes versions of {origin} and decides what Nudge publishes as {config}");
+        Ok(Verdict::Deny(NeededRight::new(right, action, because).denial(&title, request.user(), namespace)))
     }
 }
 
-/// What the role does for the source, as the rights of a user who has it done. `publishes`: the config has a published Secret.
-fn lent<'a>(from: FromOne<'a>, config: &'a str, publishes: bool) -> Vec<Right<'a>> {
+/// Returns the rights that the role uses for the source, and that a user needs who has it done.
+fn lent_rights<'a>(from: FromOne<'a>, config: &'a str, publishes_secret: bool) -> Vec<Right<'a>> {
     let kind = from.part_kind();
-    let mut rights: Vec<Right<'a>> = reading(from).collect();
+    let mut rights: Vec<Right<'a>> = reading_rights(from).collect();
     rights.extend([Right::Create(kind), Right::UpdateConfigMap(config)]);
-    rights.extend(publishes.then_some(Right::UpdateSecret(config)));
+    rights.extend(publishes_secret.then_some(Right::UpdateSecret(config)));
     // Older versions are deleted because of the source's history limit.
     rights.extend([Right::CreateConfigs, Right::PatchConfig(config), Right::Delete(kind)]);
     rights
 }
 
-/// What the source reads for its user, beside what a server gives.
-fn reading(from: FromOne<'_>) -> impl Iterator<Item = Right<'_>> {
+/// Returns the rights on what the source reads for its user in the cluster.
+fn reading_rights(from: FromOne<'_>) -> impl Iterator<Item = Right<'_>> {
     let object = match from {
         FromOne::Object(kind, object) => Some(Right::Get(kind, object)),
         FromOne::Vault(vault) => Some(Right::CreateToken(&vault.auth.kubernetes.service_account)),
@@ -113,7 +110,7 @@ fn reading(from: FromOne<'_>) -> impl Iterator<Item = Right<'_>> {
     object.into_iter().chain(from.credentials().map(|secret| Right::Get(PartKind::Secret, secret)))
 }
 
-fn described(from: FromOne<'_>) -> String {
+fn describe_origin(from: FromOne<'_>) -> String {
     match from {
         FromOne::Object(kind, object) => format!("{kind} {object}"),
         FromOne::Git(git) => git.url.clone(),
@@ -132,22 +129,14 @@ impl<L: Lookups> Webhook for ValidateSources<L> {
     }
 }
 
-/// The change that needs the rights; `None` where there is none. The specs are compared as JSON, so unknown fields count too.
-pub(crate) fn change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
-    let sync = |object: Option<&DynamicObject>| object?.metadata.annotations.as_ref()?.get(labels::SYNC).cloned();
-    if spec(old) != spec(new) {
+/// Returns the change that needs the rights of the source. The specs are compared as JSON, so unknown fields count too.
+pub(crate) fn lending_change(old: Option<&DynamicObject>, new: Option<&DynamicObject>) -> Option<&'static str> {
+    if old.and_then(|old| old.data.get("spec")) != new.and_then(|new| new.data.get("spec")) {
         return Some("change its spec");
     }
-    sync(new).is_some_and(|new| sync(old) != Some(new)).then_some("set its annotation nudge.dev/sync")
-}
-
-fn spec(object: Option<&DynamicObject>) -> Option<&serde_json::Value> {
-    object?.data.get("spec")
-}
-
-fn source(request: &Request) -> Result<ConfigSource, ReviewError> {
-    let object = request.object.as_ref().ok_or(ReviewError::Request("it lacks the object that its operation needs"))?;
-    object.clone().try_parse().map_err(|_| ReviewError::Request("its object is not a ConfigSource"))
+    let sync = new?.annotations().get(labels::SYNC);
+    let is_new = sync.is_some() && old.and_then(|old| old.annotations().get(labels::SYNC)) != sync;
+    is_new.then_some("set its annotation nudge.dev/sync")
 }
 
 #[cfg(test)]
@@ -230,9 +219,9 @@ mod tests {
             .map(|source| serde_json::from_value::<ConfigSource>(source).unwrap());
         let asked: BTreeSet<_> = sources
             .iter()
-            .flat_map(|source| lent(source.spec.from.only().unwrap(), "shop", true))
+            .flat_map(|source| lent_rights(source.spec.from.only().unwrap(), "shop", true))
             .map(|right| {
-                let (verb, group, resource, _) = right.parts();
+                let (verb, group, resource, _) = right.rbac();
                 [verb, group, resource].map(str::to_owned)
             })
             .collect();

@@ -1,10 +1,9 @@
-//! The webhooks of versions: they make the look-ups that the rules need, the cheapest first.
+//! The webhooks of versions, which make the look-ups that the rules need, the cheapest first.
 
 use std::error::Error;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, join};
-use json_patch::{Patch, PatchOperation};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::admission::Operation;
 use nudge_api::PartKind;
@@ -16,6 +15,7 @@ use nudge_protocol::labels;
 use super::unattended;
 use super::webhook::{Webhook, WebhookError};
 use crate::lookups::{AttendedKind, LookupError, Lookups, Right};
+use crate::patch::set_annotations;
 use crate::review::Request;
 use crate::system_users::empties_namespace;
 use crate::validation_rules::Judge;
@@ -23,7 +23,7 @@ use crate::verdict::Verdict;
 use crate::version_object::VersionObject;
 use crate::{audit, versions};
 
-/// Makes versions immutable, marks those that may become current by themselves, and notes who created each part, and for which config.
+/// The webhook that makes versions immutable, marks those that may become current by themselves, and notes who created each part, and for which config.
 #[derive(Clone, Debug)]
 pub(crate) struct MutateVersions<L> {
     lookups: Arc<L>,
@@ -31,7 +31,7 @@ pub(crate) struct MutateVersions<L> {
 }
 
 impl<L: Lookups> MutateVersions<L> {
-    /// Marks with `key` the parts whose creators may update the ConfigMap.
+    /// Creates a webhook that marks with `key` the parts whose creators may update the ConfigMap.
     pub(crate) fn new(lookups: Arc<L>, key: Arc<NoteKey>) -> Self {
         Self { lookups, key }
     }
@@ -42,7 +42,7 @@ impl<L: Lookups> MutateVersions<L> {
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
                 let immutable = versions::make_immutable(Some(&old), &new);
-                Ok(changed(immutable.into_iter().chain(versions::keep_notes(&old, &new)), Vec::new()))
+                Ok(Verdict::patch(immutable.into_iter().chain(versions::keep_notes(&old, &new)).collect()))
             }
             Operation::Delete | Operation::Connect => Ok(Verdict::allow()),
         }
@@ -52,28 +52,29 @@ impl<L: Lookups> MutateVersions<L> {
         let object = VersionObject::new_of(request)?;
         let Some(config) = object.label(labels::CONFIG) else { return Ok(Verdict::allow()) };
         let namespace = request.required_namespace()?;
-        let unseen = async {
-            let secrets = AttendedKind::Secrets;
-            if object.kind == PartKind::Secret {
-                unattended::warning(&*self.lookups, request, namespace, secrets).await
-            } else {
-                None
+        let unattended = async {
+            match object.kind {
+                PartKind::Secret => {
+                    unattended::warning(&*self.lookups, request, namespace, AttendedKind::Secrets).await
+                }
+                PartKind::ConfigMap => None,
             }
         };
-        let (of, now) = ((object.kind, namespace), Timestamp::now());
-        let ((lacks, identity), unseen) = join(self.lacks(request, namespace, config, object.kind), unseen).await;
-        let (mark, because) = match lacks {
-            Ok(None) => match mark(&self.key, of, &object.metadata, &object.content.0, now) {
+        let (part, now) = ((object.kind, namespace), Timestamp::now());
+        let ((lacking_right, identity), unattended) =
+            join(self.find_lacking_right(request, namespace, config, object.kind), unattended).await;
+        let (mark, because) = match lacking_right {
+            Ok(None) => match mark(&self.key, part, &object.metadata, &object.content.0, now) {
                 Some(mark) => (Some(mark), None),
                 None => {
                     (None, Some("its name is not generated yet, and only a part with a name can be marked".to_owned()))
                 }
             },
             Ok(Some(right)) => {
-                audit::refused(request, config, "create a version that may become current by itself", right);
+                audit::right_refused(request, config, "create a version that may become current by itself", right);
                 (None, Some(format!("you may not {right}")))
             }
-            // The client tries again, which is better than a version that waits for somebody.
+            // The client tries again, which is better than a version that waits for a user.
             Err(error @ LookupError::TooMany { .. }) => return Err(error.into()),
             // A failure would admit the part with the mark that its creator may have written.
             Err(error) => {
@@ -85,22 +86,20 @@ impl<L: Lookups> MutateVersions<L> {
                 (None, Some("Nudge could not find out whether you may update what it publishes".to_owned()))
             }
         };
-        let unseen = unseen.map(|why| format!("{}: {why}", object.title()));
-        let warnings = because.map(|because| versions::not_by_itself(&object, &because)).into_iter().chain(unseen);
+        let unattended = unattended.map(|why| format!("{}: {why}", object.title()));
+        let warnings = because.map(|because| versions::unmarked_part(&object, &because)).into_iter().chain(unattended);
         let immutable = versions::make_immutable(None, &object);
         let user = request.user_info.username.as_deref().unwrap_or_default();
-        let author = made_by(&self.key, of, &object.metadata, &object.content.0, (user, now));
-        let made_for = identity.and_then(|identity| made_for(&self.key, of, &object.metadata, (identity, now)));
+        let author = made_by(&self.key, part, &object.metadata, &object.content.0, (user, now));
+        let made_for = identity.and_then(|identity| made_for(&self.key, part, &object.metadata, (identity, now)));
         let notes = [(labels::MAY_ACTIVATE, mark), (labels::MADE_BY, author), (labels::MADE_FOR, made_for)];
-        let notes = versions::set_notes(&object, notes);
-        Ok(changed(immutable.into_iter().chain(notes), warnings.collect()))
+        let notes = set_annotations(object.metadata.annotations.as_ref(), notes);
+        Ok(Verdict::patch(immutable.into_iter().chain(notes).collect()).with_warnings(warnings))
     }
-}
 
-impl<L: Lookups> MutateVersions<L> {
     /// Returns the right that the creator of a part lacks to have it published by itself, and the identity of the config, which is looked up
     /// live. Only for a Secret it matters whether the config publishes Secrets: a version is marked if all of its parts are.
-    async fn lacks<'a>(
+    async fn find_lacking_right<'a>(
         &self,
         request: &Request,
         namespace: &str,
@@ -111,21 +110,15 @@ impl<L: Lookups> MutateVersions<L> {
         let may = self.lookups.may(request, namespace, map);
         let (may, stored) = join(may, self.lookups.config(namespace, config)).await;
         let identity = stored.as_ref().ok().and_then(Option::as_ref).map(Identity::of);
-        let lacks = async {
+        let lacking_right = async {
             if !may? {
                 return Ok(Some(map));
             }
             let publishes = kind == PartKind::Secret && stored?.is_some_and(|stored| stored.spec.publishes(kind));
             Ok((publishes && !self.lookups.may(request, namespace, secret).await?).then_some(secret))
         };
-        (lacks.await, identity)
+        (lacking_right.await, identity)
     }
-}
-
-fn changed(changes: impl Iterator<Item = PatchOperation>, warnings: Vec<String>) -> Verdict {
-    let changes: Vec<_> = changes.collect();
-    let patch = (!changes.is_empty()).then_some(Patch(changes));
-    Verdict::warn(warnings, patch)
 }
 
 impl<L: Lookups> Webhook for MutateVersions<L> {
@@ -138,7 +131,7 @@ impl<L: Lookups> Webhook for MutateVersions<L> {
     }
 }
 
-/// Checks requests about versions.
+/// The webhook that checks requests about versions.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidateVersions<L> {
     lookups: Arc<L>,
@@ -146,7 +139,7 @@ pub(crate) struct ValidateVersions<L> {
 }
 
 impl<L: Lookups> ValidateVersions<L> {
-    /// A webhook that uses `lookups`.
+    /// Creates a webhook that uses `lookups`.
     pub(crate) fn new(lookups: Arc<L>) -> Self {
         Self { lookups, judge: Judge::default() }
     }
@@ -156,7 +149,7 @@ impl<L: Lookups> ValidateVersions<L> {
             Operation::Create => self.create(request).await,
             Operation::Update => {
                 let (old, new) = (VersionObject::old_of(request)?, VersionObject::new_of(request)?);
-                Ok(versions::update(&old, &new).into())
+                Ok(versions::check_update(&old, &new).into())
             }
             Operation::Delete => self.delete(request).await,
             Operation::Connect => Ok(Verdict::allow()),
@@ -169,7 +162,7 @@ impl<L: Lookups> ValidateVersions<L> {
         if !object.is_labelled() {
             return Ok(Verdict::allow());
         }
-        match versions::shape(&object) {
+        match versions::check_shape(&object) {
             Ok(part) if part.number.count() == 1 => Ok(self
                 .judge
                 .check_version(&*self.lookups, request, request.required_namespace()?, &object)
@@ -186,8 +179,8 @@ impl<L: Lookups> ValidateVersions<L> {
         };
         let namespace = request.required_namespace()?;
         let config = self.lookups.config(namespace, config).await?;
-        let verdict = Verdict::from(versions::delete(&object, config.as_ref()));
-        // Looked up only where it makes a difference. A failure must not let a refused deletion pass.
+        let verdict = Verdict::from(versions::check_deletion(&object, config.as_ref()));
+        // The namespace is looked up only where it makes a difference. A failure must not let a refused deletion pass.
         if verdict.is_denied() && matches!(self.lookups.is_terminating(namespace).await, Ok(true)) {
             return Ok(Verdict::allow());
         }

@@ -1,4 +1,4 @@
-//! A webhook: it decides about the reviews of one path of the admission server.
+//! A webhook, which decides about the reviews of one path of the admission server.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use futures::future::BoxFuture;
 
 use crate::lookups::LookupError;
 use crate::review::{Request, ReviewError};
-use crate::verdict::Verdict;
+use crate::verdict::{UndecidedDeletions, Verdict};
 
-/// Why a request gets no verdict.
+/// The reason why a request gets no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The request itself can't be used: status 400.
@@ -23,15 +23,14 @@ pub enum WebhookError {
     Internal(Box<dyn Error + Send + Sync>),
 }
 
-/// Decides about the reviews of one path. It has no effect beyond its answer, so a dry run is like any other request.
+/// A webhook: it decides about the reviews of one path. It has no effect beyond its answer, so a dry run is like any other request.
 pub trait Webhook: Send + Sync + 'static {
-    /// The path, such as `/validate/versions`; also its name in metrics and logs.
+    /// Returns the path, such as `/validate/versions`; also its name in metrics and logs.
     fn path(&self) -> &'static str;
 
-    /// Returns whether a deletion is refused where it could not be decided about. An error would let it pass, because the failure policy of
-    /// deletions is `Ignore`.
-    fn refuses_undecided_deletions(&self) -> bool {
-        false
+    /// Returns what becomes of a deletion that could not be decided about.
+    fn undecided_deletions(&self) -> UndecidedDeletions {
+        UndecidedDeletions::FailurePolicy
     }
 
     /// Decides about a request.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
-use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, Clients, Webhooks};
+use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, ClientAuthority, Webhooks};
 use nudge_tests::cluster::{Authority, Certified, Cluster, Options};
 use nudge_tests::eventually;
 use serde_json::json;
@@ -51,7 +51,7 @@ async fn with_an_authority_for_clients_only_the_api_server_is_answered() -> Resu
     let Some(cluster) = Cluster::start(&options).await? else { return Ok(()) };
     let file = folder.path().join("clients.crt");
     std::fs::write(&file, clients.certificate())?;
-    let config = Clients::read(file)?.server_config(tls(&serving.server(&["127.0.0.1"])?)?.as_ref())?;
+    let config = ClientAuthority::read(file)?.server_config(tls(&serving.server(&["127.0.0.1"])?)?.as_ref())?;
     let server = serve_with(&cluster, Arc::new(config), Arc::default(), None).await?;
     let admin = cluster.admin().await?;
     install_crd(&admin).await?;
@@ -86,7 +86,7 @@ async fn another_authority_needs_no_restart_and_a_broken_file_changes_nothing() 
     let serving = Authority::new("admission")?;
     let [first, second] = [Authority::new("first")?, Authority::new("second")?];
     std::fs::write(&file, first.certificate())?;
-    let clients = Clients::read(file.clone())?;
+    let clients = ClientAuthority::read(file.clone())?;
     let config = clients.server_config(tls(&serving.server(&["127.0.0.1"])?)?.as_ref())?;
     tokio::spawn(clients.follow(Duration::from_millis(20)));
     let webhooks = move || -> futures::future::BoxFuture<'static, Result<Webhooks>> {
@@ -104,7 +104,7 @@ async fn another_authority_needs_no_restart_and_a_broken_file_changes_nothing() 
         std::fs::write(&file, broken)?;
         tokio::time::sleep(Duration::from_millis(100)).await;
         ensure!(answered(&old).await, "{broken:?}");
-        Clients::read(file.clone()).err().context("it can't be used")?;
+        ClientAuthority::read(file.clone()).err().context("it can't be used")?;
     }
     std::fs::write(&file, second.certificate())?;
     eventually(SOON, "the new one counts", async || answered(&new).await.then_some(())).await?;

@@ -15,7 +15,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource, ResourceExt as _};
-use nudge_admission::{AdmissionMetrics, AdmissionServer, AdmissionSettings, KubeLookups, Webhooks, guards};
+use nudge_admission::{
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, IndexLookups, KubeLookups, Webhooks, guards,
+};
 use nudge_api::{RolloutPolicy, VersionApproval, VersionedConfig, approval_crd, crd, policy_crd};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_server::rates::Rate;
@@ -110,21 +112,27 @@ pub(crate) async fn serve_with(
     Ok(AdmissionServer::start(settings, tls, AdmissionMetrics::default(), webhooks).await?)
 }
 
+/// An index that knows the pods and nothing else, because no watch runs.
+struct PodsOnly(Pods);
+
+impl IndexLookups for PodsOnly {
+    fn subscribers(&self, namespace: &str, config: &str) -> Option<usize> {
+        let pods = self.0.lock();
+        Some(pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods))
+    }
+
+    /// The admin's role for Secrets is bound in namespaces of this name.
+    fn may_have_secrets(&self, namespace: &str) -> bool {
+        namespace.contains("secrets")
+    }
+}
+
 async fn webhooks(kubeconfig: &str, pods: Pods, rate: Option<Rate>) -> Result<Webhooks> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let subscribers = Arc::new(move |namespace: &str, config: &str| {
-        let pods = pods.lock();
-        Some(pods.get(&(namespace.to_owned(), config.to_owned())).map_or(0, |pods| *pods))
-    });
-    // No watch runs: each is looked up.
-    let known = Arc::new(|_: &str| false);
-    // The admin's role for Secrets is bound in namespaces of this name.
-    let secrets = Arc::new(|namespace: &str| namespace.contains("secrets"));
-    let client = Client::try_from(config)?;
-    let lookups = KubeLookups::new(client, subscribers, known, secrets, NamespaceRule::Labelled);
+    let lookups = KubeLookups::new(Client::try_from(config)?, Arc::new(PodsOnly(pods)), NamespaceRule::Labelled);
     let lookups = Arc::new(match rate {
-        Some(rate) => lookups.asking_at(rate, Rate { per_second: 10 * rate.per_second, burst: 10 * rate.burst }),
+        Some(rate) => lookups.with_query_rates(rate, Rate { per_second: 10 * rate.per_second, burst: 10 * rate.burst }),
         None => lookups,
     });
     Ok(guards(&lookups, Arc::new(key())))

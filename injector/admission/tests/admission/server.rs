@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_admission::{
-    AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, Verdict, Webhook, WebhookError, Webhooks,
+    AdmissionMetrics, AdmissionServer, AdmissionSettings, Request, UndecidedDeletions, Verdict, Webhook, WebhookError,
+    Webhooks,
 };
 use nudge_tests::cluster::{Authority, Certified};
 use nudge_tests::eventually;
@@ -85,8 +86,8 @@ impl Webhook for Guards {
         self.0
     }
 
-    fn refuses_undecided_deletions(&self) -> bool {
-        true
+    fn undecided_deletions(&self) -> UndecidedDeletions {
+        UndecidedDeletions::Deny
     }
 
     fn review<'a>(&'a self, request: &'a Request) -> Reviewed<'a> {
@@ -216,7 +217,7 @@ pub(crate) fn review() -> Value {
 
 #[tokio::test]
 async fn every_kind_of_request_has_its_status() -> Result<()> {
-    let bench = Bench::start(|settings| settings.body_bytes = 1024 * 1024).await?;
+    let bench = Bench::start(|settings| settings.max_body_bytes = 1024 * 1024).await?;
     let good = review().to_string();
     let answer = bench.ask("/quick?timeout=3s", &good).await?;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\"allowed\":true"), "{answer}");
@@ -247,7 +248,7 @@ async fn every_kind_of_request_has_its_status() -> Result<()> {
 
 #[tokio::test]
 async fn a_review_that_hangs_ends_before_the_api_server_gives_up() -> Result<()> {
-    let bench = Bench::start(|settings| settings.review = Duration::from_millis(20)).await?;
+    let bench = Bench::start(|settings| settings.review_timeout = Duration::from_millis(20)).await?;
     let answer = bench.ask("/stuck", &review().to_string()).await?;
     assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("took too long"), "{answer}");
     Ok(())
@@ -257,7 +258,7 @@ async fn a_review_that_hangs_ends_before_the_api_server_gives_up() -> Result<()>
 #[tokio::test]
 async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.review = Duration::from_secs(1);
+        settings.review_timeout = Duration::from_secs(1);
         settings.all_objects_bytes = 4 * 1024 * 1024;
         settings.all_small_objects_bytes = 512 * 1024;
     })
@@ -304,16 +305,16 @@ async fn a_deletion_that_is_not_decided_is_refused_where_it_would_pass() -> Resu
 async fn slow_clients_are_cut() -> Result<()> {
     let brief = Duration::from_millis(50);
     // One bound at a time, or the others could cut first on a busy machine.
-    let bench = Bench::start(|settings| settings.handshake = brief).await?;
+    let bench = Bench::start(|settings| settings.handshake_timeout = brief).await?;
     let mut silent = TcpStream::connect(bench.server.address()).await?;
     assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0, "no handshake");
-    let bench = Bench::start(|settings| settings.idle = brief).await?;
+    let bench = Bench::start(|settings| settings.idle_timeout = brief).await?;
     let mut idle = bench.connect().await?;
     read_all(&mut idle).await;
     let mut half_head = bench.connect().await?;
     send(&mut half_head, b"POST /quick HTTP/1.1\r\nHo").await?;
     read_all(&mut half_head).await;
-    let bench = Bench::start(|settings| settings.body = brief).await?;
+    let bench = Bench::start(|settings| settings.body_timeout = brief).await?;
     let mut half_body = bench.connect().await?;
     send(&mut half_body, b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab").await?;
     let answer = read_all(&mut half_body).await;
@@ -323,7 +324,7 @@ async fn slow_clients_are_cut() -> Result<()> {
 
 #[tokio::test]
 async fn idle_connections_make_room() -> Result<()> {
-    let bench = Bench::start(|settings| settings.connections = 2).await?;
+    let bench = Bench::start(|settings| settings.max_connections = 2).await?;
     let mut first = bench.connect().await?;
     let _second = bench.connect().await?;
     let answer = bench.ask("/quick", &review().to_string()).await?;
@@ -338,9 +339,9 @@ const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 #[tokio::test]
 async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.connections = 4;
-        settings.body = SOON;
-        settings.review = SOON;
+        settings.max_connections = 4;
+        settings.body_timeout = SOON;
+        settings.review_timeout = SOON;
     })
     .await?;
     let mut hostile = Vec::new();
@@ -357,9 +358,9 @@ async fn one_address_keeps_nobody_out_by_what_it_has_begun() -> Result<()> {
 #[tokio::test]
 async fn one_address_takes_no_more_than_a_quarter_of_the_handshakes() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.handshakes = 4;
-        settings.turn = Duration::from_millis(50);
-        settings.handshake = Duration::from_hours(1);
+        settings.max_handshakes = 4;
+        settings.turn_timeout = Duration::from_millis(50);
+        settings.handshake_timeout = Duration::from_hours(1);
     })
     .await?;
     let begun = async || -> Result<TcpStream> {
@@ -385,11 +386,11 @@ async fn one_address_takes_no_more_than_a_quarter_of_the_handshakes() -> Result<
 #[tokio::test]
 async fn one_address_takes_no_more_than_a_quarter_of_the_room() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.body_bytes = 1024 * 1024;
+        settings.max_body_bytes = 1024 * 1024;
         settings.all_bodies_bytes = 4 * 1024 * 1024;
-        settings.body = SOON;
-        settings.review = SOON;
-        settings.longest_review = SOON;
+        settings.body_timeout = SOON;
+        settings.review_timeout = SOON;
+        settings.max_review_timeout = SOON;
     })
     .await?;
     let mut hostile = Vec::new();
@@ -435,8 +436,8 @@ async fn values_have_a_bound_apart_from_bytes() -> Result<()> {
 async fn short_reviews_do_not_wait_for_large_ones_of_their_address() -> Result<()> {
     let bench = Bench::start(|settings| {
         settings.all_objects_bytes = 4 * 1024 * 1024;
-        settings.review = Duration::from_hours(1);
-        settings.longest_review = Duration::from_hours(1);
+        settings.review_timeout = Duration::from_hours(1);
+        settings.max_review_timeout = Duration::from_hours(1);
     })
     .await?;
     let large = review().to_string().replace("\"a\"", &format!("\"a\",\"x\":\"{}\"", "x".repeat(600 * 1024)));
@@ -459,8 +460,8 @@ async fn short_reviews_do_not_wait_for_large_ones_of_their_address() -> Result<(
 async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
     let bench = Bench::start(|settings| {
         settings.all_small_objects_bytes = 2 * 1024 * 1024;
-        settings.review = Duration::from_hours(1);
-        settings.longest_review = Duration::from_hours(1);
+        settings.review_timeout = Duration::from_hours(1);
+        settings.max_review_timeout = Duration::from_hours(1);
     })
     .await?;
     let mut review = review();
@@ -489,10 +490,10 @@ async fn short_reviews_of_one_address_share_its_room() -> Result<()> {
 #[tokio::test]
 async fn large_bodies_share_room_and_small_ones_have_their_own() -> Result<()> {
     let bench = Bench::start(|settings| {
-        settings.body_bytes = 1024 * 1024;
+        settings.max_body_bytes = 1024 * 1024;
         settings.all_bodies_bytes = 1024 * 1024;
-        settings.review = Duration::from_millis(300);
-        settings.body = SOON;
+        settings.review_timeout = Duration::from_millis(300);
+        settings.body_timeout = SOON;
     })
     .await?;
     let mut greedy = bench.connect().await?;
@@ -515,7 +516,7 @@ async fn large_bodies_share_room_and_small_ones_have_their_own() -> Result<()> {
 
 #[tokio::test]
 async fn a_server_that_stops_answers_what_it_has_begun() -> Result<()> {
-    let bench = Bench::start(|settings| settings.review = Duration::from_millis(100)).await?;
+    let bench = Bench::start(|settings| settings.review_timeout = Duration::from_millis(100)).await?;
     let mut stream = bench.connect().await?;
     let mut idle = bench.connect().await?;
     let body = review().to_string();

@@ -26,8 +26,8 @@ impl Shared {
         let authority = Authority::new("tenants")?;
         let webhooks: Webhooks = vec![Arc::new(Quick), Arc::new(Stuck)];
         let server = start(&authority, webhooks, |settings| {
-            settings.review = Duration::from_hours(1);
-            settings.longest_review = Duration::from_hours(1);
+            settings.review_timeout = Duration::from_hours(1);
+            settings.max_review_timeout = Duration::from_hours(1);
             change(settings);
         })
         .await?;
@@ -94,7 +94,7 @@ async fn slow_reviews_of_one_user_leave_room_to_another() -> Result<()> {
 
 #[tokio::test]
 async fn one_namespace_leaves_connections_to_another() -> Result<()> {
-    let mut shared = Shared::start(|settings| settings.connections = 30).await?;
+    let mut shared = Shared::start(|settings| settings.max_connections = 30).await?;
     for number in 0..12 {
         shared.hang("loud", &format!("user-{number}"));
     }

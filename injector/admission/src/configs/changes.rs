@@ -1,60 +1,44 @@
-//! Changes of a config that need rights on what Nudge does because of them. All that can move pods or change what the published ConfigMap
-//! holds, also by deleting the config and creating it again, needs the right to update that ConfigMap, and where a Secret is published, or
-//! is not any more, the right to update that Secret too. All that can make Nudge delete
-//! versions needs the right to delete objects of their kinds.
-
-use std::collections::BTreeSet;
+//! The differences between a stored and a new config that need a right, a warning or a line of the audit trail.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
 use kube::core::dynamic::DynamicObject;
-use nudge_api::{PartKind, VersionedConfig, VersionedConfigSpec};
+use nudge_api::{Analysis, Override, VersionedConfigSpec};
 use nudge_core::sources::holder;
-use nudge_protocol::labels;
+use nudge_protocol::labels::{IMPORTING, RETRY};
 
-use crate::verdict::Denial;
+use super::deletion::is_forced;
 
-/// The change that needs the right; `None` where there is none. The objects are compared as JSON, so unknown fields count too.
-pub(crate) fn needs(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+/// Returns the change that can move pods or change what the published objects hold, also by deleting the config and creating it again. The
+/// objects are compared as JSON, so unknown fields count too.
+pub(crate) fn content_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let Some(old) = old else { return Some("create it") };
-    let forced = |object: &DynamicObject| {
-        let annotations = object.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(labels::FORCE_DELETE)).is_some_and(|on| on == "true")
-    };
-    let retry = |object: &DynamicObject| object.metadata.annotations.as_ref()?.get(labels::RETRY).cloned();
-    let finalizers = |object: &DynamicObject| object.metadata.finalizers.clone().unwrap_or_default();
     if old.data.get("spec") != new.data.get("spec") {
         return Some("change its spec");
     }
-    if forced(new) && !forced(old) {
+    if is_forced(new) && !is_forced(old) {
         return Some("set its annotation nudge.dev/force-delete");
     }
-    if retry(new).is_some_and(|new| retry(old) != Some(new)) {
+    let retry = new.annotations().get(RETRY);
+    if retry.is_some() && retry != old.annotations().get(RETRY) {
         return Some("set its annotation nudge.dev/retry");
     }
-    let before = finalizers(old);
-    if finalizers(new).iter().any(|one| !before.contains(one)) {
+    if new.finalizers().iter().any(|finalizer| !old.finalizers().contains(finalizer)) {
         return Some("add a finalizer to it");
     }
     gets_owner(Some(old), new).then_some("give it an owner")
 }
 
-/// The change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server holds, because it takes the
-/// managers out of the old object of a review.
-pub(crate) fn hands_over(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
+/// Returns the change of who sets `spec.version`: a source does where nobody else does. `stored` is what the API server holds, because it takes
+/// the managers out of the old object of a review.
+pub(crate) fn setter_change(stored: &ObjectMeta, new: &DynamicObject) -> Option<&'static str> {
     let differs = holder(stored).is_some() != holder(&new.metadata).is_some();
     differs.then_some("change who sets its spec.version")
 }
 
-/// Returns whether the config gets an owner that it did not have.
-fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
-    let owners = |object: &DynamicObject| object.metadata.owner_references.clone().unwrap_or_default();
-    let before = old.map(owners).unwrap_or_default();
-    owners(new).iter().any(|one| !before.contains(one))
-}
-
-/// The change because of which versions are deleted sooner or later; `None` where there is none. A config that is created keeps as many
-/// versions as one that does not say how many.
-pub(crate) fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+/// Returns the change because of which versions are deleted sooner or later. A config that is created keeps as many versions as one that does
+/// not say how many.
+pub(crate) fn deleting_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
     let usual = u64::from(VersionedConfigSpec::default().history_limit);
     let limit = |object: &DynamicObject| object.data["spec"]["historyLimit"].as_u64().unwrap_or(usual);
     if limit(new) < old.map_or(usual, limit) {
@@ -64,32 +48,49 @@ pub(crate) fn deletes(old: Option<&DynamicObject>, new: &DynamicObject) -> Optio
     gets_owner(old, new).then_some("give it an owner")
 }
 
-/// The kinds of objects that are parts of the config's versions.
-pub(crate) fn kinds(config: &VersionedConfig) -> BTreeSet<PartKind> {
-    let versions = config.status.iter().flat_map(|status| &status.versions);
-    versions.flat_map(|version| version.parts.iter().map(|part| part.kind)).collect()
+fn gets_owner(old: Option<&DynamicObject>, new: &DynamicObject) -> bool {
+    let stored = old.map(|old| old.owner_references()).unwrap_or_default();
+    new.owner_references().iter().any(|owner| !stored.contains(owner))
 }
 
-/// The denial for a user who may not delete objects of this kind.
-pub(crate) fn may_not_delete(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
-    Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because that deletes its versions; this needs the right to delete \
-         {kind}s in namespace {namespace}"
-    ))
+/// Returns the change of the annotation `nudge.dev/importing`: while a config has it, nothing acts on the config, and somebody else writes its
+/// status.
+pub(crate) fn import_change(old: Option<&DynamicObject>, new: &DynamicObject) -> Option<&'static str> {
+    let (stored, wanted) = (old.and_then(|old| old.annotations().get(IMPORTING)), new.annotations().get(IMPORTING));
+    if stored == wanted {
+        return None;
+    }
+    let is_set = wanted.is_some();
+    Some(if is_set { "set its annotation nudge.dev/importing" } else { "remove its annotation nudge.dev/importing" })
 }
 
-/// The kinds of the objects of the config's name that a user must be able to update who makes the change.
-pub(crate) fn published(old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec) -> Vec<PartKind> {
-    let secret = [old, Some(new)].into_iter().flatten().any(|spec| spec.publishes(PartKind::Secret));
-    if secret { vec![PartKind::ConfigMap, PartKind::Secret] } else { vec![PartKind::ConfigMap] }
+/// Returns the analyses of the new spec, where they are not those of the old one.
+pub(crate) fn new_analyses<'a>(
+    old: Option<&VersionedConfigSpec>,
+    new: &'a VersionedConfigSpec,
+) -> Option<&'a [Analysis]> {
+    let new = &new.rollout.analysis;
+    let is_same = old.map_or(new.is_empty(), |old| old.rollout.analysis == *new);
+    (!is_same).then_some(new)
 }
 
-/// The denial for a user who may not update the published object of this kind.
-pub(crate) fn not_permitted(user: &str, namespace: &str, name: &str, what: &str, kind: PartKind) -> Denial {
-    Denial::forbidden(format!(
-        "VersionedConfig {name}: user {user:?} may not {what}, because that decides what {kind} {name} holds; this needs the right to \
-         update {kind} {name} in namespace {namespace}"
-    ))
+/// Returns what a request sets `spec.version` to, where it changes it.
+pub(crate) fn chosen_version<'a>(
+    old: Option<&VersionedConfigSpec>,
+    new: &'a VersionedConfigSpec,
+) -> Option<Option<&'a str>> {
+    let stored = old.and_then(|old| old.version.as_deref());
+    let chosen = new.version.as_deref();
+    (stored != chosen).then_some(chosen)
+}
+
+/// Returns what a request asks for all pods at once, where it sets or changes that.
+pub(crate) fn new_override<'a>(
+    old: Option<&VersionedConfigSpec>,
+    new: &'a VersionedConfigSpec,
+) -> Option<&'a Override> {
+    let stored = old.and_then(|old| old.rollout.overridden.as_ref());
+    new.rollout.overridden.as_ref().filter(|wanted| stored != Some(*wanted))
 }
 
 #[cfg(test)]
@@ -106,13 +107,13 @@ mod tests {
     }
 
     fn changed(old: &Value, new: &Value) -> Option<&'static str> {
-        needs(Some(&object(old)), &object(new))
+        content_change(Some(&object(old)), &object(new))
     }
 
     #[test]
     fn every_change_that_can_move_pods_needs_the_right() {
         let none = json!({});
-        assert_eq!(needs(None, &object(&none)), Some("create it"));
+        assert_eq!(content_change(None, &object(&none)), Some("create it"));
         for spec in [json!({"version": "1"}), json!({"rollout": {"bakeSeconds": 1}}), json!({"of a later Nudge": 1})] {
             let spec = json!({"spec": spec});
             assert_eq!(
@@ -132,7 +133,7 @@ mod tests {
             let fields = json!({"f:spec": {"f:version": {}}});
             json!({"metadata": {"managedFields": [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]}})
         };
-        let handed = |before: &Value, after: &Value| hands_over(&object(before).metadata, &object(after));
+        let handed = |before: &Value, after: &Value| setter_change(&object(before).metadata, &object(after));
         let who = Some("change who sets its spec.version");
         for before in [none.clone(), set_by("nudge-sources")] {
             assert_eq!((handed(&before, &set_by("flux")), handed(&set_by("flux"), &before)), (who, who), "{before}");
@@ -153,28 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_published_secret_needs_its_right_from_the_beginning_to_its_end() {
-        let spec = |objects: Value| serde_json::from_value::<VersionedConfigSpec>(json!({"objects": objects})).unwrap();
-        let (map, both) = (spec(json!(["ConfigMap"])), spec(json!(["ConfigMap", "Secret"])));
-        let (alone, none) = (spec(json!(["Secret"])), spec(json!([])));
-        let secret = |old: Option<&VersionedConfigSpec>, new: &VersionedConfigSpec| {
-            let kinds = published(old, new);
-            assert!(kinds.contains(&PartKind::ConfigMap), "it is needed to move pods");
-            kinds.contains(&PartKind::Secret)
-        };
-        assert!(secret(None, &both) && secret(None, &alone) && !secret(None, &map) && !secret(None, &none));
-        assert!(secret(Some(&map), &both) && secret(Some(&both), &map) && secret(Some(&both), &both));
-        assert!(!secret(Some(&map), &none));
-    }
-
-    #[test]
     fn what_deletes_versions_is_a_lower_limit_or_an_owner() {
         let limit = |limit: u64| json!({"spec": {"historyLimit": limit}});
         let none = json!({});
-        let lowers = |old: &Value, new: &Value| deletes(Some(&object(old)), &object(new)).is_some();
+        let lowers = |old: &Value, new: &Value| deleting_change(Some(&object(old)), &object(new)).is_some();
         assert!(lowers(&limit(5), &limit(4)) && lowers(&none, &limit(9)) && lowers(&limit(40), &none));
         assert!(!lowers(&limit(5), &limit(5)) && !lowers(&limit(5), &limit(6)) && !lowers(&limit(3), &none));
-        let made = |new: &Value| deletes(None, &object(new));
+        let made = |new: &Value| deleting_change(None, &object(new));
         assert_eq!(
             (made(&limit(0)), made(&limit(9))),
             (Some("lower its historyLimit"), Some("lower its historyLimit"))
@@ -186,6 +172,34 @@ mod tests {
             (made(&owned), lowers(&none, &owned), lowers(&owned, &owned)),
             (Some("give it an owner"), true, false)
         );
+    }
+
+    #[test]
+    fn every_change_of_the_annotation_counts_and_nothing_else() {
+        let annotated = |annotations: &Value| object(&json!({"metadata": {"annotations": annotations}}));
+        let (none, other) = (annotated(&json!(null)), annotated(&json!({"note": "a"})));
+        let (set, changed) = (annotated(&json!({IMPORTING: ""})), annotated(&json!({IMPORTING: "x", "note": "a"})));
+        for (old, new) in [(None, &none), (None, &other), (Some(&none), &other), (Some(&set), &set)] {
+            assert_eq!(import_change(old, new), None);
+        }
+        for (old, new) in [(None, &set), (Some(&none), &set), (Some(&set), &changed)] {
+            assert!(import_change(old, new).unwrap().starts_with("set its annotation"));
+        }
+        assert!(import_change(Some(&set), &other).unwrap().starts_with("remove its annotation"));
+    }
+
+    fn spec(version: Option<&str>) -> VersionedConfigSpec {
+        VersionedConfigSpec { version: version.map(str::to_owned), ..VersionedConfigSpec::default() }
+    }
+
+    #[test]
+    fn only_a_change_of_the_version_counts() {
+        let [none, one, two] = [spec(None), spec(Some("1")), spec(Some("2"))];
+        assert_eq!(chosen_version(None, &none), None);
+        assert_eq!(chosen_version(None, &one), Some(Some("1")));
+        assert_eq!(chosen_version(Some(&one), &one), None);
+        assert_eq!(chosen_version(Some(&one), &two), Some(Some("2")));
+        assert_eq!(chosen_version(Some(&one), &none), Some(None));
     }
 
     proptest! {

@@ -1,22 +1,31 @@
-//! Whether a version that is asked for has to wait.
+//! Warnings for a user who chooses a version to which no pods move yet.
 
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{VersionedConfig, VersionedConfigStatus};
 use nudge_core::config::config_faults;
 use nudge_core::governance::{Effective, Policies};
 
-/// The warning about a version that has to wait for a time: the user learns at once until when.
-pub(crate) fn waits(
+/// Returns the warning about a version in `spec.version` that the status does not list as complete.
+pub(crate) fn incomplete_version(config: &VersionedConfig, status: Option<&VersionedConfigStatus>) -> Option<String> {
+    let version = config.spec.version.as_deref()?;
+    let is_complete = status?.version(version).is_some();
+    let name = config.metadata.name.as_deref().unwrap_or_default();
+    (!is_complete).then(|| format!("version {version} of config {name} is not complete yet; nothing moves until it is"))
+}
+
+/// Returns the warning about a version that has to wait for a time: the user learns at once until when.
+pub(crate) fn waiting_version(
     config: &VersionedConfig,
     status: Option<&VersionedConfigStatus>,
     policies: &Policies,
     now: Timestamp,
 ) -> Option<String> {
     let (version, status) = (config.spec.version.as_deref()?, status?);
-    let at_once = config.spec.rollout.overridden.as_ref().is_some_and(|one| one.assigns(version, now));
+    let is_overridden =
+        config.spec.rollout.overridden.as_ref().is_some_and(|overridden| overridden.assigns(version, now));
     // The first version, what runs, and the way back wait for nothing.
     let current = status.current_version.as_deref()?;
-    if at_once || current == version || status.previous_version.as_deref() == Some(version) {
+    if is_overridden || current == version || status.previous_version.as_deref() == Some(version) {
         return None;
     }
     let name = config.metadata.name.as_deref().unwrap_or_default();
@@ -30,6 +39,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures::{sealed, shop};
 
     fn config(spec: &Value, status: &Value) -> VersionedConfig {
         let object = json!({
@@ -49,7 +59,7 @@ mod tests {
         let waits = |spec: &Value, status: &Value, policies: &Policies| {
             let mut config = config(spec, status);
             config.spec.rollout.windows = serde_json::from_value(windows_in(&["UTC"])).unwrap();
-            super::waits(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
+            waiting_version(&config, config.status.as_ref(), policies, "2026-11-25T12:00:00Z".parse().unwrap())
         };
         let known = Policies::default();
         let (spec, status) = (json!({"version": "3"}), json!({"currentVersion": "2", "previousVersion": "1"}));
@@ -74,5 +84,17 @@ mod tests {
         let stored =
             json!({"version": "3", "rollout": {"steps": [{"name": "a", "pods": 1}, {"name": "a", "pods": 2}]}});
         assert!(waits(&stored, &status, &known).unwrap().ends_with("two of them have the name a; rename one"));
+    }
+
+    #[test]
+    fn an_incomplete_version_is_a_warning() {
+        let status = VersionedConfigStatus { versions: vec![sealed("1", &["a"])], ..Default::default() };
+        let mut config = shop(status);
+        config.spec.version = Some("1".into());
+        assert_eq!(incomplete_version(&config, config.status.as_ref()), None);
+        config.spec.version = Some("2".into());
+        let warning = incomplete_version(&config, config.status.as_ref()).unwrap();
+        assert_eq!(warning, "version 2 of config shop is not complete yet; nothing moves until it is");
+        assert_eq!(incomplete_version(&config, None), None, "a new config has no record");
     }
 }
