@@ -10,10 +10,10 @@ use tokio::net::TcpSocket;
 
 /// Below the ports that Linux gives to outgoing connections (32768 and up), one of which could otherwise take a server's
 /// port while that server is restarted.
-const RANGE: std::ops::Range<u16> = 20_000..32_000;
+const PORT_RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 /// How many ports to try.
-const TRIES: usize = 1000;
+const MAX_ATTEMPTS: usize = 1000;
 
 /// The ports that this process has given away: their servers may not listen yet.
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
@@ -26,17 +26,17 @@ pub fn free() -> Result<u16> {
 /// The same at another address of this machine.
 pub fn free_at(ip: impl Into<IpAddr>) -> Result<SocketAddr> {
     let ip = ip.into();
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         // Test processes that run at the same time must not all try the same ones. A hasher's keys are random.
-        let random = RandomState::new().build_hasher().finish() % u64::from(RANGE.end - RANGE.start);
-        let port = RANGE.start + u16::try_from(random)?;
+        let random = RandomState::new().build_hasher().finish() % u64::from(PORT_RANGE.end - PORT_RANGE.start);
+        let port = PORT_RANGE.start + u16::try_from(random)?;
         let is_new = GIVEN.lock().insert(port);
         let address = SocketAddr::new(ip, port);
         if is_new && TcpListener::bind(address).is_ok() {
             return Ok(address);
         }
     }
-    bail!("no port of {RANGE:?} is free");
+    bail!("no port of {PORT_RANGE:?} is free");
 }
 
 /// An address at which nobody listens, and nobody else can while this is kept: every connection is refused.

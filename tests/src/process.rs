@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::{eventually, eventually_blocking, procfs};
 
 /// How long a process may take to end after SIGTERM before it is killed with all that it started.
-const GRACE: Duration = Duration::from_secs(3);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Ends and reaps its process when dropped.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Process {
         }
         self.signal(Signal::SIGTERM)?;
         let what = format!("{} ends after SIGTERM", self.name);
-        if let Ok(status) = eventually_blocking(GRACE, &what, || self.try_exited().transpose()) {
+        if let Ok(status) = eventually_blocking(TERMINATION_TIMEOUT, &what, || self.try_exited().transpose()) {
             return status;
         }
         self.kill_all()

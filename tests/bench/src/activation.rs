@@ -27,12 +27,12 @@ use crate::subscriber::Reports;
 use crate::{control_plane, progress};
 
 pub(crate) const CONFIG: &str = "shop";
-pub(crate) const DICTIONARY: usize = 4 * 1024;
+pub(crate) const DICTIONARY_BYTES: usize = 4 * 1024;
 /// What an activation may take longer than the raw watch event.
 const ALLOWED_MS: f64 = 15.0;
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Between two activations: a configuration changes when all is quiet.
-pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const ACTIVATION_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -78,7 +78,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let (mut handled, mut decided, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     let api = space.api::<VersionedConfig>();
     for number in 0..options.count {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(ACTIVATION_INTERVAL).await;
         reports.drain();
         let requested = version((number + 1) % 2);
         let patch = json!({"spec": {"version": requested}});
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         raw.push(seen.at.since(began).as_secs_f64() * 1e3);
         let seen = next(&mut watched, |seen| seen.current.as_ref() == Some(&requested)).await?;
         decided.push(seen.at.since(began).as_secs_f64() * 1e3);
-        let entered = reports.next(PATIENCE).await.with_context(|| pod_log(&mut pod))?;
+        let entered = reports.next(WAIT_TIMEOUT).await.with_context(|| pod_log(&mut pod))?;
         handled.push(entered.since(began).as_secs_f64() * 1e3);
     }
 
@@ -97,11 +97,11 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     progress(&format!("new versions: {count}"));
     let (mut sealed, mut created) = (Vec::new(), Vec::new());
     for number in 0..count {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(ACTIVATION_INTERVAL).await;
         let name = version(number + 2);
         let began = Monotonic::now();
         create(&space, &name).await?;
-        let seen = timeout(PATIENCE, maps.recv()).await?.context("the watch has ended")?;
+        let seen = timeout(WAIT_TIMEOUT, maps.recv()).await?.context("the watch has ended")?;
         created.push(seen.since(began).as_secs_f64() * 1e3);
         let seen = next(&mut watched, |seen| seen.sealed.contains(&name)).await?;
         sealed.push(seen.at.since(began).as_secs_f64() * 1e3);
@@ -109,7 +109,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 
     let mut report = Report::default();
     report.remark(format!(
-        "Kubernetes {}, one replica, one agent, {DICTIONARY} bytes; the floor is a watch of the same object by a client that does nothing else",
+        "Kubernetes {}, one replica, one agent, {DICTIONARY_BYTES} bytes; the floor is a watch of the same object by a client that does nothing else",
         cluster.version()
     ));
     let raw = Samples::new(raw);
@@ -137,7 +137,7 @@ fn version(number: usize) -> String {
 }
 
 async fn create(space: &Space, version: &str) -> Result<()> {
-    let data: std::collections::BTreeMap<String, String> = entries(version, DICTIONARY).into_iter().collect();
+    let data: std::collections::BTreeMap<String, String> = entries(version, DICTIONARY_BYTES).into_iter().collect();
     let object = json!({
         "metadata": {"name": format!("{CONFIG}-{version}"), "labels": {"nudge.dev/config": CONFIG, "nudge.dev/version": version}},
         "immutable": true, "data": data,
@@ -158,7 +158,7 @@ pub(crate) async fn subscribe(
     let command = reports.subscriber()?;
     let (program, arguments) = command.split_first().context("no command")?;
     let subscriber = Process::spawn("the subscriber", Command::new(program).args(arguments))?;
-    reports.next(PATIENCE).await.context("the start of the subscriber")?;
+    reports.next(WAIT_TIMEOUT).await.context("the start of the subscriber")?;
     let pod = pod.with(&["--notify", "app=SIGUSR1", "--process", &format!("app={}", subscriber.pid())]);
     Ok((reports, subscriber, pod))
 }
@@ -179,12 +179,12 @@ pub(crate) async fn next(
             }
         }
     };
-    timeout(PATIENCE, found).await.context("the watch shows nothing")?
+    timeout(WAIT_TIMEOUT, found).await.context("the watch shows nothing")?
 }
 
 /// Watches the config, once it has so many versions.
 pub(crate) async fn watch(api: Api<VersionedConfig>, versions: usize) -> Result<mpsc::UnboundedReceiver<Seen>> {
-    let first = eventually(PATIENCE, "the first version is current", async || {
+    let first = eventually(WAIT_TIMEOUT, "the first version is current", async || {
         let config = api.get(CONFIG).await.ok()?;
         (config.status.as_ref()?.versions.len() == versions).then_some(config)
     });

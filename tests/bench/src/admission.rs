@@ -27,13 +27,13 @@ use crate::row::{Row, Target, Unit, float};
 use crate::samples::Samples;
 
 /// How long things may take to begin.
-const PATIENCE: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// What the webhook itself may take.
 const ALLOWED_MS: f64 = 5.0;
 /// So many admissions a second it must bear.
 const WANTED_PER_SECOND: f64 = 100.0;
 /// Between two direct calls: a client that sees every state of the load and adds little to it.
-const PAUSE: Duration = Duration::from_millis(5);
+const CALL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -63,7 +63,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let made = space.api::<Pod>().create(&dry(), &serde_json::from_value(opted_in.clone()).ok()?).await.ok()?;
         made.metadata.labels?.contains_key("nudge.dev/agent").then_some(())
     };
-    eventually(PATIENCE, "pods are injected", injected).await?;
+    eventually(START_TIMEOUT, "pods are injected", injected).await?;
 
     let with = Duration::from_secs(options.seconds);
     progress(&format!("{} clients, {} s, pods that opt in", options.clients, with.as_secs()));
@@ -124,7 +124,7 @@ async fn prepare(space: &Space) -> Result<()> {
     }
     let configs = space.api::<VersionedConfig>();
     let current = async || configs.get("shop").await.ok()?.status?.current_version;
-    eventually(PATIENCE, "the version is current", current).await?;
+    eventually(START_TIMEOUT, "the version is current", current).await?;
     Ok(())
 }
 
@@ -215,7 +215,7 @@ async fn direct(address: SocketAddr, authority: &Path, namespace: &str, pod: &Va
         if answer["response"]["patch"].is_null() {
             bail!("the webhook answered without a patch: {}", answer["response"]["status"]);
         }
-        sleep(PAUSE).await;
+        sleep(CALL_INTERVAL).await;
     }
     Ok(took)
 }

@@ -22,13 +22,13 @@ use crate::report::Report;
 use crate::row::{Row, Target, Unit, float};
 
 /// How long things may take to be seen.
-const PATIENCE: Duration = Duration::from_mins(3);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(3);
 /// Requests at the same time.
 const CLIENTS: usize = 32;
 /// The memory that is allowed in the full cluster, in KiB.
 const ALLOWED_KIB: f64 = 60.0 * 1024.0;
 /// The size of a value in a ConfigMap or Secret, in bytes.
-const VALUE: usize = 2048;
+const VALUE_BYTES: usize = 2048;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -81,7 +81,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         let total = configs.get("shop").await.ok()?.status?.pods.total;
         (usize::try_from(total) == Ok(options.subscribers)).then_some(())
     };
-    eventually(PATIENCE, "all pods with an agent are counted", counted).await?;
+    eventually(WAIT_TIMEOUT, "all pods with an agent are counted", counted).await?;
     let full = peak(&replica, watched).await?;
 
     let mut report = Report::default();
@@ -119,7 +119,7 @@ async fn peak(replica: &Replica, time: Duration) -> Result<Memory> {
 
 /// Half of everything in each namespace; pods with an agent only where that is enabled.
 async fn fill(enabled: &Space, others: &Space, options: &Options) -> Result<()> {
-    let text = "x".repeat(VALUE);
+    let text = "x".repeat(VALUE_BYTES);
     for space in [enabled, others] {
         let name = |number: usize| format!("crowd-{number}");
         let map = |number| json!({"metadata": {"name": name(number)}, "data": {"key": text}});

@@ -11,9 +11,9 @@ use crate::bench::Bench;
 use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};
 
-const DICTIONARY: usize = 4 * 1024;
+const DICTIONARY_BYTES: usize = 4 * 1024;
 /// After the start, for what is still under way.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_DELAY: Duration = Duration::from_secs(2);
 /// One wake-up of one thread for the slow re-read, should it fall into the time.
 const ALLOWED_WAKE_UPS: f64 = 2.0;
 const ALLOWED_KIB: f64 = 5.0 * 1024.0;
@@ -21,10 +21,10 @@ const ALLOWED_KIB: f64 = 5.0 * 1024.0;
 pub(crate) async fn measure_wake_ups(bench: &mut Bench) -> Result<()> {
     let time = bench.scale.idle;
     progress(&format!("wake-ups while idle for {time:?}"));
-    let dir = payload::config_dir(DICTIONARY)?;
+    let dir = payload::config_dir(DICTIONARY_BYTES)?;
     let exec = ExecCommand::new(&bench.binary, dir.path()).args(["--notify", "SIGUSR1"]);
     let (agent, _) = exec.start(&IDLE).await?;
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_DELAY).await;
 
     let before = procfs::context_switches(agent.pid())?;
     tokio::time::sleep(time).await;

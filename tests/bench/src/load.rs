@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Room for the longest head of a reply, and for its body in few reads.
-const BUFFER: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// One server and the request that it gets again and again.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ impl Connection {
         let stream = TcpStream::connect(server.address).await?;
         stream.set_nodelay(true)?;
         let stream = server.tls.connect(ServerName::from(server.address.ip()), stream).await?;
-        Ok(Self { server, stream, buffer: vec![0; BUFFER].into() })
+        Ok(Self { server, stream, buffer: vec![0; BUFFER_BYTES].into() })
     }
 
     /// Sends the request and reads the whole reply.

@@ -14,26 +14,26 @@ use crate::requests::CONNECTIONS;
 use crate::row::{Row, Target, Unit, float};
 use crate::{payload, progress};
 
-const DICTIONARY: usize = 64 * 1024;
+const DICTIONARY_BYTES: usize = 64 * 1024;
 const IDLE_CONNECTIONS: usize = 250;
 
 const MIB: u64 = 1024 * 1024;
 /// Allowed after the start, and after the requests.
-const FRESH: u64 = 2 * MIB;
-const USED: u64 = 4 * MIB;
+const MAX_FRESH_BYTES: u64 = 2 * MIB;
+const MAX_USED_BYTES: u64 = 4 * MIB;
 /// What idle connections may leave behind.
-const LEFT_BEHIND: u64 = MIB;
+const MAX_LEFT_BYTES: u64 = MIB;
 
 /// Even what is small enough at once is read only when closed connections have been seen as such.
-const NOTICE: Duration = Duration::from_secs(1);
+const CLOSE_NOTICE_DELAY: Duration = Duration::from_secs(1);
 /// How long the agent may take to give memory back.
-const SETTLE: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
-    let dir = payload::config_dir(DICTIONARY)?;
+    let dir = payload::config_dir(DICTIONARY_BYTES)?;
     let (agent, access) = ExecCommand::new(&bench.binary, dir.path()).start(&IDLE).await?;
     let pid = agent.pid();
-    let fresh = settled(pid, FRESH).await?;
+    let fresh = settled(pid, MAX_FRESH_BYTES).await?;
 
     let requests = bench.scale.requests;
     progress(&format!("memory: {requests} requests of 64 KiB"));
@@ -42,13 +42,13 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     load.run(Until::Requests(requests)).await.map_err(|error| agent.explain(&error))?;
     let used = procfs::memory(pid)?;
     drop(load);
-    let closed = settled(pid, USED).await?;
+    let closed = settled(pid, MAX_USED_BYTES).await?;
 
     progress(&format!("memory: {IDLE_CONNECTIONS} idle connections"));
     let idle = Load::connect(&contestant.whole, IDLE_CONNECTIONS).await?;
     let crowded = procfs::memory(pid)?;
     drop(idle);
-    let limit = used.rss_anon + LEFT_BEHIND;
+    let limit = used.rss_anon + MAX_LEFT_BYTES;
     let gone = settled(pid, limit).await?;
 
     let mut rows = |when: &str, memory: Memory, limit: Option<u64>| {
@@ -59,9 +59,9 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
         });
         bench.report.row(Row::new(format!("memory {when}: VmRSS"), Unit::Kib, kib(memory.vm_rss)));
     };
-    rows("after start", fresh, Some(FRESH));
-    rows(&format!("after {requests} requests, connections open"), used, Some(USED));
-    rows("with these closed", closed, Some(USED));
+    rows("after start", fresh, Some(MAX_FRESH_BYTES));
+    rows(&format!("after {requests} requests, connections open"), used, Some(MAX_USED_BYTES));
+    rows("with these closed", closed, Some(MAX_USED_BYTES));
     rows(&format!("with {IDLE_CONNECTIONS} idle connections"), crowded, None);
     rows("with these gone", gone, Some(limit));
     bench.report.remark(format!(
@@ -72,8 +72,8 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
 
 /// Memory as soon as no more than `limit` is left, or else when the time to settle is over.
 async fn settled(pid: i32, limit: u64) -> Result<Memory> {
-    tokio::time::sleep(NOTICE).await;
-    let enough = eventually(SETTLE, "the memory settles", async || {
+    tokio::time::sleep(CLOSE_NOTICE_DELAY).await;
+    let enough = eventually(SETTLE_TIMEOUT, "the memory settles", async || {
         procfs::memory(pid).ok().filter(|memory| memory.rss_anon <= limit)
     });
     if let Ok(memory) = enough.await { Ok(memory) } else { procfs::memory(pid) }

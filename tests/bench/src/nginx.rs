@@ -14,7 +14,7 @@ use nudge_tests::{Access, Process, eventually, ports, procfs};
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What `nginx -v` says; `None` where nginx is not installed.
 pub(crate) fn version() -> Option<String> {
@@ -58,7 +58,7 @@ impl Nginx {
             Process::spawn("nginx", &mut command)?
         };
         // The first process binds the port, then starts the one worker, which serves.
-        let worker = eventually(START, "nginx starts its worker", async || {
+        let worker = eventually(START_TIMEOUT, "nginx starts its worker", async || {
             TcpStream::connect(address).ok()?;
             procfs::descendants(process.pid()).ok()?.first().copied()
         });

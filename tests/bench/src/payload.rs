@@ -9,7 +9,7 @@ pub(crate) const CONFIG: &str = "shop";
 pub(crate) const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 
 /// Length of a value, about that of a URL, a list of hosts, or a short secret.
-const VALUE: usize = 48;
+const VALUE_BYTES: usize = 48;
 
 /// A folder with both versions, each of about `bytes` as JSON, the first one current.
 pub(crate) fn config_dir(bytes: usize) -> Result<ConfigDir> {
@@ -29,8 +29,8 @@ pub(crate) fn entries(version: &str, bytes: usize) -> Vec<(String, String)> {
         let key = format!("service-{:04}.setting", entries.len());
         // `"key":"value",`
         let frame = key.len() + 6;
-        let value = VALUE.min(bytes.saturating_sub(length + frame));
-        entries.push((key, format!("{version}-").repeat(VALUE).chars().take(value).collect()));
+        let value = VALUE_BYTES.min(bytes.saturating_sub(length + frame));
+        entries.push((key, format!("{version}-").repeat(VALUE_BYTES).chars().take(value).collect()));
         length += frame + value;
     }
     entries

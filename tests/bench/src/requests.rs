@@ -18,7 +18,7 @@ use crate::{payload, progress};
 pub(crate) const CONNECTIONS: usize = 64;
 
 /// Before each sample, for the caches that the other server has filled.
-const WARM_UP: Duration = Duration::from_millis(200);
+const WARM_UP_DURATION: Duration = Duration::from_millis(200);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     let cores = Cores::find()?;
@@ -89,7 +89,7 @@ impl Sample {
         let mut load = Load::connect(server, CONNECTIONS).await?;
         let negotiated = load.negotiated();
         ensure!(negotiated == Some(SUITE), "the server has chosen {negotiated:?}");
-        load.run(Until::Elapsed(WARM_UP)).await?;
+        load.run(Until::Elapsed(WARM_UP_DURATION)).await?;
 
         let before = procfs::cpu_time(server.pid)?;
         let tally = load.run(Until::Elapsed(time)).await?;

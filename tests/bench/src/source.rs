@@ -20,7 +20,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::activation::{CONFIG, DICTIONARY, PATIENCE, PAUSE, Seen, next, pod_log, rows, subscribe, watch};
+use crate::activation::{
+    ACTIVATION_INTERVAL, CONFIG, DICTIONARY_BYTES, Seen, WAIT_TIMEOUT, next, pod_log, rows, subscribe, watch,
+};
 use crate::control_plane::{self, ControlPlane};
 use crate::payload::entries;
 use crate::progress;
@@ -73,7 +75,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let mut way = Way { watched, living, reports, pod };
     let mut report = Report::default();
     report.remark(format!(
-        "Kubernetes {}, one replica and the role sources, one agent, {DICTIONARY} bytes; the floor is a watch of the same ConfigMap by a \
+        "Kubernetes {}, one replica and the role sources, one agent, {DICTIONARY_BYTES} bytes; the floor is a watch of the same ConfigMap by a \
          client that does nothing else",
         cluster.version()
     ));
@@ -83,7 +85,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         space.api::<ConfigSource>().patch(CONFIG, &PatchParams::default(), &Patch::Merge(&spec)).await?;
         let mut times = Times::default();
         for number in 0..options.count {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(ACTIVATION_INTERVAL).await;
             let changed = way.change(&space, &format!("{debounce} {number}"), &mut times).await;
             if let Err(error) = changed {
                 let source = space.api::<ConfigSource>().get(CONFIG).await?.status;
@@ -118,11 +120,11 @@ async fn prepare(space: &Space) -> Result<()> {
         let config = configs.get(CONFIG).await.ok()?;
         (config.spec.version.is_some() && config.spec.version == config.status?.current_version).then_some(())
     };
-    eventually(PATIENCE, "the first version is current", current).await
+    eventually(WAIT_TIMEOUT, "the first version is current", current).await
 }
 
 fn data(value: &str) -> BTreeMap<String, String> {
-    entries(value, DICTIONARY).into_iter().collect()
+    entries(value, DICTIONARY_BYTES).into_iter().collect()
 }
 
 /// When the ConfigMap had which resourceVersion, as a raw watch shows it.
@@ -183,11 +185,11 @@ impl Way {
                 }
             }
         };
-        times.raw.push(since(timeout(PATIENCE, seen).await.context("the raw watch shows nothing")??));
+        times.raw.push(since(timeout(WAIT_TIMEOUT, seen).await.context("the raw watch shows nothing")??));
         let new = |seen: &Seen| seen.sealed.iter().find(|version| !known.contains(*version)).cloned();
         let sealed = next(&mut self.watched, |seen| new(seen).is_some()).await.context("the seal")?;
         times.sealed.push(since(sealed.at));
-        let entered = self.reports.next(PATIENCE).await.with_context(|| pod_log(&mut self.pod))?;
+        let entered = self.reports.next(WAIT_TIMEOUT).await.with_context(|| pod_log(&mut self.pod))?;
         times.handled.push(since(entered));
         let version = new(&sealed);
         next(&mut self.watched, |seen| seen.current == version && seen.rests).await.map(drop).context("the end")

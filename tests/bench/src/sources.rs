@@ -30,8 +30,8 @@ const ALLOWED_MIB: f64 = 768.0;
 const NAMESPACES: usize = 10;
 const LARGE_NAMESPACES: usize = 4;
 /// How long it is watched after the last change of what its sources say.
-const REST: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_mins(5);
+const WATCH_DURATION: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -68,8 +68,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let empty = procfs::memory(sources.process.pid())?;
     let (mut highest, mut looked, began) = (empty.peak, Instant::now(), Instant::now());
     let mut refused = 0;
-    while looked.elapsed() < REST || refused == 0 {
-        if began.elapsed() > PATIENCE {
+    while looked.elapsed() < WATCH_DURATION || refused == 0 {
+        if began.elapsed() > WAIT_TIMEOUT {
             bail!("no source is refused for want of room, or memory grows: {:?}", reasons(&spaces[0].api()).await?);
         }
         sleep(Duration::from_secs(1)).await;

@@ -14,14 +14,14 @@ use crate::samples::Samples;
 use crate::subscriber::Reports;
 use crate::{payload, progress};
 
-const DICTIONARY: usize = 4 * 1024;
+const DICTIONARY_BYTES: usize = 4 * 1024;
 const ALLOWED_MS: f64 = 30.0;
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     let count = bench.scale.starts;
     progress(&format!("start to ready: {count} times"));
-    let dir = payload::config_dir(DICTIONARY)?;
+    let dir = payload::config_dir(DICTIONARY_BYTES)?;
     let exec = ExecCommand::new(&bench.binary, dir.path());
 
     let mut agent_times = Vec::new();
@@ -31,14 +31,14 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
         let child = reports.subscriber()?;
         let begun = Monotonic::now();
         let agent = exec.spawn(&child)?;
-        let ready = reports.next(PATIENCE).await.map_err(|error| agent.explain(&error))?;
+        let ready = reports.next(START_TIMEOUT).await.map_err(|error| agent.explain(&error))?;
         agent_times.push(millis(begun, ready));
 
         let mut reports = Reports::create(dir.beside(&format!("floor-{number}")))?;
         let child = reports.subscriber()?;
         let begun = Monotonic::now();
         let _process = spawn(&child)?;
-        floor_times.push(millis(begun, reports.next(PATIENCE).await?));
+        floor_times.push(millis(begun, reports.next(START_TIMEOUT).await?));
     }
 
     let (agent, floor) = (Samples::new(agent_times), Samples::new(floor_times));

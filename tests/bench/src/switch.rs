@@ -14,13 +14,13 @@ use crate::samples::Samples;
 use crate::subscriber::Reports;
 use crate::{floor, progress};
 
-const DICTIONARY: usize = 4 * 1024;
+const DICTIONARY_BYTES: usize = 4 * 1024;
 /// What the agent may take longer than the floor.
 const ALLOWED_MS: f64 = 2.0;
 /// Long enough for a start or a signal on a machine that has much else to do.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two switches: a configuration changes when all is quiet, and the last change has been dealt with.
-const PAUSE: Duration = Duration::from_millis(5);
+const SWITCH_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     let count = bench.scale.switches;
@@ -57,7 +57,7 @@ pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
     bench.report.row(row("p99", |samples| samples.percentile(99)).target(Target::PeerPlus(ALLOWED_MS)));
     bench.report.row(row("max", Samples::max));
     bench.report.remark(format!(
-        "switch: {count} switches between two versions of {DICTIONARY} bytes; the floor is a process that waits for inotify \
+        "switch: {count} switches between two versions of {DICTIONARY_BYTES} bytes; the floor is a process that waits for inotify \
          and calls kill()"
     ));
     Ok(())
@@ -73,7 +73,7 @@ struct Watched {
 
 impl Watched {
     fn new() -> Result<Self> {
-        let dir = payload::config_dir(DICTIONARY)?;
+        let dir = payload::config_dir(DICTIONARY_BYTES)?;
         let reports = Reports::create(dir.beside("reports"))?;
         Ok(Self { dir, reports, unasked: 0 })
     }
@@ -86,18 +86,18 @@ impl Watched {
     }
 
     async fn ready(&mut self) -> Result<()> {
-        self.reports.next(PATIENCE).await.context("the start of the subscriber")?;
+        self.reports.next(SWITCH_TIMEOUT).await.context("the start of the subscriber")?;
         Ok(())
     }
 
     /// Switches, and gives the time until the handler was entered, in ms.
     async fn time_switch(&mut self, version: &str) -> Result<f64> {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(SWITCH_INTERVAL).await;
         self.unasked += self.reports.drain();
         let switch = self.dir.stage_switch(CONFIG, version)?;
         let switched = Monotonic::now();
         switch.commit()?;
-        let entered = self.reports.next(PATIENCE).await?;
+        let entered = self.reports.next(SWITCH_TIMEOUT).await?;
         Ok(entered.since(switched).as_secs_f64() * 1e3)
     }
 }

@@ -20,10 +20,10 @@ use self::access::Access;
 use crate::affinity::Pinned;
 use crate::{Process, eventually};
 
-pub use self::under_test::SOON;
+pub use self::under_test::WAIT_TIMEOUT;
 
 /// How long an agent may take to start its child, on a machine that has much else to do.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A child that does nothing.
 pub const IDLE: [&str; 2] = ["sleep", "infinity"];
@@ -92,7 +92,7 @@ impl ExecCommand {
         let home = home()?;
         let file = home.path().join("environment");
         let mut agent = self.spawn_in(home, &access::reporting(&file, child))?;
-        let access = eventually(START, "the agent starts its child", async || {
+        let access = eventually(START_TIMEOUT, "the agent starts its child", async || {
             Access::read(&file).or_else(|| agent.ended_early().map(Err))
         });
         let access = access.await.and_then(|access| access).map_err(|error| agent.explain(&error))?;

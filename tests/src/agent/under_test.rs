@@ -13,7 +13,7 @@ use nudge_protocol::webhooks::WebhookView;
 use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
 
 /// How long anything may take that should be there at once, on a machine that has much else to do.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running agent with all that a test needs to change its configuration and to look at it.
 pub struct AgentUnderTest {
@@ -66,7 +66,7 @@ impl AgentUnderTest {
     pub async fn serves_value(&mut self, key: &str, value: &[u8]) -> Result<()> {
         let path = format!("/config/{key}");
         let what = format!("the endpoint serves another value of {key}");
-        let served = eventually(SOON, &what, async || {
+        let served = eventually(WAIT_TIMEOUT, &what, async || {
             let reply = self.client.get(&path).await.ok()?;
             (reply.body == value).then_some(())
         });
@@ -76,7 +76,7 @@ impl AgentUnderTest {
     /// Waits until `/status` is as expected.
     pub async fn status_when(&mut self, what: &str, expected: impl Fn(&Status) -> bool) -> Result<Status> {
         let mut last = None;
-        let found = eventually(SOON, what, async || {
+        let found = eventually(WAIT_TIMEOUT, what, async || {
             last = Some(self.client.status().await);
             last.as_ref()?.as_ref().ok().filter(|status| expected(status)).cloned()
         });
@@ -107,7 +107,8 @@ impl AgentUnderTest {
 
     /// Waits until the child's output is as expected, and gives it.
     pub async fn output_when(&mut self, what: &str, expected: impl Fn(&str) -> bool) -> Result<String> {
-        let found = eventually(SOON, what, async || Some(self.agent.output()).filter(|output| expected(output)));
+        let found =
+            eventually(WAIT_TIMEOUT, what, async || Some(self.agent.output()).filter(|output| expected(output)));
         let output = found.await;
         output.map_err(|error| self.agent.explain(&error.context(format!("the output was {:?}", self.agent.output()))))
     }
@@ -131,7 +132,7 @@ impl AgentUnderTest {
     /// Waits until the agent's log holds `part`.
     pub async fn logs(&self, part: &str) -> Result<()> {
         let what = format!("the log says {part:?}");
-        let logged = eventually(SOON, &what, async || self.agent.log().contains(part).then_some(()));
+        let logged = eventually(WAIT_TIMEOUT, &what, async || self.agent.log().contains(part).then_some(()));
         logged.await.map_err(|error| self.agent.explain(&error))
     }
 

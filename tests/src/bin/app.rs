@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// For a test that has much else to do.
-const PATIENCE: Duration = Duration::from_mins(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Catches signals and prints a line for each, after one that says that it is ready
 #[derive(Debug, Parser)]
@@ -47,7 +47,7 @@ async fn main() -> Result<()> {
     let mut client = if args.fetch { Some(connected().await?) } else { None };
     if let Some(file) = args.after {
         say("without handlers");
-        eventually(PATIENCE, "the file is there", async || file.exists().then_some(())).await?;
+        eventually(CONNECT_TIMEOUT, "the file is there", async || file.exists().then_some(())).await?;
     }
 
     let (sender, mut caught) = mpsc::unbounded_channel();

@@ -21,8 +21,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 /// Between two looks of its own, and how often what has not changed is said again.
-const LOOK: Duration = Duration::from_millis(250);
-const SAY: Duration = Duration::from_secs(1);
+const READ_INTERVAL: Duration = Duration::from_millis(250);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads its configuration again and again, and says what it finds
 #[derive(Debug, Parser)]
@@ -36,7 +36,7 @@ struct Args {
 }
 
 /// How long the endpoint may take: its agent may stand still.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Values = BTreeMap<String, String>;
 
@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
     let mut client = None;
     let mut how = Some("started");
     let mut said: BTreeMap<&str, (Values, Instant)> = BTreeMap::new();
-    let mut looks = interval(LOOK);
+    let mut looks = interval(READ_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -58,7 +58,7 @@ async fn main() -> Result<()> {
             _ = looks.tick() => {}
         }
         // A start or a signal without an answer is not forgotten: it is read for as soon as the endpoint answers.
-        if let Ok(Ok(values)) = timeout(PATIENCE, fetched(&mut client, &args.share)).await {
+        if let Ok(Ok(values)) = timeout(ANSWER_TIMEOUT, fetched(&mut client, &args.share)).await {
             match how.take() {
                 Some(how) => say(how, &values),
                 None => say_changed("endpoint", values, &mut said),
@@ -79,7 +79,7 @@ fn say(how: &str, values: &Values) {
 /// Says what has changed, and else that nothing has, from time to time.
 fn say_changed(how: &'static str, values: Values, said: &mut BTreeMap<&'static str, (Values, Instant)>) {
     let now = Instant::now();
-    if said.get(how).is_none_or(|(before, at)| *before != values || now - *at >= SAY) {
+    if said.get(how).is_none_or(|(before, at)| *before != values || now - *at >= REPEAT_INTERVAL) {
         say(how, &values);
         said.insert(how, (values, now));
     }

@@ -14,7 +14,7 @@ use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
 
 /// How long things may take, on a machine that has much else to do.
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Installation<'_> {
     /// Applies the component analysis, apart from what needs running pods.
@@ -26,13 +26,13 @@ impl Installation<'_> {
             let listed = self.cluster.kubectl(&["get", "rolloutanalyses", "--all-namespaces"]).await.ok()??;
             (listed.code == Some(0)).then_some(())
         };
-        eventually(SOON, "RolloutAnalysis is served", there).await
+        eventually(WAIT_TIMEOUT, "RolloutAnalysis is served", there).await
     }
 
     /// Starts the role analysis with its account, and waits until it leads.
     pub async fn analysis(&self, options: &ReplicaOptions) -> Result<Replica> {
         let replica = self.start_as(ANALYSIS_ACCOUNT, &options.with_more(&["--roles=analysis"]), None).await?;
-        let waited = eventually(SOON, "the analysis is led", async || leads(&replica).then_some(())).await;
+        let waited = eventually(WAIT_TIMEOUT, "the analysis is led", async || leads(&replica).then_some(())).await;
         waited.with_context(|| format!("its log:\n{}", replica.log()))?;
         Ok(replica)
     }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::part::Part;
 
 /// How long etcd may take to answer after its start, on a machine that has much else to do.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// etcd with one member, which only this machine reaches.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Etcd {
     pub(super) async fn start(&mut self) -> Result<()> {
         self.part.start()?;
         let gateway = self.gateway;
-        self.part.until(START, "etcd answers", async || gateway.revision().await.is_ok()).await
+        self.part.until(START_TIMEOUT, "etcd answers", async || gateway.revision().await.is_ok()).await
     }
 
     /// Puts a copy of all files of a folder in place of another, while it does not run.

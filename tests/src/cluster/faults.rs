@@ -13,7 +13,7 @@ use super::{Cluster, start};
 use crate::eventually;
 use crate::procfs::is_stopped;
 
-const SOON: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The folder of the backup of etcd's data.
 const BACKUP: &str = "etcd.backup";
@@ -46,7 +46,7 @@ impl Cluster {
     pub async fn freeze_apiserver(&mut self) -> Result<()> {
         self.apiserver.signal(Signal::SIGSTOP)?;
         let pid = self.apiserver.pid().unwrap_or_default();
-        eventually(SOON, "the API server stands still", async || is_stopped(pid).then_some(())).await
+        eventually(END_TIMEOUT, "the API server stands still", async || is_stopped(pid).then_some(())).await
     }
 
     /// Lets it go on.

@@ -52,7 +52,7 @@ pub const SERVING: &str = "app.kubernetes.io/component in (injector,hub)";
 /// kubectl would ask a server that has just started for what it is still making: its OpenAPI documents.
 const APPLY: [&str; 3] = ["apply", "--server-side", "--validate=false"];
 /// How long a replica may take until it is ready, on a machine that has much else to do.
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// A free port that the replica finds itself, and that its log has.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -105,7 +105,7 @@ impl<'a> Installation<'a> {
             let listed = cluster.kubectl(&["get", "versionedconfigs", "--all-namespaces"]).await.ok()??;
             (listed.code == Some(0)).then_some(())
         };
-        eventually(SOON, "VersionedConfig is served", there).await?;
+        eventually(WAIT_TIMEOUT, "VersionedConfig is served", there).await?;
         Ok(Some(installation))
     }
 
@@ -170,7 +170,7 @@ impl<'a> Installation<'a> {
         let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let trusted = async || configs.create(&dry, &config).await.ok().map(drop);
-        eventually(SOON, "the API server trusts the webhooks", trusted).await?;
+        eventually(WAIT_TIMEOUT, "the API server trusts the webhooks", trusted).await?;
         Ok(replica)
     }
 
@@ -184,14 +184,14 @@ impl<'a> Installation<'a> {
     /// Starts a replica and waits until it is ready.
     pub async fn replica(&self, options: &ReplicaOptions) -> Result<Replica> {
         let replica = self.start_replica(options, None).await?;
-        replica.is_ready().await?;
+        replica.wait_until_ready().await?;
         Ok(replica)
     }
 
     /// Starts a replica that reaches the API server by a wire, and waits until it is ready.
     pub async fn replica_by(&self, wire: &Wire, options: &ReplicaOptions) -> Result<Replica> {
         let replica = self.start_replica(options, Some(wire)).await?;
-        replica.is_ready().await?;
+        replica.wait_until_ready().await?;
         Ok(replica)
     }
 
@@ -212,8 +212,8 @@ impl<'a> Installation<'a> {
         let mounted = self.mount(&certs).await?;
         let hub = self.hub(&options.with_more(&mounted), hub).await?;
         let control = self.control(&options.with_more(&mounted), admission, hub.hub).await?;
-        control.is_ready().await?;
-        hub.is_ready().await?;
+        control.wait_until_ready().await?;
+        hub.wait_until_ready().await?;
         Ok(Apart { control, hub, certs })
     }
 
@@ -226,7 +226,7 @@ impl<'a> Installation<'a> {
         let hub = [self.hub(&mounted, ANY).await?, self.hub(&mounted, ANY).await?];
         let control = [self.control(&mounted, ANY, hub[0].hub).await?, self.control(&mounted, ANY, hub[0].hub).await?];
         for replica in control.iter().chain(&hub) {
-            replica.is_ready().await?;
+            replica.wait_until_ready().await?;
         }
         webhooks.set(&control.each_ref().map(|replica| replica.admission));
         Ok(ApartTwice { control, hub, certs, _webhooks: webhooks })
@@ -268,7 +268,7 @@ impl<'a> Installation<'a> {
                 let data = secrets.get(secret).await.ok()?.data?;
                 keys.iter().all(|key| data.contains_key(*key)).then_some(data)
             };
-            let data = eventually(SOON, &format!("Secret {secret} is filled"), filled).await;
+            let data = eventually(WAIT_TIMEOUT, &format!("Secret {secret} is filled"), filled).await;
             let data = data.with_context(|| format!("its log:\n{}", certs.log()))?;
             for key in keys {
                 fs::write(folder.join(key), &data.get(*key).context("no such key")?.0)?;
@@ -403,7 +403,7 @@ pub async fn bind(space: &Space, role: &str) -> Result<()> {
 pub async fn hub_ca(space: &Space) -> Result<String> {
     let secrets: Api<Secret> = Api::namespaced(space.client.clone(), NAMESPACE);
     let text = async || String::from_utf8(secrets.get("nudge-serving").await.ok()?.data?.remove("ca.crt")?.0).ok();
-    eventually(SOON, "the hub's authority is there", text).await
+    eventually(WAIT_TIMEOUT, "the hub's authority is there", text).await
 }
 
 /// A pod as the injector makes it, for an agent and a container `app`, running and ready.

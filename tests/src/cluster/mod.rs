@@ -63,7 +63,7 @@ pub use self::version::Version;
 pub use self::wire::Wire;
 
 /// How long something may take that should be there at once.
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running cluster; all of it is gone when it is dropped.
 pub struct Cluster {
@@ -204,7 +204,7 @@ impl Cluster {
     pub async fn space_with(&self, purpose: &str, labels: &[(&str, &str)]) -> Result<Space> {
         let space = Space::create(self.admin().await?, purpose, labels).await?;
         if self.controls("serviceaccount") {
-            space.has_default_account().await?;
+            space.wait_for_default_account().await?;
         }
         Ok(space)
     }
@@ -260,7 +260,7 @@ impl Cluster {
             Ok(events) => events.into_iter().find(|event| expected(event)).map(Ok),
             Err(error) => Some(Err(error)),
         };
-        eventually(SOON, what, found).await?
+        eventually(WAIT_TIMEOUT, what, found).await?
     }
 
     /// The log of `etcd`, `kube-apiserver` or `kube-controller-manager`.

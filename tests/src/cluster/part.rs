@@ -14,10 +14,10 @@ use crate::process::urgent;
 use crate::{Process, eventually};
 
 /// How long a server may take to end in good order. An API server that waits for its watches takes longer than anyone wants.
-const GRACE: Duration = Duration::from_secs(3);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How much of a log is shown when something fails.
-const TAIL: usize = 40;
+const MAX_PRINTED_LINES: usize = 40;
 
 /// A server, running or not. Its log goes on over restarts.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Part {
     pub(super) async fn stop(&mut self) -> Result<()> {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal(Signal::SIGTERM)?;
-        if process.exited(GRACE).await.is_err() {
+        if process.exited(TERMINATION_TIMEOUT).await.is_err() {
             process.kill()?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Part {
     fn explain(&self, error: &Error) -> Error {
         let log = self.log();
         let lines = log.lines().collect::<Vec<_>>();
-        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+        let tail = lines[lines.len().saturating_sub(MAX_PRINTED_LINES)..].join("\n");
         anyhow!("{error:#}; the end of the log of {}:\n{tail}", self.name)
     }
 }

@@ -26,7 +26,7 @@ use crate::eventually;
 use crate::fakes::hub_tls::HubAuthority;
 
 /// How long the API server may take to ask a new webhook, or not to ask one that is gone.
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a status is refused: a code and a message. `None` where it is not.
 pub type Refuses = fn(&Value) -> Option<(u16, String)>;
@@ -84,7 +84,7 @@ impl RefusingWebhook {
         webhooks.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
         let is_asked =
             async || probe(space, config).await.err().filter(|error| error.to_string().contains(ASKED)).map(drop);
-        eventually(SOON, "the webhook is asked", is_asked).await?;
+        eventually(WAIT_TIMEOUT, "the webhook is asked", is_asked).await?;
         Ok(Self { webhooks, name, refused, task })
     }
 
@@ -96,7 +96,7 @@ impl RefusingWebhook {
     /// Removes it from the cluster. Nothing is refused from then on.
     pub async fn remove(self, space: &Space, config: &str) -> Result<()> {
         self.webhooks.delete(&self.name, &DeleteParams::default()).await.context("can't delete the webhook")?;
-        eventually(SOON, "nothing is refused", async || probe(space, config).await.ok()).await
+        eventually(WAIT_TIMEOUT, "nothing is refused", async || probe(space, config).await.ok()).await
     }
 }
 

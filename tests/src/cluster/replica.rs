@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use crate::{Balancer, Process, eventually};
 
 /// How long one may take until it is ready, on a machine that has much else to do.
-const SOON: Duration = Duration::from_mins(1);
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What differs between replicas.
 #[derive(Clone, Debug, Default)]
@@ -100,14 +100,14 @@ impl Replica {
             let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
             lines.find_map(|line| line[what].as_str()?.parse().ok())
         };
-        let waited = eventually(SOON, &format!("the control plane listens for {what}"), address).await;
+        let waited = eventually(READY_TIMEOUT, &format!("the control plane listens for {what}"), address).await;
         waited.with_context(|| format!("its log:\n{}", self.log()))
     }
 
     /// Waits until it is ready.
-    pub async fn is_ready(&self) -> Result<()> {
+    pub async fn wait_until_ready(&self) -> Result<()> {
         let ready = async || self.get("/readyz").await.ok().filter(|(status, _)| *status == 200).map(drop);
-        let waited = eventually(SOON, "the control plane is ready", ready).await;
+        let waited = eventually(READY_TIMEOUT, "the control plane is ready", ready).await;
         waited.with_context(|| format!("its log:\n{}", self.log()))
     }
 

@@ -14,7 +14,7 @@ use crate::cluster::space::account;
 use crate::{Installation, Replica, ReplicaOptions, eventually};
 
 /// How long things may take, on a machine that has much else to do.
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Installation<'_> {
     /// Applies the component sources, apart from what needs running pods.
@@ -26,14 +26,14 @@ impl Installation<'_> {
             let listed = self.cluster.kubectl(&["get", "configsources", "--all-namespaces"]).await.ok()??;
             (listed.code == Some(0)).then_some(())
         };
-        eventually(SOON, "ConfigSource is served", there).await
+        eventually(WAIT_TIMEOUT, "ConfigSource is served", there).await
     }
 
     /// Starts the role sources, and waits until it leads.
     pub async fn sources(&self, options: &ReplicaOptions) -> Result<Replica> {
         let mut replica = self.more_sources(options).await?;
         replica.health = replica.listens("health").await?;
-        let waited = eventually(SOON, "the sources are led", async || leads(&replica).then_some(())).await;
+        let waited = eventually(WAIT_TIMEOUT, "the sources are led", async || leads(&replica).then_some(())).await;
         waited.with_context(|| format!("its log:\n{}", replica.log()))?;
         Ok(replica)
     }
@@ -42,7 +42,7 @@ impl Installation<'_> {
     pub async fn more_sources(&self, options: &ReplicaOptions) -> Result<Replica> {
         let secrets: Api<Secret> = Api::namespaced(self.cluster.admin().await?, NAMESPACE);
         let filled = async || secrets.get("nudge-content-key").await.ok()?.data?.remove("content");
-        let key = eventually(SOON, "the content key is there", filled).await?;
+        let key = eventually(WAIT_TIMEOUT, "the content key is there", filled).await?;
         // Of each process, as in a pod.
         let folder = tempfile::tempdir_in(self.cluster.folder())?.keep();
         let file = folder.join("content");

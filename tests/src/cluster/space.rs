@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::eventually;
 
 /// How long a controller may take, on a machine that has much else to do.
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long tokens are valid: the least that the API server allows.
 const TOKEN_SECONDS: i64 = 600;
@@ -77,7 +77,7 @@ impl Space {
         loop {
             match api.create(parameters, object).await {
                 Err(kube::Error::Api(status))
-                    if BUSY.iter().any(|said| status.message.contains(said)) && began.elapsed() < SOON => {}
+                    if BUSY.iter().any(|said| status.message.contains(said)) && began.elapsed() < WAIT_TIMEOUT => {}
                 made => return made,
             }
         }
@@ -119,7 +119,7 @@ impl Space {
             let about = |status: &VersionedConfigStatus| status.observed_generation == config.metadata.generation;
             config.status.as_ref().is_some_and(|status| about(status) && expected(status))
         };
-        let config = self.object_until(SOON, name, what, is).await?;
+        let config = self.object_until(WAIT_TIMEOUT, name, what, is).await?;
         config.status.context("no status")
     }
 
@@ -228,10 +228,10 @@ impl Space {
     }
 
     /// Waits for the service account that every namespace gets from its controller.
-    pub(super) async fn has_default_account(&self) -> Result<()> {
+    pub(super) async fn wait_for_default_account(&self) -> Result<()> {
         let accounts = self.api::<ServiceAccount>();
         let there = async || accounts.get("default").await.ok().map(drop);
-        eventually(SOON, "the namespace has its service account", there).await
+        eventually(WAIT_TIMEOUT, "the namespace has its service account", there).await
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{ports, tools};
 /// The folder of etcd's data.
 pub(super) const DATA: &str = "etcd";
 /// How long the API server may take to be ready, on a machine that has much else to do.
-const START: Duration = Duration::from_secs(90);
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Names of the API server.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "kubernetes.default.svc"];
@@ -104,7 +104,7 @@ pub(super) async fn ready(part: &mut Part, admin: &Client) -> Result<()> {
         Ok(request) => admin.request_text(request).await.is_ok(),
         Err(_) => false,
     };
-    part.until(START, "the API server is ready", says_so).await
+    part.until(START_TIMEOUT, "the API server is ready", says_so).await
 }
 
 fn controller_manager(cluster: &Cluster, program: &Path, controllers: &[String]) -> Result<Part> {

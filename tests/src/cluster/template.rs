@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use super::{Binaries, Cluster, Options, start};
 use crate::{Installation, eventually};
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The template of this process, made by the first test that needs it. Its servers have ended. Without controllers, so that nothing of
 /// theirs is in the copies.
@@ -36,6 +36,6 @@ pub(super) async fn copy(options: &Options) -> Result<Option<Cluster>> {
     // Kinds of others are served a moment after the server is ready.
     let configs = Api::<VersionedConfig>::all(cluster.admin().await?);
     let served = async || configs.list(&ListParams::default()).await.ok().map(drop);
-    eventually(SOON, "VersionedConfig is served", served).await?;
+    eventually(WAIT_TIMEOUT, "VersionedConfig is served", served).await?;
     Ok(Some(cluster))
 }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::{Process, binary, eventually_blocking};
 
 /// How long a command may take, on a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(1);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Exit status and texts of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Finished {
 
     /// Runs any command. One that takes longer than any should is ended, and that is an error.
     pub fn of(command: &mut Command) -> Result<Self> {
-        Self::within(LONG, command)
+        Self::within(COMMAND_TIMEOUT, command)
     }
 
     /// The same for one that may take this long.

@@ -7,23 +7,23 @@ use std::time::Duration;
 pub type Frame = (Duration, Vec<String>);
 
 /// Nothing new for longer than that is cut.
-const LONGEST: Duration = Duration::from_millis(2500);
+const MAX_PAUSE: Duration = Duration::from_millis(2500);
 /// How long the last screen stays.
-const LAST: Duration = Duration::from_secs(5);
+const LAST_SCREEN_DURATION: Duration = Duration::from_secs(5);
 /// Screens that follow faster than that are one.
-const SHORTEST: Duration = Duration::from_millis(80);
+const MIN_SCREEN_DURATION: Duration = Duration::from_millis(80);
 
 /// Size of a character and height of a line, in pixels.
-const CHARACTER: f64 = 8.4;
-const LINE: f64 = 19.0;
+const CHARACTER_WIDTH: f64 = 8.4;
+const LINE_HEIGHT: f64 = 19.0;
 const MARGIN: f64 = 14.0;
 
 /// The film of these screens, each so many columns and rows in size. `title` is for those who can't see it.
 pub fn film(frames: &[Frame], columns: u16, rows: u16, title: &str) -> String {
     let frames = cut(frames);
-    let whole = frames.last().map_or(LAST, |(time, _)| *time + LAST).as_secs_f64();
-    let width = f64::from(columns) * CHARACTER + 2.0 * MARGIN;
-    let height = f64::from(rows) * LINE + 2.0 * MARGIN;
+    let whole = frames.last().map_or(LAST_SCREEN_DURATION, |(time, _)| *time + LAST_SCREEN_DURATION).as_secs_f64();
+    let width = f64::from(columns) * CHARACTER_WIDTH + 2.0 * MARGIN;
+    let height = f64::from(rows) * LINE_HEIGHT + 2.0 * MARGIN;
     let mut steps = String::new();
     let mut screens = String::new();
     let mut left = 0.0;
@@ -37,7 +37,7 @@ pub fn film(frames: &[Frame], columns: u16, rows: u16, title: &str) -> String {
                 continue;
             }
             let class = if line.starts_with("$ ") { " class=\"typed\"" } else { "" };
-            let top = MARGIN + (f64::from(row) + 0.8) * LINE;
+            let top = MARGIN + (f64::from(row) + 0.8) * LINE_HEIGHT;
             let _ = writeln!(screens, "<text x=\"{MARGIN}\" y=\"{top:.1}\"{class}>{}</text>", columns_kept(line));
         }
         screens += "</g>\n";
@@ -67,11 +67,11 @@ fn cut(frames: &[Frame]) -> Vec<Frame> {
     let mut kept: Vec<Frame> = Vec::new();
     let (mut before, mut time) = (Duration::ZERO, Duration::ZERO);
     for (at, lines) in frames {
-        time += at.saturating_sub(before).min(LONGEST);
+        time += at.saturating_sub(before).min(MAX_PAUSE);
         before = *at;
         match kept.last_mut() {
             Some((_, last)) if last == lines => {}
-            Some((since, last)) if time.saturating_sub(*since) < SHORTEST => last.clone_from(lines),
+            Some((since, last)) if time.saturating_sub(*since) < MIN_SCREEN_DURATION => last.clone_from(lines),
             _ => kept.push((time, lines.clone())),
         }
     }

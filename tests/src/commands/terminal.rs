@@ -16,7 +16,7 @@ use crate::commands::recording::Frame;
 use crate::{Process, eventually};
 
 /// How long a command may take, on a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(2);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A command at work on a terminal.
 pub struct Terminal {
@@ -71,7 +71,8 @@ impl Terminal {
 
     /// Waits until the screen is as expected, and gives it.
     pub async fn shows(&self, what: &str, expected: impl Fn(&[String]) -> bool) -> Result<Vec<String>> {
-        let found = eventually(LONG, what, async || self.screens().into_iter().find(|screen| expected(screen)));
+        let found =
+            eventually(COMMAND_TIMEOUT, what, async || self.screens().into_iter().find(|screen| expected(screen)));
         found.await.map_err(|error| error.context(format!("{:#?}", self.screens().last())))
     }
 
@@ -83,7 +84,7 @@ impl Terminal {
 
     /// The same, the screens with their times.
     pub async fn ends_with_frames(mut self) -> Result<(ExitStatus, Vec<Frame>, String)> {
-        let status = self.process.exited(LONG).await?;
+        let status = self.process.exited(COMMAND_TIMEOUT).await?;
         let raw = self.reader.join().map_err(|_| anyhow!("the terminal could not be read"))?;
         let frames = self.frames.lock().clone();
         Ok((status, frames, String::from_utf8_lossy(&raw).into_owned()))
@@ -103,7 +104,7 @@ mod tests {
         // It may not have stopped yet, and a signal to go on would be lost then.
         let stat = format!("/proc/{}/stat", terminal.process.pid());
         let stopped = async || std::fs::read_to_string(&stat).ok()?.contains(") T ").then_some(());
-        eventually(LONG, "the shell has stopped", stopped).await.unwrap();
+        eventually(COMMAND_TIMEOUT, "the shell has stopped", stopped).await.unwrap();
         terminal.process.signal(nix::sys::signal::Signal::SIGCONT).unwrap();
         let (status, screens, raw) = terminal.ends().await.unwrap();
         assert_eq!((status.code(), screens.last().unwrap().join("|")), (Some(3), "two".to_owned()));

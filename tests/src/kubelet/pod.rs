@@ -12,7 +12,7 @@ use nudge_protocol::env;
 use nudge_protocol::status::Status;
 use tempfile::TempDir;
 
-use crate::agent::SOON;
+use crate::agent::WAIT_TIMEOUT;
 use crate::agent::home;
 use crate::fakes::fake_hub::TOKEN;
 use crate::{Agent, Client, FakeHub, Process, binary, eventually};
@@ -113,7 +113,7 @@ impl Pod {
         let mut command = Command::new(app);
         command.args(arguments).stdin(Stdio::null()).stdout(output);
         self.app = Some(Process::spawn("app", &mut command)?);
-        eventually(SOON, "the app is ready", async || self.app_output().contains("ready").then_some(())).await
+        eventually(WAIT_TIMEOUT, "the app is ready", async || self.app_output().contains("ready").then_some(())).await
     }
 
     /// The process id of what stands for the container `app`.
@@ -133,7 +133,7 @@ impl Pod {
             let lines = output.lines().filter(|line| line.split_once(' ').is_some_and(|(_, said)| said == what));
             (lines.count() >= count).then_some(())
         };
-        let waited = eventually(SOON, &format!("the app says {what} {count} times"), found).await;
+        let waited = eventually(WAIT_TIMEOUT, &format!("the app says {what} {count} times"), found).await;
         waited.map_err(|error| self.explain(&error))
     }
 
@@ -171,7 +171,7 @@ impl Pod {
 
     /// A client of the agent, as soon as it serves.
     pub async fn client(&mut self) -> Result<Client> {
-        let serving = eventually(SOON, "the agent serves", async || {
+        let serving = eventually(WAIT_TIMEOUT, "the agent serves", async || {
             let mut client = self.connect().ok()?;
             let ready = client.get("/readyz").await.is_ok_and(|reply| reply.status == 200);
             ready.then_some(client)
@@ -196,7 +196,7 @@ impl Pod {
     pub async fn kill(&mut self) -> Result<()> {
         let mut agent = self.agent.take().context("no agent runs")?;
         agent.process().signal(nix::sys::signal::Signal::SIGKILL)?;
-        agent.process().exited(SOON).await.map(drop)
+        agent.process().exited(WAIT_TIMEOUT).await.map(drop)
     }
 
     /// Adds the agent's log to an error.
@@ -208,7 +208,7 @@ impl Pod {
     pub async fn logs(&self, what: &str) -> Result<()> {
         let log = || self.agent.as_ref().map(Agent::log).unwrap_or_default();
         let wait = format!("the log has {what}");
-        let found = eventually(SOON, &wait, async || log().contains(what).then_some(()));
+        let found = eventually(WAIT_TIMEOUT, &wait, async || log().contains(what).then_some(()));
         found.await.map_err(|error| self.explain(&error))
     }
 
@@ -232,7 +232,7 @@ impl Pod {
     /// Waits until exactly these versions are served, such as `shop=1.0.1`.
     pub async fn serves(&self, client: &mut Client, versions: &str) -> Result<Status> {
         let what = format!("the endpoint serves {versions}");
-        self.status_when(client, SOON, &what, |status| served(status) == versions).await
+        self.status_when(client, WAIT_TIMEOUT, &what, |status| served(status) == versions).await
     }
 
     /// Puts a version into the agent's bootstrap volume, as the kubelet does.

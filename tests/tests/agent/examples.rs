@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, FakeHub, Pod, Process, binary, eventually, ports, tools};
 
 fn examples() -> PathBuf {
@@ -185,11 +185,11 @@ async fn the_webhook_example_refuses_a_version_that_it_cannot_run_with() -> Resu
     let _app = Process::spawn("example", command.stdout(File::create(&output)?))?;
     let says = async |line: &str| {
         let said = async || fs::read_to_string(&output).ok()?.contains(line).then_some(());
-        eventually(SOON, line, said).await.map_err(|error| pod.explain(&error))
+        eventually(WAIT_TIMEOUT, line, said).await.map_err(|error| pod.explain(&error))
     };
     says("shop=1.0.0 greeting=hello lives=3").await?;
     hub.activate("shop", "1.0.1", &version(b"many"))?;
-    pod.status_when(&mut client, SOON, "it is refused", |status| {
+    pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| {
         let problem = status.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.message == "container app refuses it: lives is not a number")
     })
@@ -219,9 +219,11 @@ async fn nginx() -> Result<()> {
     let mut masters = vec![];
     for (version, greeting) in [("1.0.0", "hello\n"), ("1.0.1", "welcome\n"), ("1.0.0", "hello\n")] {
         agent.dir.switch("web", version)?;
-        eventually(SOON, &format!("nginx says {greeting:?}"), async || (get(port).ok()? == greeting).then_some(()))
-            .await
-            .map_err(|error| agent.agent.explain(&error))?;
+        eventually(WAIT_TIMEOUT, &format!("nginx says {greeting:?}"), async || {
+            (get(port).ok()? == greeting).then_some(())
+        })
+        .await
+        .map_err(|error| agent.agent.explain(&error))?;
         masters.push(fs::read_to_string(folder.join("nginx.pid"))?);
     }
     ensure!(masters.iter().all(|pid| *pid == masters[0]), "{masters:?}");

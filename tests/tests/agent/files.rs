@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_protocol::status::{Outcome, Status};
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, ConfigDir, ExecCommand, binary, procfs, tools};
 
 /// The application of these tests.
@@ -199,7 +199,7 @@ async fn a_users_file_in_the_way_at_the_start_is_a_reason_not_to_start() -> Resu
     fs::write(files.join("lives"), "the user's")?;
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];
     let mut agent = ExecCommand::new(binary::debug()?, dir.path()).args(mounted).spawn(&IDLE)?;
-    let status = agent.process().exited(SOON).await?;
+    let status = agent.process().exited(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(125), "{}", agent.log());
     assert!(agent.log().contains("lives is in the way and was not made by Nudge"), "{}", agent.log());
     assert_eq!(names(&files)?, set(["lives"]));
@@ -223,7 +223,7 @@ async fn an_agent_takes_over_the_folder_of_one_that_was_killed() -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    agent.agent.process().exited(SOON).await?;
+    agent.agent.process().exited(WAIT_TIMEOUT).await?;
 
     agent.dir.switch("shop", "2.0.0")?;
     let mounted = [OsStr::new("--mount-path"), files.as_ref()];

@@ -13,7 +13,7 @@ use nudge_tests::{Finished, Process, binary, eventually_blocking, ports, tools};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The user `shop` with the password `right`.
 const USERS: &str = "shop:$2b$04$UPmyLQW.zCdDjWRXuzqIqOM3OOcUaeJvAMh6GSSuCnwUZiw5mRXKG\n";
 /// What no output may have.
@@ -41,7 +41,7 @@ impl Registry {
         let mut command = Command::new(program);
         command.arg("serve").arg(path("config.yml")).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Process::spawn("docker-registry", &mut command)?;
-        eventually_blocking(SOON, "the registry listens", || TcpStream::connect(&host).ok())?;
+        eventually_blocking(WAIT_TIMEOUT, "the registry listens", || TcpStream::connect(&host).ok())?;
         Ok(Some(Self { _process: process, folder, host }))
     }
 

@@ -1,4 +1,4 @@
-//! One run: rounds of faults, after each of which everything has time to find its place.
+//! One run: rounds of faults, after each of which the fleet has time to settle.
 
 #![allow(clippy::print_stderr, reason = "for a person who looks on, or looks for the cause")]
 
@@ -13,14 +13,14 @@ use crate::faults::{KINDS, Kind};
 use crate::fleet::Fleet;
 use crate::fleet::versions::CONFIGS;
 use crate::history::recorder::write;
-use crate::history::{History, What};
-use crate::schedule::{Planned, round};
+use crate::history::{History, Occurrence};
+use crate::schedule::{PlannedFault, plan_round};
 use crate::settings::Settings;
 
-/// How long everything may take to find its place once nothing is wrong any more: a rollout's deadline, and what goes before it.
-const SETTLE: Duration = Duration::from_mins(4);
+/// How long the fleet may take to settle once all faults have ended: a rollout's deadline, and what goes before it.
+const SETTLE_TIMEOUT: Duration = Duration::from_mins(4);
 
-/// The history of a run; `None` where a program is missing.
+/// Runs the fleet, and returns its history; `None` where a program is missing.
 pub(crate) async fn run(settings: &Settings) -> Result<Option<History>> {
     let kinds: Vec<Kind> = KINDS
         .into_iter()
@@ -32,33 +32,35 @@ pub(crate) async fn run(settings: &Settings) -> Result<Option<History>> {
     eprintln!("the fleet runs");
     let began = Instant::now();
     for number in 0.. {
-        if began.elapsed() >= settings.lasts {
+        if began.elapsed() >= settings.duration {
             break;
         }
         fleet.renew_tokens().await?;
-        play(&mut fleet, round(settings.seed, number, &kinds)).await.with_context(|| format!("round {number}"))?;
+        play_round(&mut fleet, plan_round(settings.seed, number, &kinds))
+            .await
+            .with_context(|| format!("round {number}"))?;
         settle(&mut fleet, number).await?;
-        // What has gone wrong goes on being wrong.
+        // A violation stays one, whatever comes later.
         if !Report::of(&fleet.recorder.history()).violations.is_empty() {
             break;
         }
     }
     let history = fleet.recorder.history();
     if let Some(folder) = &settings.keep {
-        fleet.keep_logs(folder)?;
+        fleet.copy_logs(folder)?;
         write(&history, &folder.join("history.jsonl"))?;
     }
     Ok(Some(history))
 }
 
 /// Begins and ends faults, each at its time.
-async fn play(fleet: &mut Fleet, planned: Vec<Planned>) -> Result<()> {
+async fn play_round(fleet: &mut Fleet, planned: Vec<PlannedFault>) -> Result<()> {
     let began = Instant::now();
     let mut waiting = planned.into_iter().peekable();
-    let mut under_way: Vec<Planned> = Vec::new();
+    let mut under_way: Vec<PlannedFault> = Vec::new();
     loop {
-        fleet.revive()?;
-        let ends = under_way.iter().map(|planned| planned.at + planned.fault.lasts());
+        fleet.restart_ended_processes()?;
+        let ends = under_way.iter().map(|planned| planned.at + planned.fault.duration());
         let next_end = ends.enumerate().min_by_key(|(_, end)| *end);
         let begins = waiting.peek().map(|planned| planned.at);
         match (begins, next_end) {
@@ -68,7 +70,7 @@ async fn play(fleet: &mut Fleet, planned: Vec<Planned>) -> Result<()> {
                 let name = planned.fault.name();
                 let harms = planned.fault.begin(fleet).await.with_context(|| format!("beginning {name}"))?;
                 eprintln!("{:>8} begins {name}", fleet.recorder.now());
-                fleet.recorder.note(What::Fault { name, harms });
+                fleet.recorder.note(Occurrence::Fault { name, harms });
                 under_way.push(planned);
             }
             (_, Some((index, end))) => {
@@ -77,38 +79,38 @@ async fn play(fleet: &mut Fleet, planned: Vec<Planned>) -> Result<()> {
                 let name = planned.fault.name();
                 planned.fault.end(fleet).await.with_context(|| format!("ending {name}"))?;
                 eprintln!("{:>8} ended  {name}", fleet.recorder.now());
-                fleet.recorder.note(What::Healed { name });
+                fleet.recorder.note(Occurrence::Healed { name });
             }
             _ => return Ok(()),
         }
     }
 }
 
-/// Waits until everybody is where it belongs, or the time is over. What the history holds then decides.
+/// Waits until every application has its version, or the time is over, and records what must hold then.
 async fn settle(fleet: &mut Fleet, round: u64) -> Result<()> {
     let began = Instant::now();
-    fleet.api_answers().await?;
-    fleet.users_are_done().await?;
+    fleet.wait_for_api_server().await?;
+    fleet.wait_for_users().await?;
     for config in CONFIGS {
-        // A hold that was late has come after its end.
+        // A hold that was written late may have come after its end.
         let user = fleet.user.clone();
-        fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"hold": null}})).await });
+        fleet.user_tasks.spawn(async move { user.patch_spec(config, json!({"rollout": {"hold": null}})).await });
     }
-    fleet.users_are_done().await?;
-    if !fleet.finds_its_place(SETTLE).await? {
-        eprintln!("round {round}: not in place: {}", fleet.unplaced().join("; "));
+    fleet.wait_for_users().await?;
+    if !fleet.wait_until_placed(SETTLE_TIMEOUT).await? {
+        eprintln!("round {round}: not in place: {}", fleet.placement_faults().join("; "));
     }
-    fleet.recorder.note(What::Settled);
+    fleet.recorder.note(Occurrence::Settled);
     eprintln!("round {round}: settled after {:?}", began.elapsed());
     for config in CONFIGS {
-        let (user, surplus) = (fleet.user.clone(), fleet.surplus(config));
-        fleet.users.spawn(async move {
+        let (user, surplus) = (fleet.user.clone(), fleet.take_surplus_versions(config));
+        fleet.user_tasks.spawn(async move {
             for version in surplus {
-                user.deletes(config, &version).await;
+                user.delete_version(config, &version).await;
             }
             Ok(())
         });
     }
-    fleet.users_are_done().await?;
-    fleet.look_for_secrets().await
+    fleet.wait_for_users().await?;
+    fleet.record_leaked_secrets().await
 }

@@ -19,13 +19,13 @@ use crate::check::Report;
 use crate::check::planted::Planted;
 use crate::settings::Settings;
 
-/// A run that has everything that is looked at.
-const LONG: Duration = Duration::from_mins(5);
+/// The shortest duration of a run that has rollouts of every kind.
+const MIN_COMPLETE_RUN_DURATION: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applications_see_what_they_are_assigned_whatever_happens() -> Result<()> {
     let settings = Settings::from_env()?;
-    if settings.lasts.is_zero() {
+    if settings.duration.is_zero() {
         return Ok(());
     }
     eprintln!("NUDGE_CHAOS_SEED={}", settings.seed);
@@ -38,6 +38,10 @@ async fn applications_see_what_they_are_assigned_whatever_happens() -> Result<()
     ensure!(report.is_decided(), "seed {}: too much can't be decided: {report}", settings.seed);
     ensure!(unfound.is_empty(), "seed {}: the checker does not find {unfound:?} once planted", settings.seed);
     // A short run may lack a rollout of some kind; a long one has them all.
-    ensure!(unplanted.is_empty() || settings.lasts < LONG, "seed {}: nowhere to plant {unplanted:?}", settings.seed);
+    ensure!(
+        unplanted.is_empty() || settings.duration < MIN_COMPLETE_RUN_DURATION,
+        "seed {}: nowhere to plant {unplanted:?}",
+        settings.seed
+    );
     Ok(())
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// For a machine that has much else to do. Rights of approvers are asked for again every 15 s.
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const POLICY: &str = "statuses";
 
 async fn version(space: &Space, version: &str) -> Result<()> {
@@ -40,10 +40,10 @@ async fn stands(
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-    space.object_until(LONG, "shop", what, is).await?.status.context("just seen")
+    space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("just seen")
 }
 
-async fn is_current(space: &Space, version: &str) -> Result<()> {
+async fn wait_until_current(space: &Space, version: &str) -> Result<()> {
     let is = |status: &VersionedConfigStatus| status.current_version.as_deref() == Some(version);
     stands(space, &format!("version {version} is current"), is).await.map(drop)
 }
@@ -72,7 +72,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
             let ready = find_condition(&status.conditions, ConditionType::Ready)?;
             (ready.reason == reason && (status.namespaces, status.configs) == (1, configs)).then_some(status)
         };
-        eventually(LONG, &format!("the policy says {reason} of {configs} configs"), status).await
+        eventually(WAIT_TIMEOUT, &format!("the policy says {reason} of {configs} configs"), status).await
     };
     let status = says(0, "UnknownTimeZone").await?;
     let ready = &status.conditions[0];
@@ -84,7 +84,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
     let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": at_once()}});
     space.create_object::<VersionedConfig>(config).await?;
     version(&space, "1").await?;
-    is_current(&space, "1").await?;
+    wait_until_current(&space, "1").await?;
     says(1, "UnknownTimeZone").await?;
     // That window is never open, and no other is there.
     version(&space, "2").await?;
@@ -103,7 +103,7 @@ async fn a_policy_says_whether_it_can_be_used_and_what_it_is_about() -> Result<(
         policies.patch(POLICY, &PatchParams::default(), &patch).await
     };
     change(json!([window("mars", "Mars/Olympus"), window("earth", "UTC")])).await?;
-    is_current(&space, "2").await?;
+    wait_until_current(&space, "2").await?;
     says(1, "UnknownTimeZone").await?;
     change(json!([window("earth", "UTC")])).await?;
     let ready = says(1, "Valid").await?.conditions;
@@ -134,7 +134,7 @@ async fn says(space: &Space, name: &str, reason: &str) -> Result<VersionApproval
         let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
     };
-    space.object_until(LONG, name, &format!("it says {reason}"), says).await
+    space.object_until(WAIT_TIMEOUT, name, &format!("it says {reason}"), says).await
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
     ensure!(refused.status.as_ref().is_some_and(|status| status.observed_generation == refused.metadata.generation));
     let approve = json!([{"apiGroups": ["nudge.dev"], "resources": ["versionedconfigs"], "verbs": ["approve"]}]);
     space.grant("bob", approve, user("bob")).await?;
-    is_current(&space, "1").await?;
+    wait_until_current(&space, "1").await?;
     says(&space, "bobs", "Counted").await?;
 
     // Nobody else writes that.
@@ -171,7 +171,7 @@ async fn an_approval_says_whether_it_counts_and_why_not() -> Result<()> {
     space.grant("walter", rules, user("walter")).await?;
     let walter = installation.cluster.client(&installation.cluster.user("walter", &[])).await?;
     let approvals: Api<VersionApproval> = Api::namespaced(walter, &space.name);
-    eventually(LONG, "the role is bound", async || approvals.get("forged").await.ok().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the role is bound", async || approvals.get("forged").await.ok().map(drop)).await?;
     let forged = Patch::Merge(json!({"status": {"conditions": []}}));
     let refused =
         approvals.patch_status("forged", &PatchParams::default(), &forged).await.err().context("it was taken")?;

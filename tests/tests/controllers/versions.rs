@@ -13,7 +13,7 @@ use nudge_tests::cluster::installation::{at_once, bind, create_part};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A version's object of one part.
 fn part(config: &str, version: &str, name: &str, data: &Value) -> Value {
@@ -51,10 +51,10 @@ async fn status(
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(SOON, name, what, is).await?.status.context("no status")
+    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
 }
 
-fn is_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
+fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
     move |status| status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current
 }
 
@@ -74,7 +74,7 @@ async fn what_stands_in_the_annotations_of_a_version_stops_no_rollout() -> Resul
     let space = installation.enabled("annotated").await?;
     config(&space, "shop", json!({})).await?;
     version(&space, "shop", "1", "one").await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
     let url = format!("https://git.example.com/{}", "x".repeat(600));
     let origins = [
         json!({"kind": "Git", "url": url, "revision": "r".repeat(300)}),
@@ -86,7 +86,7 @@ async fn what_stands_in_the_annotations_of_a_version_stops_no_rollout() -> Resul
         create_part::<ConfigMap>(&space, part).await?;
     }
     set_current(&space, "shop", "3").await?;
-    let moved = status(&space, "shop", "3 is current", is_current("3")).await?;
+    let moved = status(&space, "shop", "3 is current", wait_until_current("3")).await?;
     assert!(moved.version("2").is_some(), "{moved:?}");
     Ok(())
 }
@@ -103,14 +103,14 @@ async fn the_first_complete_version_becomes_current_and_the_next_when_it_is_name
          (Secrets of this namespace can't be seen: ClusterRole nudge-secrets is not bound)"
     );
     version(&space, "shop", "1.0.0", "one").await?;
-    let first = status(&space, "shop", "1.0.0 is current", is_current("1.0.0")).await?;
+    let first = status(&space, "shop", "1.0.0 is current", wait_until_current("1.0.0")).await?;
     assert_eq!(first.versions[0].parts[0].name, "shop-1.0.0");
     assert_eq!((first.versions[0].keys, first.versions[0].bytes), (1, 3));
     version(&space, "shop", "1.0.1", "two").await?;
     let sealed = status(&space, "shop", "both are sealed", |status| status.versions.len() == 2).await?;
     assert_eq!(sealed.current_version.as_deref(), Some("1.0.0"));
     set_current(&space, "shop", "1.0.1").await?;
-    let second = status(&space, "shop", "1.0.1 is current", is_current("1.0.1")).await?;
+    let second = status(&space, "shop", "1.0.1 is current", wait_until_current("1.0.1")).await?;
     assert_eq!(second.previous_version.as_deref(), Some("1.0.0"));
     assert!(second.internal.revision > first.internal.revision);
     assert_eq!(condition(&second, "Ready").0, "True");
@@ -141,7 +141,7 @@ async fn a_version_that_is_named_before_it_is_there_is_waited_for() -> Result<()
     let incomplete = status(&space, "shop", "a part is missing", has_reason("Ready", "VersionIncomplete")).await?;
     assert!(condition(&incomplete, "Ready").2.starts_with("version 2 has 1 of its 2 parts"), "{incomplete:?}");
     create_part::<ConfigMap>(&space, object("two-b", "2", "b")).await?;
-    let done = status(&space, "shop", "2 is current", is_current("2")).await?;
+    let done = status(&space, "shop", "2 is current", wait_until_current("2")).await?;
     assert_eq!(done.versions[0].parts.len(), 2);
     Ok(())
 }
@@ -163,7 +163,7 @@ async fn what_is_not_immutable_or_not_right_is_not_sealed() -> Result<()> {
     // The way out that the message names.
     space.api::<ConfigMap>().delete("open", &DeleteParams::default()).await?;
     create_part::<ConfigMap>(&space, part("shop", "1", "open", &json!({"key": "value"}))).await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
 
     create_part::<ConfigMap>(&space, part("shop", "2", "bad", &json!({"nudge.configs": "mine"}))).await?;
     set_current(&space, "shop", "2").await?;
@@ -203,7 +203,7 @@ async fn a_deleted_version_comes_back_with_the_same_content_only() -> Result<()>
     );
     maps.delete("shop-2", &DeleteParams::default()).await?;
     version(&space, "shop", "2", "two").await?;
-    let back = status(&space, "shop", "2 is back", is_current("2")).await?;
+    let back = status(&space, "shop", "2 is back", wait_until_current("2")).await?;
     assert!(back.internal.retired.is_empty());
     Ok(())
 }
@@ -214,7 +214,7 @@ async fn a_late_object_is_reported_and_not_used() -> Result<()> {
     let space = installation.enabled("late").await?;
     config(&space, "shop", json!({})).await?;
     version(&space, "shop", "1", "one").await?;
-    let sealed = status(&space, "shop", "1 is current", is_current("1")).await?;
+    let sealed = status(&space, "shop", "1 is current", wait_until_current("1")).await?;
     create_part::<ConfigMap>(&space, part("shop", "1", "late", &json!({"late": "x"}))).await?;
     let conflict = status(&space, "shop", "the conflict is reported", has_reason("Conflict", "Conflict")).await?;
     assert_eq!(
@@ -290,7 +290,7 @@ async fn secret_parts_need_the_admins_consent_and_are_sealed() -> Result<()> {
     create_part::<Secret>(&space, object).await?;
     status(&space, "keys", "it is not seen", has_reason("Ready", "VersionMissing")).await?;
     bind(&space, "nudge-secrets").await?;
-    let sealed = status(&space, "keys", "1 is current", is_current("1")).await?;
+    let sealed = status(&space, "keys", "1 is current", wait_until_current("1")).await?;
     assert!(sealed.versions[0].parts[0].digest.starts_with("seal:"));
     assert!(!replica.log().contains("hidden-4711"));
     assert!(!replica.get("/metrics").await?.1.contains("hidden"));
@@ -328,7 +328,7 @@ async fn who_may_view_learns_nothing_of_secrets_from_equal_ones() -> Result<()> 
         // All that `view` reads of it.
         let all = serde_json::to_string(&space.api::<VersionedConfig>().get(name).await?)?;
         assert!(!all.contains("sha256"), "{all}");
-        let status = status(space, name, "1 is current", is_current("1")).await?;
+        let status = status(space, name, "1 is current", wait_until_current("1")).await?;
         seen.extend(status.versions.iter().map(|version| version.parts[0].digest.clone()));
     }
     assert!(seen.iter().all(|seal| seal.len() == "seal:".len() + 48), "{seen:?}");
@@ -368,7 +368,7 @@ async fn a_plain_config_map_that_a_pod_subscribes_to_becomes_a_config() -> Resul
         },
     });
     space.create_object::<Pod>(pod).await?;
-    let made = status(&space, "shop", "it is a config", is_current("1.0.0")).await?;
+    let made = status(&space, "shop", "it is a config", wait_until_current("1.0.0")).await?;
     assert_eq!(made.versions[0].parts[0].name, "shop-1.0.0");
     let version = space.api::<ConfigMap>().get("shop-1.0.0").await?;
     assert_eq!((version.immutable, version.data), (Some(true), Some([("key".to_owned(), "one".to_owned())].into())));
@@ -426,8 +426,10 @@ async fn versions_go_with_their_config_and_the_plain_config_map_stays() -> Resul
     assert!(space.api::<ConfigMap>().get("shop-1").await?.owner_references().is_empty());
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
     let maps: Api<ConfigMap> = space.api();
-    eventually(SOON, "the version is gone", async || maps.get_opt("shop-1").await.ok()?.is_none().then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "the version is gone", async || {
+        maps.get_opt("shop-1").await.ok()?.is_none().then_some(())
+    })
+    .await?;
     assert!(maps.get_opt("shop").await?.is_some());
     Ok(())
 }
@@ -439,7 +441,8 @@ async fn health_and_metrics_are_there() -> Result<()> {
         assert_eq!(replica.get(path).await?, (200, "ok\n".to_owned()));
     }
     assert_eq!(replica.get("/other").await?.0, 404);
-    eventually(SOON, "it leads", async || (replica.metric("nudge_leader").await.ok()? > 0.0).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "it leads", async || (replica.metric("nudge_leader").await.ok()? > 0.0).then_some(()))
+        .await?;
     // Far from its end, and no watch is silent.
     assert!(replica.metric("nudge_certificate_expiry_timestamp_seconds").await? > 1_700_000_000.0);
     // The watches of an enabled namespace, and those of the whole cluster. That of Secrets is there where one lets Nudge read them.
@@ -463,7 +466,7 @@ async fn health_and_metrics_are_there() -> Result<()> {
         let ages = expected.map(age).into_iter().collect::<Option<Vec<f64>>>()?;
         ages.iter().all(|age| *age >= 0.0).then_some(ages)
     };
-    let ages = eventually(SOON, "every watch has an age", ages).await?;
+    let ages = eventually(WAIT_TIMEOUT, "every watch has an age", ages).await?;
     assert!(ages.iter().all(|age| (0.0..120.0).contains(age)), "{ages:?}");
     Ok(())
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The shortest time from one round to the next.
-const ROUND: Duration = Duration::from_millis(100);
+const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What clients have seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl Load {
         let round = Arc::new(round);
         let task = tokio::spawn(async move {
             let mut total = Count::default();
-            let mut tick = tokio::time::interval(ROUND);
+            let mut tick = tokio::time::interval(MIN_ROUND_INTERVAL);
             while !*stopped.borrow() && stopped.has_changed().is_ok() {
                 tick.tick().await;
                 let round = round.clone();

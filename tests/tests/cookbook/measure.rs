@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Outcome;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually;
 
 use crate::load::{Count, Load};
@@ -14,7 +14,7 @@ use crate::recipe::{Software, VERSIONS};
 const SWITCHES: usize = 20;
 
 /// The shortest time from one switch to the next: software may be slow to end what it ran before.
-const PAUSE: Duration = Duration::from_millis(250);
+const MIN_SWITCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits until a new client sees the first version, and so the software serves.
 pub(crate) async fn serves<T: PartialEq>(
@@ -23,7 +23,7 @@ pub(crate) async fn serves<T: PartialEq>(
     mut look: impl AsyncFnMut() -> Result<T>,
 ) -> Result<()> {
     let what = format!("{} serves", software.recipe.name);
-    let seen = eventually(SOON, &what, async || look().await.is_ok_and(|seen| seen == *expected).then_some(()));
+    let seen = eventually(WAIT_TIMEOUT, &what, async || look().await.is_ok_and(|seen| seen == *expected).then_some(()));
     seen.await.map_err(|error| software.agent.agent.explain(&error))
 }
 
@@ -38,14 +38,14 @@ pub(crate) async fn twenty_switches<T: PartialEq>(
     mut look: impl AsyncFnMut() -> Result<T>,
 ) -> Result<Count> {
     let (mut times, mut refused, mut processes) = (vec![], 0, vec![]);
-    let mut tick = tokio::time::interval(PAUSE);
+    let mut tick = tokio::time::interval(MIN_SWITCH_INTERVAL);
     for number in 1..=SWITCHES {
         tick.tick().await;
         let (version, expected) = (VERSIONS[number % 2], &expected[number % 2]);
         let since = Instant::now();
         software.switch(version)?;
         let what = format!("{version} has its effect");
-        let effect = eventually(SOON, &what, async || {
+        let effect = eventually(WAIT_TIMEOUT, &what, async || {
             let seen = look().await;
             refused += u64::from(seen.is_err());
             seen.is_ok_and(|seen| seen == *expected).then_some(())

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{binary, eventually};
 
 use crate::load::{Count, Load};
@@ -38,7 +38,7 @@ async fn mosquitto() -> Result<()> {
         Command::new("mosquitto_pub").args(first).status().ok()?;
         lines().is_ok_and(|lines| lines > 0).then_some(())
     };
-    eventually(SOON, "the subscriber gets messages", subscribed).await?;
+    eventually(WAIT_TIMEOUT, "the subscriber gets messages", subscribed).await?;
     let before = lines()?;
     let (repeat, address) = (MESSAGES.to_string(), port.clone());
     let load = Load::rounds(move || {
@@ -63,11 +63,12 @@ async fn mosquitto() -> Result<()> {
     let count = twenty_switches(&mut software, load, [false, true], may_publish).await?;
     ensure!(subscriber.try_exited()?.is_none(), "the subscriber has ended");
     let all = usize::try_from(count.done)?;
-    eventually(SOON, "the subscriber has all messages", async || (lines().ok()? >= before + all).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "the subscriber has all messages", async || (lines().ok()? >= before + all).then_some(()))
+        .await?;
     // It drops its rules before it reads the file: a wrong file opens all topics.
     software.write_version("2.0.0", [("acl", "nonsense\n")])?;
     software.switch("2.0.0")?;
-    let open = eventually(SOON, "all topics are open", async || may_publish().await.ok()?.then_some(()));
+    let open = eventually(WAIT_TIMEOUT, "all topics are open", async || may_publish().await.ok()?.then_some(()));
     open.await.map_err(|error| software.agent.agent.explain(&error))?;
     software.agent.agent.check()
 }

@@ -1,7 +1,7 @@
 //! PostgreSQL: new settings reach the sessions that are open.
 
 use anyhow::{Result, ensure};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually;
 
 use crate::measure::{serves, twenty_switches};
@@ -25,7 +25,7 @@ async fn postgresql() -> Result<()> {
     session.ask("ALTER SYSTEM SET max_connections = 50; SELECT pg_reload_conf()")?;
     let pending = "SELECT pending_restart FROM pg_settings WHERE name = 'max_connections'";
     let is_pending = async || (session.ask(pending).ok()? == "t").then_some(());
-    eventually(SOON, "max_connections waits for a restart", is_pending).await?;
+    eventually(WAIT_TIMEOUT, "max_connections waits for a restart", is_pending).await?;
     let connections = session.ask("SHOW max_connections")?;
     ensure!(connections == "100", "{connections}");
     software.keeps_what_it_has(("shop.conf", "nonsense\n"), "contains errors", async || session.ask(QUERY)).await

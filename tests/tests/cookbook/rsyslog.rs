@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually_blocking;
 
 use crate::load::{Count, Load};
@@ -52,5 +52,5 @@ fn log(port: u16, file: &Path, messages: u64) -> Result<Vec<String>> {
     };
     let all = || Some(lines()).filter(|lines| lines.len() as u64 == messages);
     // What has not come until then is lost.
-    Ok(eventually_blocking(SOON, "all messages are written", all).unwrap_or_else(|_| lines()))
+    Ok(eventually_blocking(WAIT_TIMEOUT, "all messages are written", all).unwrap_or_else(|_| lines()))
 }

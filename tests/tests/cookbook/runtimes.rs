@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Outcome;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, tools};
 
 /// What becomes of a program.
@@ -30,7 +30,8 @@ async fn idle(tool: &str, arguments: &[&str], then: [Then; 3]) -> Result<()> {
         agent.dir.switch("shop", "1.0.1")?;
         match then {
             Ends => {
-                let status = agent.agent.process().exited(SOON).await.map_err(|error| agent.agent.explain(&error))?;
+                let status =
+                    agent.agent.process().exited(WAIT_TIMEOUT).await.map_err(|error| agent.agent.explain(&error))?;
                 ensure!(!status.success(), "{tool} on {signal}: {status}");
                 continue;
             }

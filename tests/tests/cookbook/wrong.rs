@@ -1,7 +1,7 @@
 //! What a version does that the software can't read: some keep what they have, some end.
 
 use anyhow::{Result, ensure};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::eventually;
 
 use crate::recipe::Software;
@@ -22,9 +22,10 @@ impl Software {
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
         let what = format!("it says {says}");
-        let said = eventually(SOON, &what, async || self.agent.agent.log().contains(says).then_some(()));
+        let said = eventually(WAIT_TIMEOUT, &what, async || self.agent.agent.log().contains(says).then_some(()));
         said.await.map_err(|error| self.agent.agent.explain(&error))?;
-        let kept = eventually(SOON, "it serves what it had", async || (look().await.ok()? == before).then_some(()));
+        let kept =
+            eventually(WAIT_TIMEOUT, "it serves what it had", async || (look().await.ok()? == before).then_some(()));
         kept.await.map_err(|error| self.agent.agent.explain(&error))?;
         self.agent.agent.check()?;
         let now = self.agent.client.status().await?.containers[0].notified.processes.clone();
@@ -36,7 +37,7 @@ impl Software {
     pub(crate) async fn ends(&mut self, wrong: (&str, &str), code: i32) -> Result<()> {
         self.write_version(WRONG, [wrong])?;
         self.switch(WRONG)?;
-        let status = self.agent.agent.process().exited(SOON).await;
+        let status = self.agent.agent.process().exited(WAIT_TIMEOUT).await;
         let status = status.map_err(|error| self.agent.agent.explain(&error))?;
         ensure!(status.code() == Some(code), "{status}");
         Ok(())

@@ -16,13 +16,13 @@ use crate::readme;
 use nudge_tests::eventually;
 
 /// How long the control plane may take until all of it is ready, and to be gone.
-const SOON: Duration = Duration::from_mins(3);
+const INSTALL_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The namespace of the first act.
 const FIRST: &str = "nudge-e2e-first";
 
 /// Kubernetes from which on README says to apply `overlays/current`.
-const CURRENT: u32 = 30;
+const CURRENT_MINOR: u32 = 30;
 
 /// Runs one line of README, with this name for NAME.
 pub(crate) fn type_in(place: &Place, line: &str, namespace: &str) -> Result<String> {
@@ -34,7 +34,7 @@ pub(crate) fn type_in(place: &Place, line: &str, namespace: &str) -> Result<Stri
 
 /// Installs, waits for what README says, and acts at once; then waits until every replica is ready.
 pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
-    let folder = if minor(client).await? >= CURRENT { "deploy/overlays/current" } else { "deploy/base" };
+    let folder = if minor(client).await? >= CURRENT_MINOR { "deploy/overlays/current" } else { "deploy/base" };
     let images = place.images();
     if images.is_empty() {
         type_in(place, &readme::command("Install", &format!("-k {folder} "))?, "")?;
@@ -50,7 +50,7 @@ pub(crate) async fn install(place: &Place, client: &Client) -> Result<()> {
     type_in(place, &readme::command("Install", "rollout status")?, "")?;
     first_act(place)?;
     for name in ["nudge-certs", "nudge-injector", "nudge-hub"] {
-        is_ready(client, name).await?;
+        wait_until_ready(client, name).await?;
     }
     Ok(())
 }
@@ -68,9 +68,9 @@ fn first_act(place: &Place) -> Result<()> {
 }
 
 /// Waits until every replica of a Deployment is ready.
-pub(crate) async fn is_ready(client: &Client, name: &str) -> Result<()> {
+pub(crate) async fn wait_until_ready(client: &Client, name: &str) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
-    eventually(SOON, &format!("{name} is ready"), async || {
+    eventually(INSTALL_TIMEOUT, &format!("{name} is ready"), async || {
         let deployment = deployments.get(name).await.ok()?;
         let (expected, status) = (deployment.spec?.replicas?, deployment.status?);
         (status.ready_replicas == Some(expected) && status.updated_replicas == Some(expected)).then_some(())
@@ -88,14 +88,14 @@ pub(crate) fn enable(place: &Place, namespace: &str) -> Result<()> {
 
 /// Removes Nudge, and waits until its pods are gone.
 pub(crate) async fn remove(place: &Place, client: &Client) -> Result<()> {
-    let current = minor(client).await? >= CURRENT;
+    let current = minor(client).await? >= CURRENT_MINOR;
     for line in readme::commands("Remove")? {
         // README removes what it has said to install on current servers.
         let line = if current { line } else { line.replace("-k deploy/overlays/current", "-k deploy/base") };
         type_in(place, &line, "")?;
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    eventually(SOON, "the control plane is gone", async || {
+    eventually(INSTALL_TIMEOUT, "the control plane is gone", async || {
         pods.list(&ListParams::default()).await.ok().filter(|list| list.items.is_empty()).map(drop)
     })
     .await

@@ -13,7 +13,7 @@ use nudge_tests::eventually_blocking;
 const NAME: &str = "nudge-node";
 
 /// How long the kernel may take to clear up behind processes that are gone.
-const SOON: Duration = Duration::from_secs(10);
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a node is known by, noted while it is up.
 pub(crate) struct Traces {
@@ -59,7 +59,8 @@ impl Traces {
     /// Fails if anything is left.
     pub(crate) fn gone(&self) -> Result<()> {
         let nothing = || Some(self.left()).filter(Vec::is_empty).map(drop);
-        eventually_blocking(SOON, "nothing is left", nothing).map_err(|error| error.context(self.left().join("\n")))
+        eventually_blocking(CLEAN_UP_TIMEOUT, "nothing is left", nothing)
+            .map_err(|error| error.context(self.left().join("\n")))
     }
 
     fn left(&self) -> Vec<String> {

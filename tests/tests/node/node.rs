@@ -21,7 +21,7 @@ const GUARD: &str =
     r#"if "$0/up" >/dev/null; then (echo up); else (echo failed); fi; read -r _; exec "$0/down" --wipe"#;
 
 /// How long taking down may take.
-const DOWN: Duration = Duration::from_mins(1);
+const REMOVAL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A single-node Kubernetes.
 pub(crate) struct Node {
@@ -94,7 +94,7 @@ impl Node {
     fn end(self) -> Result<()> {
         let Self { mut guard, input, .. } = self;
         drop(input);
-        let status = eventually_blocking(DOWN, "the node is down", || guard.try_wait().transpose())??;
+        let status = eventually_blocking(REMOVAL_TIMEOUT, "the node is down", || guard.try_wait().transpose())??;
         ensure!(status.success(), "tests/node/down has failed: {status}");
         Ok(())
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::place::{Place, succeed};
-use crate::space::{Home, SOON};
+use crate::space::{Home, WAIT_TIMEOUT};
 use nudge_tests::eventually;
 
 /// Longer than any scenario.
@@ -67,7 +67,7 @@ impl<'a> Person<'a> {
         fs::write(person.kubeconfig(), config.to_string())?;
         for (role, [verb, resource]) in rights {
             let may = async || person.kubectl(&["auth", "can-i", verb, resource]).ok().map(drop);
-            eventually(SOON, &format!("{name} has {role}"), may).await?;
+            eventually(WAIT_TIMEOUT, &format!("{name} has {role}"), may).await?;
         }
         Ok(person)
     }
@@ -93,7 +93,7 @@ impl<'a> Person<'a> {
     }
 
     /// Fails unless kubectl is refused, and says one of these.
-    pub(crate) fn is_refused(&self, arguments: &[&str], because: &[&str]) -> Result<()> {
+    pub(crate) fn assert_refused(&self, arguments: &[&str], because: &[&str]) -> Result<()> {
         let said = self.kubectl(arguments).err().with_context(|| format!("{} could {arguments:?}", self.user))?;
         let said = said.to_string();
         ensure!(because.iter().any(|because| said.contains(because)), "{said}");

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::images::{self, Programs};
 use crate::node::{Node, kubernetes};
-use crate::space::LONG;
+use crate::space::LONG_WAIT_TIMEOUT;
 
 const KUBECONFIG: &str = "NUDGE_E2E_KUBECONFIG";
 const IMAGES: &str = "NUDGE_E2E_IMAGES";
@@ -129,7 +129,7 @@ impl Place {
 /// Runs a command to its end and returns what it says; anything but success is an error.
 pub(crate) fn succeed(command: &mut Command) -> Result<String> {
     // A namespace that is deleted is waited for, and Kubernetes 1.20 takes a minute for one whose pods take their time.
-    let finished = nudge_tests::Finished::within(LONG, command)?;
+    let finished = nudge_tests::Finished::within(LONG_WAIT_TIMEOUT, command)?;
     if finished.code != Some(0) {
         bail!("{command:?} has ended with {:?}: {}{}", finished.code, finished.stdout, finished.stderr);
     }

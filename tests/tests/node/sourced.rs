@@ -5,7 +5,7 @@ use nudge_api::{ConfigSource, ConfigSourceStatus};
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::space::{Home, LONG};
+use crate::space::{Home, LONG_WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -47,7 +47,7 @@ impl<'a> Home<'a> {
         is: impl Fn(&ConfigSourceStatus) -> bool,
     ) -> Result<ConfigSourceStatus> {
         let (sources, mut last) = (self.space.api::<ConfigSource>(), None);
-        let found = eventually(LONG, what, async || {
+        let found = eventually(LONG_WAIT_TIMEOUT, what, async || {
             last = sources.get(name).await.ok()?.status;
             last.clone().filter(&is)
         });
@@ -62,7 +62,7 @@ impl<'a> Home<'a> {
         };
         let status = self.source_until(source, &format!("{source} has asked for its newest content"), done).await?;
         let version = status.version.context("no version")?;
-        self.is_current(source, &version).await?;
+        self.wait_until_current(source, &version).await?;
         Ok(version)
     }
 }

@@ -20,9 +20,9 @@ use crate::suite::Suite;
 use nudge_tests::eventually;
 
 /// How long anything may take that a kubelet does at once, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_mins(2);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The same for what takes a grace period or the kubelet's rounds.
-pub(crate) const LONG: Duration = Duration::from_mins(5);
+pub(crate) const LONG_WAIT_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A namespace.
 pub(crate) struct Home<'a> {
@@ -48,8 +48,10 @@ impl<'a> Home<'a> {
         suite.spaces.lock().push(home.space.name.clone());
         // Pods are refused until their service account is there.
         let accounts = home.space.api::<k8s_openapi::api::core::v1::ServiceAccount>();
-        eventually(SOON, "the default service account is there", async || accounts.get_opt("default").await.ok()?)
-            .await?;
+        eventually(WAIT_TIMEOUT, "the default service account is there", async || {
+            accounts.get_opt("default").await.ok()?
+        })
+        .await?;
         Ok(home)
     }
 
@@ -88,7 +90,7 @@ impl<'a> Home<'a> {
     pub(crate) async fn ready_pod(&self, label: &str) -> Result<Pod> {
         let pods = self.space.api::<Pod>();
         let what = format!("a pod of {label} is ready");
-        eventually(SOON, &what, async || {
+        eventually(WAIT_TIMEOUT, &what, async || {
             let list = pods.list(&ListParams::default().labels(label)).await.ok()?;
             let mut there = list.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
             let pod = there.next()?;
@@ -119,9 +121,9 @@ impl<'a> Home<'a> {
     }
 
     /// Waits until a version has been proven.
-    pub(crate) async fn is_current(&self, config: &str, version: &str) -> Result<()> {
+    pub(crate) async fn wait_until_current(&self, config: &str, version: &str) -> Result<()> {
         let configs = self.space.api::<VersionedConfig>();
-        eventually(LONG, &format!("{config} {version} is current"), async || {
+        eventually(LONG_WAIT_TIMEOUT, &format!("{config} {version} is current"), async || {
             let config = configs.get(config).await.ok()?;
             let (generation, status) = (config.metadata.generation, config.status?);
             let seen = status.observed_generation == generation;
@@ -151,7 +153,7 @@ pub(crate) fn containers(pod: &Pod) -> Vec<(String, Option<String>, i32)> {
 }
 
 /// Fails unless the pod is the same as before, with the same containers, of which none was ever restarted.
-pub(crate) async fn is_untouched(home: &Home<'_>, before: &Pod) -> Result<()> {
+pub(crate) async fn assert_untouched(home: &Home<'_>, before: &Pod) -> Result<()> {
     let name = before.name_any();
     let now = home.space.api::<Pod>().get(&name).await?;
     ensure!(now.metadata.uid == before.metadata.uid, "{name} is another pod");

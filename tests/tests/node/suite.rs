@@ -161,7 +161,7 @@ impl Shared {
             component.install(place)?;
             nudge.components.push(component);
         }
-        install::is_ready(&client, component.deployment).await
+        install::wait_until_ready(&client, component.deployment).await
     }
 
     /// Removes Nudge.
@@ -228,7 +228,7 @@ impl Shared {
         let namespaces: Api<Namespace> = Api::all(self.place().await?.client().await?);
         for name in &spaces {
             let gone = async || namespaces.get_opt(name).await.ok()?.is_none().then_some(());
-            eventually(space::LONG, &format!("the namespace {name} is gone"), gone).await?;
+            eventually(space::LONG_WAIT_TIMEOUT, &format!("the namespace {name} is gone"), gone).await?;
         }
         if self.nudge.lock().await.base {
             self.removed().await?;

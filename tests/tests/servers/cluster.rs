@@ -14,7 +14,7 @@ use kube::api::{ListParams, WatchParams};
 use nudge_tests::cluster::{self, Cluster, Options};
 use nudge_tests::{eventually, tools};
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_way_can_go_silent_and_be_cut_and_in_the_end_nothing_is_left() -> Result<()> {
@@ -35,16 +35,16 @@ async fn a_way_can_go_silent_and_be_cut_and_in_the_end_nothing_is_left() -> Resu
     let mut events = pin!(config_maps.watch(&WatchParams::default(), "0").await?);
     wire.cut();
     // The events so far, if any, and then the end.
-    let end = tokio::time::timeout(SOON, async {
+    let end = tokio::time::timeout(WAIT_TIMEOUT, async {
         while let Some(Ok(_)) = poll_fn(|context| events.as_mut().poll_next(context)).await {}
     });
     end.await.context("the watch does not end")?;
-    eventually(SOON, "a new connection", async || config_maps.list(&ListParams::default()).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "a new connection", async || config_maps.list(&ListParams::default()).await.ok()).await?;
 
     cluster.freeze_apiserver().await?;
     assert!(tokio::time::timeout(brief, config_maps.list(&ListParams::default())).await.is_err());
     cluster.thaw_apiserver()?;
-    eventually(SOON, "it goes on", async || config_maps.list(&ListParams::default()).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "it goes on", async || config_maps.list(&ListParams::default()).await.ok()).await?;
 
     let (pids, folder) = (cluster.pids(), cluster.folder().to_owned());
     assert_eq!(pids.len(), if cluster.controls("namespace") { 3 } else { 2 });

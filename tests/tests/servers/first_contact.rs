@@ -14,12 +14,12 @@ use nudge_tests::cluster::Options;
 use nudge_tests::cluster::installation::NAMESPACE;
 use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, eventually, ports};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What the readiness probe of `deploy/base/certs.yaml` runs.
 fn ready(socket: &Path) -> Result<Finished> {
     let mut probe = Command::new(binary::injector()?);
-    Finished::within(SOON, probe.args(["health", "ready"]).env("NUDGE_HEALTH_SOCKET", socket))
+    Finished::within(WAIT_TIMEOUT, probe.args(["health", "ready"]).env("NUDGE_HEALTH_SOCKET", socket))
 }
 
 #[tokio::test]
@@ -39,13 +39,13 @@ async fn certs_is_ready_when_the_api_server_trusts_the_webhooks_and_stays_so() -
         let finished = ready(&socket).ok()?;
         (finished.code != Some(0) && finished.stderr.contains("failed calling webhook")).then_some(())
     };
-    let waited = eventually(SOON, "certs says why it is not ready", waits).await;
+    let waited = eventually(WAIT_TIMEOUT, "certs says why it is not ready", waits).await;
     waited.with_context(|| format!("{:?}\n{}", ready(&socket), certs.log()))?;
 
     let control =
         installation.control(&ReplicaOptions::with(&mounted.each_ref().map(String::as_str)), admission, hub).await?;
     let is_ready = async || ready(&socket).ok().filter(|finished| finished.code == Some(0)).map(drop);
-    eventually(SOON, "certs is ready", is_ready).await.with_context(|| certs.log())?;
+    eventually(WAIT_TIMEOUT, "certs is ready", is_ready).await.with_context(|| certs.log())?;
     // The first act, once.
     let config = VersionedConfig::new("shop", VersionedConfigSpec::default());
     space.api::<VersionedConfig>().create(&PostParams::default(), &config).await.context("the first act")?;

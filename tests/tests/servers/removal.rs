@@ -13,7 +13,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<Space> {
     let space = installation.enabled(purpose).await?;
@@ -29,7 +29,7 @@ async fn with_config(installation: &Installation<'_>, purpose: &str) -> Result<S
         create_part::<ConfigMap>(&space, object).await?;
     }
     let api = space.api::<VersionedConfig>();
-    eventually(SOON, "2 is current and published", async || {
+    eventually(WAIT_TIMEOUT, "2 is current and published", async || {
         let status = api.get("shop").await.ok()?.status?;
         let both = [status.current_version, status.published_version];
         both.iter().all(|version| version.as_deref() == Some("2")).then_some(())
@@ -67,7 +67,8 @@ async fn removing_nudge_leaves_every_version_and_published_config_map() -> Resul
         ensure!(removed.code == Some(0), "{}", removed.stderr);
         if file == "crd" {
             let said = "so the versions stay";
-            eventually(SOON, "the controller has seen it", async || replica.log().contains(said).then_some(())).await?;
+            eventually(WAIT_TIMEOUT, "the controller has seen it", async || replica.log().contains(said).then_some(()))
+                .await?;
         }
     }
     assert_eq!(config_maps(&space).await?, before);

@@ -14,7 +14,7 @@ use nudge_tests::{Balancer, Cluster, Installation, Pod, ReplicaOptions, eventual
 use serde_json::json;
 
 /// A lease must run out first where the leader was killed.
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 async fn create_versions(space: &Space, count: usize) -> Result<()> {
     for number in 1..=count {
@@ -35,7 +35,7 @@ async fn create_shop(installation: &Installation<'_>, count: usize) -> Result<Sp
     space.create_object::<VersionedConfig>(config).await?;
     create_versions(&space, count).await?;
     let api = space.api::<VersionedConfig>();
-    eventually(LONG, "all versions are sealed and 1 is current", async || {
+    eventually(WAIT_TIMEOUT, "all versions are sealed and 1 is current", async || {
         let status = api.get("shop").await.ok()?.status?;
         (status.versions.len() == count && status.current_version.as_deref() == Some("1")).then_some(())
     })
@@ -52,7 +52,7 @@ async fn activate(space: &Space, number: usize) -> Result<()> {
 /// Waits until the number is proven.
 async fn proven(space: &Space, number: usize) -> Result<()> {
     let api = space.api::<VersionedConfig>();
-    eventually(LONG, &format!("{number} is current"), async || {
+    eventually(WAIT_TIMEOUT, &format!("{number} is current"), async || {
         let status = api.get("shop").await.ok()?.status?;
         (status.current_version.as_deref() == Some(&*number.to_string())).then_some(())
     })
@@ -73,7 +73,7 @@ fn printed(pod: &Pod) -> Vec<usize> {
 /// Waits until the application is at this number, and the number proven.
 async fn reaches(space: &Space, pod: &mut Pod, number: usize) -> Result<()> {
     let what = format!("the application is at {number}");
-    let waited = eventually(LONG, &what, async || (printed(pod).last() == Some(&number)).then_some(())).await;
+    let waited = eventually(WAIT_TIMEOUT, &what, async || (printed(pod).last() == Some(&number)).then_some(())).await;
     waited.map_err(|error| pod.explain(&error))?;
     let all = printed(pod);
     ensure!(all.windows(2).all(|pair| pair[0] < pair[1]), "it went back: {all:?}");
@@ -103,8 +103,10 @@ async fn a_frozen_replica_costs_an_agent_one_request_in_five_seconds_and_serves_
     live.process.kill()?;
     let began = Instant::now();
     let before = polls().await?;
-    eventually(LONG, "the agent asked three times", async || (polls().await.ok()? - before >= 3.0).then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "the agent asked three times", async || {
+        (polls().await.ok()? - before >= 3.0).then_some(())
+    })
+    .await?;
     let took = began.elapsed();
     ensure!(took >= Duration::from_secs(10), "three requests took {took:?}");
     ensure!(printed(&pod) == [2], "{:?}", printed(&pod));
@@ -159,7 +161,7 @@ async fn the_servers_below_restart_and_forget_and_the_watch_is_cut() -> Result<(
 
     cluster.restart_etcd().await?;
     // The API server may need a moment to find etcd again.
-    eventually(LONG, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "the API server writes again", async || activate(&space, 4).await.ok()).await?;
     reaches(&space, &mut pod, 4).await?;
 
     // Silence, which no error shows, while changes are made and forgotten.

@@ -21,7 +21,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Apart, Cluster, Installation, Pod, ReplicaOptions, eventually, tools};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A verb and a resource, such as `patch pods/status` or `get deployments.apps`.
 type Right = String;
@@ -126,7 +126,7 @@ async fn version(space: &Space, name: &str) -> Result<()> {
 async fn switch(space: &Space, name: &str) -> Result<()> {
     for config in ["shop", "vault"] {
         wants(space, config, name).await?;
-        is_current(space, config, name).await?;
+        wait_until_current(space, config, name).await?;
     }
     Ok(())
 }
@@ -137,7 +137,7 @@ async fn wants(space: &Space, config: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn is_current(space: &Space, config: &str, version: &str) -> Result<()> {
+async fn wait_until_current(space: &Space, config: &str, version: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let current = async || {
         let status = configs.get(config).await.ok()?.status?;
@@ -146,7 +146,7 @@ async fn is_current(space: &Space, config: &str, version: &str) -> Result<()> {
         let proven = status.current_version.as_deref() == Some(version);
         (published && proven && status.rollout.stage.is_none()).then_some(())
     };
-    let waited = eventually(SOON, &format!("{version} of {config} is current"), current).await;
+    let waited = eventually(WAIT_TIMEOUT, &format!("{version} of {config} is current"), current).await;
     match waited {
         Ok(()) => Ok(()),
         Err(error) => Err(error.context(format!("{:#?}", configs.get(config).await?.status))),
@@ -188,7 +188,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
         .create_object::<ConfigMap>(json!({"metadata": {"name": "plain", "labels": labels}, "data": {"key": "0"}}))
         .await?;
     injected_pod(space, "based", "plain").await?;
-    is_current(space, "plain", "1.0.0").await?;
+    wait_until_current(space, "plain", "1.0.0").await?;
 
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "shop"}, "data": {"key": "0"}})).await?;
     // Versions with both kinds of parts, an agent, and workloads without one.
@@ -199,7 +199,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
             "spec": {"historyLimit": 1, "rollout": rollout, "objects": [if name == "vault" { "Secret" } else { "ConfigMap" }]},
         }))?;
         let made = async || space.api().create(&PostParams::default(), &config).await.ok().map(drop);
-        eventually(SOON, "the API server trusts the webhooks", made).await?;
+        eventually(WAIT_TIMEOUT, "the API server trusts the webhooks", made).await?;
     }
     version(space, "1").await?;
     switch(space, "1").await?;
@@ -227,14 +227,14 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
         switch(space, name).await?;
     }
     let pods = space.api::<PodObject>();
-    eventually(SOON, "the hub writes the pod's condition", async || {
+    eventually(WAIT_TIMEOUT, "the hub writes the pod's condition", async || {
         let conditions = pods.get("served").await.ok()?.status?.conditions?;
         conditions.iter().any(|one| one.type_ == "nudge.dev/ConfigCurrent" && one.status == "True").then_some(())
     })
     .await?;
     let maps = space.api::<ConfigMap>();
-    eventually(SOON, "the first version is pruned", async || maps.get("shop-1").await.err().map(drop)).await?;
-    eventually(SOON, "the lost pod is evicted", async || pods.get("lost").await.err().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the first version is pruned", async || maps.get("shop-1").await.err().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the lost pod is evicted", async || pods.get("lost").await.err().map(drop)).await?;
     node_away(space, &pods).await?;
 
     statuses(space).await?;
@@ -249,7 +249,7 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
         let pod = pods.create(&dry, &opted_in).await.ok()?;
         pod.labels().contains_key("nudge.dev/agent").then_some(())
     };
-    eventually(SOON, "pods are injected", injected).await?;
+    eventually(WAIT_TIMEOUT, "pods are injected", injected).await?;
 
     // Deletion, with the objects of the versions.
     for name in ["based", "served"] {
@@ -257,8 +257,8 @@ async fn everything(space: &Space, apart: &Apart) -> Result<()> {
     }
     let configs = space.api::<VersionedConfig>();
     let deleted = async || configs.delete("shop", &DeleteParams::default()).await.ok().map(drop);
-    eventually(SOON, "the config may be deleted", deleted).await?;
-    eventually(SOON, "its versions are deleted", async || maps.get("shop-4").await.err().map(drop)).await
+    eventually(WAIT_TIMEOUT, "the config may be deleted", deleted).await?;
+    eventually(WAIT_TIMEOUT, "its versions are deleted", async || maps.get("shop-4").await.err().map(drop)).await
 }
 
 /// A policy and an approval, whose statuses are written.
@@ -273,9 +273,9 @@ async fn statuses(space: &Space) -> Result<()> {
     let spec = json!({"configName": "shop", "version": "4", "digest": digest, "decision": "Approve", "reason": "r", "approver": ""});
     space.create_object::<VersionApproval>(json!({"metadata": {"name": "approval"}, "spec": spec})).await?;
     let noted = async || policies.get("nowhere").await.ok()?.status.map(drop);
-    eventually(SOON, "the policy has a status", noted).await?;
+    eventually(WAIT_TIMEOUT, "the policy has a status", noted).await?;
     let noted = |approval: &VersionApproval| approval.status.is_some();
-    space.object_until(SOON, "approval", "it has a status", noted).await.map(drop)
+    space.object_until(WAIT_TIMEOUT, "approval", "it has a status", noted).await.map(drop)
 }
 
 /// A pod is not Ready any more during a rollout, so its node is looked at.
@@ -298,7 +298,7 @@ async fn node_away(space: &Space, pods: &Api<PodObject>) -> Result<()> {
     pods.patch_status("held", &PatchParams::default(), &Patch::Strategic(unready)).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     pods.delete("held", &DeleteParams::default().grace_period(0)).await?;
-    is_current(space, "shop", "5").await
+    wait_until_current(space, "shop", "5").await
 }
 
 #[tokio::test]
@@ -372,7 +372,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
             let config = configs.get(name).await.ok()?;
             config.spec.version.is_some_and(|version| version.starts_with("src-")).then_some(())
         };
-        let waited = eventually(SOON, "a version is asked for", current).await;
+        let waited = eventually(WAIT_TIMEOUT, "a version is asked for", current).await;
         waited.with_context(|| format!("its log:\n{}", sources.log()))?;
     }
     // Before a server is asked it is known where nothing is sent.
@@ -385,7 +385,7 @@ async fn so_it_is_with_the_rights_of_sources() -> Result<()> {
         let status = space.api::<ConfigSource>().get("git").await.ok()?.status?;
         status.conditions.iter().any(|condition| condition.reason == "FetchFailed").then_some(())
     };
-    eventually(SOON, "the server has no address", failed).await?;
+    eventually(WAIT_TIMEOUT, "the server has no address", failed).await?;
     let mut given = given("components/sources")?;
     let own = given.get_mut(SOURCES_ACCOUNT).context("no rights")?;
     without_endpoints(&cluster, own);
@@ -423,7 +423,7 @@ async fn so_it_is_with_the_rights_of_analysis() -> Result<()> {
     space.create_object::<RolloutAnalysis>(wanted).await?;
     let analysis = installation.analysis(&ReplicaOptions::with(&["--lease-seconds=3", "--watch-seconds=3"])).await?;
     let measured = |object: &RolloutAnalysis| object.status.as_ref().is_some_and(|status| !status.queries.is_empty());
-    let waited = space.object_until(SOON, "shop", "it was measured", measured).await;
+    let waited = space.object_until(WAIT_TIMEOUT, "shop", "it was measured", measured).await;
     waited.with_context(|| format!("its log:\n{}", analysis.log()))?;
     let mut given = given("components/analysis")?;
     given.retain(|account, _| *account == ANALYSIS_ACCOUNT);

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 /// Where nothing is fast, and yet a fraction of what 600 connections take that time out in turns.
-const SOON: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// One address, and two hundred.
 const ONE: u8 = 1;
 const MANY: u8 = 200;
@@ -50,7 +50,8 @@ async fn hostile(addresses: &[SocketAddr], count: usize, sources: u8) -> Result<
         });
     }
     let expected = count * addresses.len();
-    eventually(SOON, "all are connected", async || (opened.load(Ordering::Relaxed) >= expected).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "all are connected", async || (opened.load(Ordering::Relaxed) >= expected).then_some(()))
+        .await?;
     Ok(all)
 }
 
@@ -78,7 +79,7 @@ fn probes() -> Result<Vec<(String, Vec<String>)>> {
 fn run(command: &[String], socket: &Path) -> Result<Finished> {
     let (program, arguments) = command.split_first().context("no command")?;
     ensure!(program == "/nudge-injector", "{program} is not in the image");
-    Finished::within(SOON, Command::new(binary::injector()?).args(arguments).env("NUDGE_HEALTH_SOCKET", socket))
+    Finished::within(WAIT_TIMEOUT, Command::new(binary::injector()?).args(arguments).env("NUDGE_HEALTH_SOCKET", socket))
 }
 
 /// No probe fails.
@@ -93,9 +94,9 @@ fn passes(socket: &Path) -> Result<()> {
 /// All that others want of the replica.
 async fn serves(replica: &Replica, socket: &Path, authority: &Path) -> Result<()> {
     passes(socket)?;
-    let (status, text) = timeout(SOON, replica.get("/metrics")).await.context("no metrics")??;
+    let (status, text) = timeout(WAIT_TIMEOUT, replica.get("/metrics")).await.context("no metrics")??;
     ensure!(status == 200 && text.contains("nudge_leader"), "{text}");
-    let ready = timeout(SOON, replica.get("/readyz")).await.context("no health")??;
+    let ready = timeout(WAIT_TIMEOUT, replica.get("/readyz")).await.context("no health")??;
     ensure!(ready == (200, "ok\n".to_owned()), "{ready:?}");
     answers(replica, authority).await
 }
@@ -120,14 +121,14 @@ async fn answers(replica: &Replica, authority: &Path) -> Result<()> {
         raw.send(format!("{head}{review}")).await?;
         raw.reply().await
     };
-    let reply = timeout(SOON, asked).await.context("no review")??;
+    let reply = timeout(WAIT_TIMEOUT, asked).await.context("no review")??;
     ensure!(reply.status == 200, "{reply:?}");
     let asked = async {
         let mut raw = open(replica.hub).await?;
         raw.send("POST /v1/poll HTTP/1.1\r\nhost: hub\r\ncontent-length: 2\r\n\r\n{}").await?;
         raw.reply().await
     };
-    let reply = timeout(SOON, asked).await.context("no answer of the hub")??;
+    let reply = timeout(WAIT_TIMEOUT, asked).await.context("no answer of the hub")??;
     ensure!(reply.status == 401, "{reply:?}");
     Ok(())
 }
@@ -152,7 +153,7 @@ async fn many_connections_of_one_address_and_of_many_keep_nobody_out() -> Result
             for listener in ["admission", "hub"] {
                 let name = format!("nudge_{listener}_connections_refused_total");
                 let full = async || (replica.metric(&name).await.ok()? > 0.0).then_some(());
-                eventually(SOON, &format!("all slots for {listener} are taken by {count}"), full).await?;
+                eventually(WAIT_TIMEOUT, &format!("all slots for {listener} are taken by {count}"), full).await?;
             }
         }
         let served = if sources == ONE {
@@ -176,7 +177,7 @@ async fn many_connections_of_one_address_and_of_many_keep_nobody_out() -> Result
     ensure!(socket.exists() && finished.code == Some(1), "{finished:?}");
     ensure!(finished.stderr.contains("nothing answers at "), "{finished:?}");
     let next = installation.replica(&options).await?;
-    eventually(SOON, "the next one is live", async || {
+    eventually(WAIT_TIMEOUT, "the next one is live", async || {
         run(live, &socket).ok().filter(|it| it.code == Some(0)).map(drop)
     })
     .await?;

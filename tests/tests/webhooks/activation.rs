@@ -12,7 +12,7 @@ use nudge_tests::cluster::installation::{agent_token, at_once, bind, create_part
 use nudge_tests::{Installation, Pod, Replica, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A version of the examples as a manifest.
 fn example(version: &str) -> Result<Value> {
@@ -73,14 +73,14 @@ async fn what_kubectl_applies_reaches_an_application() -> Result<()> {
 
     // What the pod runs is seen on the pod and on the config.
     let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
-    eventually(SOON, "the pod's condition says so", async || {
+    eventually(WAIT_TIMEOUT, "the pod's condition says so", async || {
         let conditions = pods.get("web").await.ok()?.status?.conditions?;
         let own = conditions.into_iter().find(|condition| condition.type_ == "nudge.dev/ConfigCurrent")?;
         (own.status == "True" && own.message?.starts_with("shop=1.0.1")).then_some(())
     })
     .await?;
     let configs = space.api::<VersionedConfig>();
-    eventually(SOON, "the config counts it", async || {
+    eventually(WAIT_TIMEOUT, "the config counts it", async || {
         (configs.get("shop").await.ok()?.status?.pods.summary == "1/1").then_some(())
     })
     .await
@@ -105,7 +105,7 @@ async fn both_orders_of_applying_end_the_same_and_a_dry_run_passes() -> Result<(
     installation.cluster.kubectl_on(&apply, &manifest(&[version("two"), config("two", "1")])).await?;
     for name in ["one", "two"] {
         let api = space.api::<VersionedConfig>();
-        eventually(SOON, "1 is current", async || {
+        eventually(WAIT_TIMEOUT, "1 is current", async || {
             let status = api.get(name).await.ok()?.status?;
             (status.current_version.as_deref() == Some("1")
                 && status.conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
@@ -157,7 +157,7 @@ async fn a_version_of_three_parts_arrives_whole_or_not_at_all() -> Result<()> {
         }
         (versions[0] == "2").then_some(Ok(()))
     };
-    eventually(SOON, "version 2 is there", switched).await??;
+    eventually(WAIT_TIMEOUT, "version 2 is there", switched).await??;
     let log = replica.log();
     ensure!(
         log.contains("audit") && !log.contains("c9f1e7a3b5d80246"),
@@ -190,7 +190,7 @@ async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Re
     let pods = space.api::<k8s_openapi::api::core::v1::Pod>();
     let says = async |name: &str, reason: &str, text: &str| {
         let what = format!("pod {name} says {reason}: {text}");
-        eventually(SOON, &what, async || {
+        eventually(WAIT_TIMEOUT, &what, async || {
             let conditions = pods.get(name).await.ok()?.status?.conditions?;
             let own = conditions.into_iter().find(|condition| condition.type_ == "nudge.dev/ConfigCurrent")?;
             (own.reason? == reason && own.message?.contains(text)).then_some(())
@@ -207,7 +207,7 @@ async fn a_config_that_a_pod_may_not_have_hides_nothing_of_its_other_one() -> Re
         let status = configs.get("shop").await.ok()?.status?;
         (status.current_version.as_deref() == Some("2") && status.pods.summary == "1/1").then_some(())
     };
-    eventually(SOON, "version 2 is current on its one pod", is_current).await?;
+    eventually(WAIT_TIMEOUT, "version 2 is current on its one pod", is_current).await?;
     says("web", "NotAllowed", "shop=2").await?;
 
     // What the agent has to say of it is not hidden either.

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const SECRET: &str = "hidden-4711";
 
 /// Runs the command with this kubeconfig.
@@ -76,7 +76,7 @@ impl Shop {
             let config = json!({"metadata": {"name": "shop"}, "spec": spec});
             space.create_object::<VersionedConfig>(config).await.ok().map(drop)
         };
-        eventually(LONG, "the webhooks are at work", create).await?;
+        eventually(WAIT_TIMEOUT, "the webhooks are at work", create).await?;
         let shop = Self { space, pods: Vec::new() };
         shop.make("1").await?;
         shop.until("version 1 is current", |status| status.current_version.as_deref() == Some("1")).await?;
@@ -121,7 +121,7 @@ impl Shop {
 
     async fn until(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
         let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-        self.space.object_until(LONG, "shop", what, is).await?.status.context("no status")
+        self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("no status")
     }
 
     /// What every application was notified of, by pod.
@@ -228,7 +228,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     }
     // The agents hear that there is no such config.
     let polls = async || replica.metric("nudge_hub_polls_total").await.ok().filter(|polls| *polls >= 4.0).map(drop);
-    eventually(LONG, "all agents have asked", polls).await?;
+    eventually(WAIT_TIMEOUT, "all agents have asked", polls).await?;
 
     let planned = ends(&cluster, 0, &[&import[..], &["--dry-run"]].concat()).await?.stdout;
     ensure!(planned.contains(&format!("create: VersionedConfig {}/shop", calm.space.name)), "{planned}");
@@ -263,7 +263,7 @@ async fn a_cluster_that_lost_all_is_restored_and_nobody_is_notified() -> Result<
     moving.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     moving.until("2 is current", at_two).await?;
     let once = async || moving.notified().iter().all(|all| *all == ["2"]).then_some(());
-    eventually(LONG, "each pod was notified once", once)
+    eventually(WAIT_TIMEOUT, "each pod was notified once", once)
         .await
         .map_err(|error| error.context(format!("{:?}", moving.notified())))?;
     ensure!(calm.notified() == notified.0);
@@ -306,7 +306,7 @@ async fn lose(space: &Space) -> Result<()> {
         let maps = maps.list(&selector).await.ok()?;
         (maps.items.is_empty() && secrets.list(&selector).await.ok()?.items.is_empty()).then_some(())
     };
-    eventually(LONG, "the versions are gone", gone).await
+    eventually(WAIT_TIMEOUT, "the versions are gone", gone).await
 }
 
 fn at_two(status: &VersionedConfigStatus) -> bool {
@@ -431,7 +431,7 @@ async fn killed(
     command.args(["import", "-f", file, "--kubeconfig"]).arg(cluster.kubeconfig()).stderr(Stdio::null());
     let mut import = Process::spawn("import", &mut command)?;
     loop {
-        let asked = tokio::time::timeout(LONG, gate.accept()).await.context("it ended without that")??;
+        let asked = tokio::time::timeout(WAIT_TIMEOUT, gate.accept()).await.context("it ended without that")??;
         if let Some(config) = space.api::<VersionedConfig>().get_opt("shop").await?
             && reached(&config).await
         {
@@ -519,7 +519,7 @@ async fn who_may_only_edit_can_neither_switch_nudge_off_nor_write_a_status() -> 
     let configs: Api<VersionedConfig> = Api::namespaced(eve, &shop.space.name);
     let annotate = |value: Value| Patch::Merge(json!({"metadata": {"annotations": {"nudge.dev/importing": value}}}));
     let allowed = async || configs.get("shop").await.ok().map(drop);
-    eventually(LONG, "her rights are known", allowed).await?;
+    eventually(WAIT_TIMEOUT, "her rights are known", allowed).await?;
     let params = PatchParams::default();
     let refused = |result: kube::Result<VersionedConfig>, part: &str| {
         let message = result.err().map(|error| error.to_string()).unwrap_or_default();
@@ -555,7 +555,7 @@ async fn on_top_of_an_older_etcd_an_import_refuses_until_it_is_asked_to_overwrit
     }
     cluster.back_up_etcd().await?;
     let made = async || shop.make("2").await.ok();
-    eventually(LONG, "the API server has found etcd again", made).await?;
+    eventually(WAIT_TIMEOUT, "the API server has found etcd again", made).await?;
     shop.set(json!({"version": "2"})).await?;
     shop.until("2 is current", at_two).await?;
     let (_folder, file) = export(&cluster, &[]).await?;

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 /// How long something may take that should be there at once, on a machine that has much else to do.
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// The user of the agent's images.
 const NOBODY: u32 = 65532;
 
@@ -52,7 +52,7 @@ async fn config(space: &Space, name: &str, current: &str) -> Result<()> {
         let status = api.get(name).await.ok()?.status?;
         (status.current_version.as_deref() == Some(current)).then_some(())
     };
-    eventually(SOON, "the version is current", is_current).await
+    eventually(WAIT_TIMEOUT, "the version is current", is_current).await
 }
 
 /// Makes another version current.
@@ -65,7 +65,7 @@ async fn activate(space: &Space, config: &str, current: &str) -> Result<()> {
 /// Waits until a version is current and nothing moves any more.
 async fn proven(space: &Space, config: &str, current: &str) -> Result<()> {
     let configs = space.api::<VersionedConfig>();
-    eventually(SOON, &format!("{current} is current"), async || {
+    eventually(WAIT_TIMEOUT, &format!("{current} is current"), async || {
         let status = configs.get(config).await.ok()?.status?;
         (status.current_version.as_deref() == Some(current) && status.rollout.stage.is_none()).then_some(())
     })
@@ -130,7 +130,7 @@ async fn create(space: &Space, pod: &Value) -> Result<Value> {
         let bootstrap = variable(&tried, agent_env::BOOTSTRAP_DIR);
         bootstrap.is_some().then_some(())
     };
-    eventually(SOON, "pods are injected, with what is current", made).await?;
+    eventually(WAIT_TIMEOUT, "pods are injected, with what is current", made).await?;
     kubelet::create(&space.client, &space.name, pod).await
 }
 
@@ -276,7 +276,7 @@ async fn a_webhook_is_posted_when_the_files_are_there_and_needs_no_capability() 
     let (code, found) = kubelet.exec("app", &["cat", "/etc/shop/shop", "/etc/shop/keys"]).await?;
     assert_eq!((code, found.as_str()), (Some(0), "3old"));
     activate(&space, "shop", "1.0.1").await?;
-    let notified = server.notified_of("1.0.1", SOON).await.context(kubelet.log(AGENT_CONTAINER))?;
+    let notified = server.notified_of("1.0.1", WAIT_TIMEOUT).await.context(kubelet.log(AGENT_CONTAINER))?;
     assert!(notified.event()?.data.changed.contains(&"shop".to_owned()));
     let (_, found) = kubelet.exec("app", &["cat", "/etc/shop/shop"]).await?;
     assert_eq!(found, "5");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::kubectl_nudge::scene::works;
 
 /// For a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const REQUESTED_BY: &str = "nudge.dev/requested-by";
 const OVERRIDDEN_BY: &str = "nudge.dev/overridden-by";
 const RETRY: &str = "nudge.dev/retry";
@@ -32,7 +32,7 @@ impl Shop {
         let spec = json!({"version": "1", "rollout": rollout});
         shop.space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
         shop.make("1").await?;
-        shop.is_current("1").await?;
+        shop.wait_until_current("1").await?;
         Ok(shop)
     }
 
@@ -63,13 +63,13 @@ impl Shop {
 
     async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
         let found = async || self.config().await.ok()?.status.filter(&is);
-        match eventually(LONG, what, found).await {
+        match eventually(WAIT_TIMEOUT, what, found).await {
             Ok(status) => Ok(status),
             Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
         }
     }
 
-    async fn is_current(&self, version: &str) -> Result<Vec<Release>> {
+    async fn wait_until_current(&self, version: &str) -> Result<Vec<Release>> {
         let what = format!("version {version} is current");
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
@@ -160,10 +160,10 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     ensure!(release.evidence.as_ref().is_some_and(|numbers| numbers.harmed == 1), "{release:?}");
     healed(&shop).await?;
 
-    is_tried_again_by_a_retry_alone(installation, &shop, "5").await?;
+    assert_only_a_retry_tries_again(installation, &shop, "5").await?;
     shop.wants("4").await?;
     shop.ends("5", Left).await?;
-    shop.is_current("4").await?;
+    shop.wait_until_current("4").await?;
 
     shop.set(json!({"rollout": {"onFailure": "Hold"}})).await?;
     harmed(&shop, "6", &pods).await?;
@@ -174,7 +174,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
     let release = shop.ends("6", Left).await?;
     ensure!(release.end_time.is_some() && release.reason == Some(Reason::PodNotReady), "{release:?}");
 
-    let all = shop.is_current("4").await?;
+    let all = shop.wait_until_current("4").await?;
     let expected = [
         ("1", None, Some(Current)),
         ("2", Some("1"), Some(Current)),
@@ -186,7 +186,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
         ("6", Some("4"), Some(Left)),
     ];
     ensure!(outcomes(&all) == expected, "{:#?}", outcomes(&all));
-    let said = eventually(LONG, "an Event for each end", async || {
+    let said = eventually(WAIT_TIMEOUT, "an Event for each end", async || {
         let events = shop.space.api::<Event>().list(&ListParams::default()).await.ok()?;
         let said = events.into_iter().filter(|event| event.reason.as_deref() == Some("Released"));
         let said: Vec<String> = said.filter_map(|event| event.message).collect();
@@ -203,7 +203,7 @@ async fn every_outcome_leaves_its_record() -> Result<()> {
 }
 
 /// Nothing else that changes in the spec asks for a version that failed. A retry does, by a user who may activate versions.
-async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
+async fn assert_only_a_retry_tries_again(installation: &Installation<'_>, shop: &Shop, failed: &str) -> Result<()> {
     let is_failed = |status: &VersionedConfigStatus| {
         let failure = status.rollout.failure.as_ref();
         status.state() == ConfigState::Failed && failure.is_some_and(|failure| failure.version == failed)
@@ -223,7 +223,7 @@ async fn is_tried_again_by_a_retry_alone(installation: &Installation<'_>, shop: 
     shop.space.grant("eve", rules, space::user("eve")).await?;
     let eve = installation.cluster.client(&installation.cluster.user("eve", &[])).await?;
     let eve: Api<VersionedConfig> = Api::namespaced(eve, &shop.space.name);
-    eventually(LONG, "the role is bound", async || eve.get("shop").await.ok().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the role is bound", async || eve.get("shop").await.ok().map(drop)).await?;
     let retry = Patch::Merge(json!({"metadata": {"annotations": {RETRY: "now"}}}));
     let refused = eve.patch("shop", &PatchParams::default(), &retry).await.err().context("eve may retry")?;
     ensure!(refused.to_string().contains("may not set its annotation nudge.dev/retry"), "{refused}");
@@ -278,7 +278,7 @@ async fn who_asked_is_who_set_the_version() -> Result<()> {
 
     // Somebody else changes something else, replaces the object without annotations, or takes the annotation away.
     bob.patch("shop", &params, &merge(json!({"spec": {"historyLimit": 11}}))).await?;
-    eventually(LONG, "it is replaced", async || {
+    eventually(WAIT_TIMEOUT, "it is replaced", async || {
         let mut bare = bob.get("shop").await.ok()?;
         (bare.metadata.annotations, bare.metadata.managed_fields) = (None, None);
         bob.replace("shop", &PostParams::default(), &bare).await.ok()

@@ -14,7 +14,7 @@ use nudge_tests::cluster::space::{account, group};
 use nudge_tests::{Installation, Replica, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const TLS: &str = "kubernetes.io/tls";
 const PULL: &str = "kubernetes.io/dockerconfigjson";
 /// A value that may stand in Secrets only.
@@ -152,7 +152,7 @@ async fn what_is_not_published_any_more_stays_and_nothing_is_said_of_it() -> Res
     change(&space, "shop", json!({"objects": ["Secret"]})).await?;
     holds(&space, "shop", "3").await?;
     space.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
-    eventually(SOON, "the versions are deleted", async || secrets.get("shop-3").await.err().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the versions are deleted", async || secrets.get("shop-3").await.err().map(drop)).await?;
     ensure!(text(&secrets.get("shop").await?) == pairs(&[("password", "three")]), "it stays without its config");
     Ok(())
 }
@@ -279,7 +279,7 @@ async fn without_the_rights_the_status_says_so_and_no_value_is_written_down() ->
         let all = events.list(&ListParams::default()).await.ok()?.items;
         all.iter().any(|event| event.reason.as_deref() == Some("NotPublished")).then_some(all)
     };
-    eventually(SOON, "an Event says so", noted).await?;
+    eventually(WAIT_TIMEOUT, "an Event says so", noted).await?;
 
     // One that somebody has made for it needs no right but for this one.
     version(&space, "made", "1", "Opaque", json!({"password": VALUE})).await?;
@@ -321,8 +321,10 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
     space.grant("devs", rules, group("devs")).await?;
     let client = shared.0.cluster.client(&shared.0.cluster.user("jane", &["devs"])).await?;
     let jane = Space { client, name: space.name.clone() };
-    eventually(SOON, "the role holds", async || jane.api::<VersionedConfig>().list(&ListParams::default()).await.ok())
-        .await?;
+    eventually(WAIT_TIMEOUT, "the role holds", async || {
+        jane.api::<VersionedConfig>().list(&ListParams::default()).await.ok()
+    })
+    .await?;
     let forbidden = |made: Result<VersionedConfig, kube::Error>| {
         let error = made.err().context("jane could")?.to_string();
         ensure!(error.contains("may not change its spec, because that decides what Secret shop holds"), "{error}");
@@ -347,7 +349,8 @@ async fn nobody_decides_about_it_who_may_not_update_it() -> Result<()> {
 
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["shop"], "verbs": ["update"]}]);
     space.grant("publishers", rules, group("devs")).await?;
-    eventually(SOON, "the role holds", async || change(&jane, "shop", json!({"version": "1"})).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "the role holds", async || change(&jane, "shop", json!({"version": "1"})).await.ok())
+        .await?;
     // To name it again is consent once it was seen not to be named.
     let is_unnamed = |status: &VersionedConfigStatus| {
         status.version("2").is_some_and(|version| version.consent == Some(Consent::Needed))

@@ -18,7 +18,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Finished, Installation, binary, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const MARK: &str = "nudge.dev/may-activate";
 
 /// What jane may.
@@ -35,7 +35,7 @@ async fn jane(cluster: &Cluster, space: &Space) -> Result<Space> {
     let client = cluster.client(&cluster.user("jane", &["devs"])).await?;
     let jane = Space { client, name: space.name.clone() };
     let configs = jane.api::<VersionedConfig>();
-    eventually(SOON, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "the role holds", async || configs.list(&ListParams::default()).await.ok()).await?;
     Ok(jane)
 }
 
@@ -91,7 +91,7 @@ async fn make(space: &Space, object: VersionedConfig) -> Result<VersionedConfig,
     space.api().create(&PostParams::default(), &object).await
 }
 
-fn is_forbidden<T: std::fmt::Debug>(made: Result<T, kube::Error>, what: &str) -> Result<()> {
+fn assert_forbidden<T: std::fmt::Debug>(made: Result<T, kube::Error>, what: &str) -> Result<()> {
     let error = made.err().with_context(|| format!("jane could {what}"))?.to_string();
     ensure!(error.contains(&format!("user \"jane\" may not {what}")), "{error}");
     Ok(())
@@ -124,9 +124,9 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
     tenant(&space, "shop").await?;
     let jane = jane(installation.cluster, &space).await?;
     let forced = json!({"metadata": {"annotations": {"nudge.dev/force-delete": "true"}}});
-    is_forbidden(change(&jane, "shop", forced).await, "set its annotation nudge.dev/force-delete")?;
+    assert_forbidden(change(&jane, "shop", forced).await, "set its annotation nudge.dev/force-delete")?;
     let kept = json!({"metadata": {"finalizers": ["devs.example.com/mine"]}});
-    is_forbidden(change(&jane, "shop", kept.clone()).await, "add a finalizer to it")?;
+    assert_forbidden(change(&jane, "shop", kept.clone()).await, "add a finalizer to it")?;
 
     // A finalizer that somebody else has set, for whatever reason, opens nothing either.
     change(&space, "shop", kept).await?;
@@ -135,12 +135,16 @@ async fn the_detour_by_a_deletion_ends_at_its_first_step() -> Result<()> {
     ensure!(!hers.metadata.annotations.unwrap_or_default().contains_key(MARK), "it is marked");
     change(&jane, "shop", json!({"metadata": {"finalizers": null}})).await?;
     let configs = space.api::<VersionedConfig>();
-    eventually(SOON, "the config is gone", async || configs.get_opt("shop").await.ok()?.is_none().then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "the config is gone", async || {
+        configs.get_opt("shop").await.ok()?.is_none().then_some(())
+    })
+    .await?;
     let maps = space.api::<ConfigMap>();
-    eventually(SOON, "so is its version", async || maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(()))
-        .await?;
-    is_forbidden(make(&jane, config("shop", None)).await, "create it")?;
+    eventually(WAIT_TIMEOUT, "so is its version", async || {
+        maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(())
+    })
+    .await?;
+    assert_forbidden(make(&jane, config("shop", None)).await, "create it")?;
 
     // Not even when the owner makes the config anew, and changes something else of it.
     make(&space, config("shop", None)).await?;
@@ -212,7 +216,7 @@ async fn what_was_made_while_nobody_could_ask_waits() -> Result<()> {
     jane.api::<VersionedConfig>().delete("shop", &DeleteParams::default()).await?;
 
     let _replica = installation.guarded_replica().await?;
-    is_forbidden(make(&jane, config("mine", None)).await, "create it")?;
+    assert_forbidden(make(&jane, config("mine", None)).await, "create it")?;
     space.create_object::<ConfigMap>(json!({"metadata": {"name": "mine"}, "data": {"key": "owner"}})).await?;
     make(&space, config("mine", None)).await?;
     space.config_status("mine", "it waits", is_refused).await?;

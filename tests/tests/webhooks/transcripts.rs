@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use crate::config_sources::scene::sources;
 
 /// The limit on a busy machine.
-const LONG: Duration = Duration::from_secs(90);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(90);
 /// If this variable is `1`, the test writes the page instead of comparing it.
 const WRITE: &str = "NUDGE_WRITE_TRANSCRIPTS";
 /// Replaces every time.
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
                     let said = status.conditions?.into_iter().filter_map(|condition| condition.message);
                     said.into_iter().any(|said| said.contains(version)).then_some(())
                 };
-                eventually(LONG, step, runs).await?;
+                eventually(WAIT_TIMEOUT, step, runs).await?;
                 self.set_ready(pod, false).await
             }
             ["flux", config, version] => {
@@ -184,13 +184,13 @@ impl<'a> Stage<'a> {
             let conditions = api.get(name).await.ok()?.status?.conditions;
             conditions.iter().any(|it| it.type_ == "Ready" && it.reason == reason).then_some(())
         };
-        eventually(LONG, &format!("source {name} is {reason}"), is).await
+        eventually(WAIT_TIMEOUT, &format!("source {name} is {reason}"), is).await
     }
 
     async fn stands(&self, config: &str, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<()> {
         let api = self.space.api::<VersionedConfig>();
         let found = async || api.get(config).await.ok()?.status.filter(&is).map(drop);
-        match eventually(LONG, what, found).await {
+        match eventually(WAIT_TIMEOUT, what, found).await {
             Ok(()) => Ok(()),
             Err(error) => Err(error.context(format!("{:#?}", api.get(config).await?.status))),
         }
@@ -233,7 +233,7 @@ impl<'a> Stage<'a> {
             }
             api.delete(name, &DeleteParams::default().grace_period(0)).await?;
             let gone = async || matches!(api.get_opt(name).await, Ok(None)).then_some(());
-            eventually(LONG, "the pod is gone", gone).await?;
+            eventually(WAIT_TIMEOUT, "the pod is gone", gone).await?;
         }
         bail!("64 pods had another place")
     }

@@ -14,7 +14,7 @@ use nudge_tests::cluster::installation::{at_once, bind};
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A part of a version; `of` says which one of how many.
 fn part(config: &str, version: &str, of: (u32, u32), data: &Value) -> Value {
@@ -67,10 +67,10 @@ async fn status(
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(SOON, name, what, is).await?.status.context("no status")
+    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
 }
 
-fn is_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
+fn wait_until_current(version: &'static str) -> impl Fn(&VersionedConfigStatus) -> bool {
     move |status| status.current_version.as_deref() == Some(version) && status.state() == ConfigState::Current
 }
 
@@ -102,7 +102,7 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
     let space = installation.enabled("typo").await?;
     config(&space, "shop", game()).await?;
     create(&space, part("shop", "1", (1, 1), &json!({"game.json": "{\"lives\": 3}"}))).await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
 
     // One object is the whole version: the user reads at once what is wrong.
     let typo = part("shop", "2", (1, 1), &json!({"game.json": "{\n  \"lives\": 3,\n}\n"}));
@@ -132,7 +132,7 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         events.iter().any(|event| event.reason.as_deref() == Some("Invalid")).then_some(events)
     };
-    let events = eventually(SOON, "an Event says so", written).await?;
+    let events = eventually(WAIT_TIMEOUT, "an Event says so", written).await?;
     for text in [serde_json::to_string(&refused)?, serde_json::to_string(&events)?, replica.log()] {
         ensure!(!text.contains("CANARY"), "a value of a Secret is shown: {text}");
     }
@@ -140,7 +140,7 @@ async fn a_typo_is_stopped_before_any_pod_sees_it() -> Result<()> {
     // What the user does: another version.
     version(&space, "shop", "4", "{\"lives\": 9}").await?;
     change(&space, "shop", json!({"version": "4"})).await?;
-    status(&space, "shop", "4 is current", is_current("4")).await?;
+    status(&space, "shop", "4 is current", wait_until_current("4")).await?;
     version(&space, "shop", "5", "{\"lives\": 10}").await?;
     change(&space, "shop", json!({"version": "5"})).await?;
     let refused = status(&space, "shop", "5 is invalid", has_reason("Invalid")).await?;
@@ -154,10 +154,10 @@ async fn rules_that_change_later_judge_no_sealed_version() -> Result<()> {
     let space = installation.enabled("later").await?;
     config(&space, "shop", json!([])).await?;
     version(&space, "shop", "1", "no JSON").await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
     version(&space, "shop", "2", "{\"lives\": 3}").await?;
     change(&space, "shop", json!({"version": "2"})).await?;
-    status(&space, "shop", "2 is current", is_current("2")).await?;
+    status(&space, "shop", "2 is current", wait_until_current("2")).await?;
 
     change(&space, "shop", json!({"validation": game()})).await?;
     version(&space, "shop", "3", "no JSON").await?;
@@ -165,16 +165,16 @@ async fn rules_that_change_later_judge_no_sealed_version() -> Result<()> {
     let before = status(&space, "shop", "3 is invalid", refused).await?;
     // Back to what the rules would refuse today.
     change(&space, "shop", json!({"version": "1"})).await?;
-    let back = status(&space, "shop", "1 is current again", is_current("1")).await?;
+    let back = status(&space, "shop", "1 is current again", wait_until_current("1")).await?;
     assert_eq!(back.versions.len(), 2);
     // With other rules, what was not sealed is judged again, once.
     let other = json!([{"name": "game", "key": "game.json", "format": "text"}]);
     change(&space, "shop", json!({"validation": other, "version": "3"})).await?;
-    let sealed = status(&space, "shop", "3 is current", is_current("3")).await?;
+    let sealed = status(&space, "shop", "3 is current", wait_until_current("3")).await?;
     assert!(sealed.invalid.is_empty() && before.invalid[0].version == "3");
     // A sealed version that is deleted comes back with the same content, whatever the rules say.
     change(&space, "shop", json!({"validation": game(), "version": "2"})).await?;
-    status(&space, "shop", "2 is current again", is_current("2")).await?;
+    status(&space, "shop", "2 is current again", wait_until_current("2")).await?;
     let maps = space.api::<ConfigMap>();
     for name in ["shop-1-1", "shop-1-2"] {
         maps.delete(name, &DeleteParams::default()).await?;
@@ -248,7 +248,7 @@ async fn rules_that_can_not_be_used_are_refused_and_hold_what_they_would_judge()
     let reference = json!({"configMapKeyRef": {"name": "schema-2", "key": "game"}});
     let rule = json!({"name": "game", "key": "game.json", "schema": reference});
     change(&space, "shop", json!({"validation": [rule]})).await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
     Ok(())
 }
 
@@ -271,7 +271,7 @@ async fn what_runs_away_is_stopped_and_keeps_nobody_waiting() -> Result<()> {
     }
     config(&space, "shop", game()).await?;
     version(&space, "shop", "1", "{\"lives\": 3}").await?;
-    status(&space, "shop", "1 is current", is_current("1")).await?;
+    status(&space, "shop", "1 is current", wait_until_current("1")).await?;
     for name in ["schema", "expression"] {
         let refused = status(&space, name, "it is invalid", has_reason("Invalid")).await?;
         let why = "the rules need more time for this version than they may have; make them, or the version, simpler";

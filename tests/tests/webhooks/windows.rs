@@ -18,7 +18,7 @@ use nudge_tests::{Cluster, Finished, Installation, ReplicaOptions, binary, event
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Windows that are not open for days.
@@ -53,7 +53,7 @@ impl Shop {
             let object = json!({"metadata": meta, "immutable": true, "data": {"number": version}});
             create_part::<ConfigMap>(&shop.space, object).await?;
         }
-        shop.is_current("1").await?;
+        shop.wait_until_current("1").await?;
         shop.stands("all are sealed", |status| status.versions.len() == 3).await?;
         Ok(shop)
     }
@@ -80,10 +80,10 @@ impl Shop {
 
     async fn stands(&self, what: &str, is: impl Fn(&VersionedConfigStatus) -> bool) -> Result<VersionedConfigStatus> {
         let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&is);
-        self.space.object_until(LONG, "shop", what, is).await?.status.context("just seen")
+        self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await?.status.context("just seen")
     }
 
-    async fn is_current(&self, version: &str) -> Result<()> {
+    async fn wait_until_current(&self, version: &str) -> Result<()> {
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
         };
@@ -156,19 +156,19 @@ async fn a_config_waits_outside_of_its_windows_and_says_until_when() -> Result<(
     shop.rules(json!({"ackTimeoutSeconds": 31})).await?;
     shop.stands("it was looked at again", |status| status.observed_generation >= Some(4)).await?;
     shop.waits(Reason::OutsideWindow, "the next window opens at").await?;
-    let events = eventually(LONG, "there is an Event", async || {
+    let events = eventually(WAIT_TIMEOUT, "there is an Event", async || {
         shop.events(Reason::OutsideWindow).await.ok().filter(|events| !events.is_empty())
     });
     let events = events.await?;
     ensure!(events.len() == 1 && events[0].count.unwrap_or(1) == 1, "{events:#?}");
     // The window is made wider.
     shop.rules(json!({"windows": open()})).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     shop.stands("nothing withholds it", |status| status.rollout.withheld.is_none()).await?;
     // The way back waits for nothing.
     shop.rules(json!({"windows": closed()})).await?;
     shop.wants("1").await?;
-    shop.is_current("1").await
+    shop.wait_until_current("1").await
 }
 
 #[tokio::test]
@@ -176,24 +176,24 @@ async fn a_config_on_hold_goes_back_and_takes_an_override_and_nothing_else() -> 
     let Some((installation, _)) = Installation::shared_with_webhooks().await? else { return Ok(()) };
     let shop = Shop::new(installation, "on-hold").await?;
     shop.wants("2").await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     let until = Timestamp::now() + SignedDuration::from_hours(2);
     shop.rules(json!({"hold": {"reason": "the audit runs", "untilTime": until.to_string()}})).await?;
     shop.wants("3").await?;
     let message = shop.waits(Reason::OnHold, ": the audit runs").await?;
     ensure!(message.starts_with("the config is on hold until 20"), "{message}");
     shop.wants("1").await?;
-    shop.is_current("1").await?;
+    shop.wait_until_current("1").await?;
     shop.wants("3").await?;
     shop.waits(Reason::OnHold, "the audit runs").await?;
     shop.set(json!({"version": "3", "rollout": {"override": overridden("3", "the site is down")}})).await?;
-    shop.is_current("3").await?;
+    shop.wait_until_current("3").await?;
     // Its end comes by itself.
     let soon = Timestamp::now() + SignedDuration::from_secs(3);
     let short = json!({"reason": "short", "untilTime": soon.to_string()});
     shop.set(json!({"version": "2", "rollout": {"override": null, "hold": short}})).await?;
     shop.waits(Reason::OnHold, ": short").await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     ensure!(Timestamp::now() >= soon, "it has waited for the end");
     Ok(())
 }
@@ -210,25 +210,25 @@ async fn of_a_policy_and_a_config_the_stricter_one_counts() -> Result<()> {
     let message = shop.waits(Reason::OutsideWindow, "windows of RolloutPolicy office-hours;").await?;
     ensure!(message.contains("all windows are open together at 20"), "{message}");
     other.wants("2").await?;
-    other.is_current("2").await?;
+    other.wait_until_current("2").await?;
     // The other way round.
     shop.rules(json!({"windows": closed()})).await?;
     policy.set(json!({"windows": open()})).await?;
     shop.waits(Reason::OutsideWindow, "windows of spec.rollout;").await?;
     // A hold of either is enough.
     shop.rules(json!({"windows": null})).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     policy.set(json!({"hold": {"reason": "black friday"}})).await?;
     shop.wants_on_hold("3").await?;
     shop.rules(json!({"hold": null})).await?;
     let says = "RolloutPolicy office-hours holds the configs of this namespace until the hold is removed from the policy: black";
     shop.waits(Reason::OnHold, says).await?;
     shop.wants("1").await?;
-    shop.is_current("1").await?;
+    shop.wait_until_current("1").await?;
     shop.wants("3").await?;
     shop.waits(Reason::OnHold, "black friday").await?;
     policy.delete().await?;
-    shop.is_current("3").await
+    shop.wait_until_current("3").await
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     let _policy =
         Policy::new(installation.cluster, "labelled", "labelled", json!({"hold": {"reason": "by label"}})).await?;
     shop.wants("2").await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     let namespaces: Api<Namespace> = Api::all(installation.cluster.admin().await?);
     let label = async |team: &str| {
         let patch = json!({"metadata": {"labels": {"team": team}}});
@@ -249,7 +249,7 @@ async fn labels_of_the_namespace_decide_which_policies_hold() -> Result<()> {
     shop.rules(json!({"hold": null})).await?;
     shop.waits(Reason::OnHold, "RolloutPolicy labelled holds").await?;
     label("calm").await?;
-    shop.is_current("3").await
+    shop.wait_until_current("3").await
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn the_plugin_holds_warns_and_ends_the_hold() -> Result<()> {
     ensure!(late.contains("the config is on hold until 20") && late.contains(": audit\n"), "{late}");
     let ended = run(0, &["unhold", "shop"]).await?.stdout;
     ensure!(ended == "config shop not on hold any more\n", "{ended}");
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     ensure!(run(0, &["unhold", "shop"]).await?.stdout == "config shop is not on hold by its spec\n");
     let held = run(0, &["hold", "shop", "--reason=audit", "--protected"]).await?.stdout;
     ensure!(held == "config shop on hold until kubectl nudge unhold\n", "{held}");
@@ -352,7 +352,7 @@ async fn users_of_a_namespace_can_not_get_around_a_policy() -> Result<()> {
     let configs: Api<VersionedConfig> = Api::namespaced(mallory.clone(), &shop.space.name);
     let patch = |patch: Value| Patch::Merge(patch);
     let allowed = async || configs.get("shop").await.ok().map(drop);
-    eventually(LONG, "the roles are bound", allowed).await?;
+    eventually(WAIT_TIMEOUT, "the roles are bound", allowed).await?;
     let policies: Api<RolloutPolicy> = Api::all(mallory.clone());
     let namespaces: Api<Namespace> = Api::all(mallory);
     let ended = policies.patch(&policy.name, &PatchParams::default(), &patch(json!({"spec": {"hold": null}}))).await;
@@ -388,7 +388,7 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
     shop.space.grant("walter", rules, user("walter")).await?;
     let walter = installation.cluster.client(&installation.cluster.user("walter", &[])).await?;
     let configs: Api<VersionedConfig> = Api::namespaced(walter, &shop.space.name);
-    eventually(LONG, "the role is bound", async || configs.get("shop").await.ok().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "the role is bound", async || configs.get("shop").await.ok().map(drop)).await?;
     let holds = async |hold: Value| {
         let patch = Patch::Merge(json!({"spec": {"rollout": {"hold": hold}}}));
         configs.patch("shop", &PatchParams::default(), &patch).await
@@ -400,7 +400,7 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
     shop.wants("2").await?;
     shop.waits(Reason::OnHold, ": audit").await?;
     holds(Value::Null).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     shop.rules(json!({"hold": {"reason": "audit"}})).await?;
     holds(Value::Null).await?;
 
@@ -432,7 +432,7 @@ async fn a_hold_is_ended_by_anybody_unless_it_is_protected() -> Result<()> {
     shop.wants("3").await?;
     shop.waits(Reason::OnHold, ": the audit runs").await?;
     shop.rules(json!({"hold": null})).await?;
-    shop.is_current("3").await
+    shop.wait_until_current("3").await
 }
 
 #[tokio::test]
@@ -450,18 +450,18 @@ async fn where_policies_can_not_be_read_nothing_goes_on() -> Result<()> {
     let replica = installation.replica(&ReplicaOptions::default()).await?;
     let shop = Shop::new(&installation, "blind").await?;
     shop.wants("2").await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     drop(replica);
     roles.replace("nudge-injector", &PostParams::default(), &without).await?;
     let _replica = installation.replica(&ReplicaOptions::default()).await?;
     shop.wants("3").await?;
     shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
     shop.wants("1").await?;
-    shop.is_current("1").await?;
+    shop.wait_until_current("1").await?;
     shop.wants("3").await?;
     shop.waits(Reason::PoliciesUnknown, "no right to read RolloutPolicies").await?;
     let mut given = role;
     (given.metadata.managed_fields, given.metadata.resource_version) = (None, None);
     roles.replace("nudge-injector", &PostParams::default(), &given).await?;
-    shop.is_current("3").await
+    shop.wait_until_current("3").await
 }

@@ -27,15 +27,15 @@ use super::journal::{Journal, What};
 use crate::exchange::{Exchange, head_of};
 
 /// How long the application takes to acknowledge a version.
-pub(super) const ACKNOWLEDGES: Duration = Duration::from_millis(50);
+pub(super) const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(50);
 /// How long connecting and a report may take.
-const REQUEST: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the next poll waits for the report of what an answer has changed.
-const REPORT_FIRST: Duration = Duration::from_millis(100);
+const REPORT_WAIT: Duration = Duration::from_millis(100);
 /// How long a report waits that says only that the outcome is on its way.
-const PENDING: Duration = Duration::from_secs(2);
+const PENDING_REPORT_DELAY: Duration = Duration::from_secs(2);
 /// Waits after failures.
-const FAILED: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+const FAILURE_BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
 /// Whether the application of a pod, by its number, refuses a version.
 pub(super) type Refuses = dyn Fn(&Journal, usize, u32) -> bool + Send + Sync;
@@ -136,7 +136,7 @@ impl Agent {
             kept
         } else {
             hub.connections += 1;
-            timeout(REQUEST, self.connect()).await.context("connecting takes too long")??
+            timeout(REQUEST_TIMEOUT, self.connect()).await.context("connecting takes too long")??
         };
         let posted = exchange.post(path, &self.token, body, interrupt);
         let reply = timeout(patience, posted).await.context("no answer in time")??;
@@ -188,11 +188,11 @@ impl Agent {
             running.send_modify(|now| now.connected = changed.is_ok());
             if let Ok(changed) = changed {
                 (failures, report_first) = (0, changed);
-                until = Instant::now() + if changed { REPORT_FIRST } else { Duration::ZERO };
+                until = Instant::now() + if changed { REPORT_WAIT } else { Duration::ZERO };
             } else {
                 self.count(|counts| &counts.failures);
                 (hub.exchange, failures, report_first) = (None, failures + 1, false);
-                until = Instant::now() + fully_jittered(FAILED.wait(failures), rand::random());
+                until = Instant::now() + fully_jittered(FAILURE_BACKOFF.wait(failures), rand::random());
             }
         }
     }
@@ -238,7 +238,7 @@ impl Agent {
         loop {
             let pending = |now: &Running| now.version.is_some() && now.taken == Taken::Pending;
             let Ok(version) = changes.wait_for(pending).await.map(|now| now.version.clone()) else { return };
-            sleep(ACKNOWLEDGES).await;
+            sleep(ACKNOWLEDGEMENT_DELAY).await;
             let number = version.as_ref().and_then(|version| version.as_str().parse().ok());
             let refused =
                 number.is_some_and(|version| (self.shared.refuses)(&self.shared.journal, self.number, version));
@@ -260,7 +260,7 @@ impl Agent {
         reporter.second = unix_time().max(reporter.second + 1);
         reporter.pending = None;
         let sent = ReportRequest { at: reporter.second, ..report.clone() };
-        let reported = self.ask(hub, REPORT_PATH, &sent, REQUEST, pending()).await;
+        let reported = self.ask(hub, REPORT_PATH, &sent, REQUEST_TIMEOUT, pending()).await;
         let pause = if reported.is_ok() {
             self.count(|counts| &counts.reports);
             reporter.failures = 0;
@@ -270,7 +270,7 @@ impl Agent {
             self.count(|counts| &counts.failures);
             hub.exchange = None;
             reporter.failures += 1;
-            fully_jittered(FAILED.wait(reporter.failures), rand::random())
+            fully_jittered(FAILURE_BACKOFF.wait(reporter.failures), rand::random())
         };
         reporter.not_before = Instant::now() + pause;
     }
@@ -322,7 +322,7 @@ impl Reporter {
             }
             let moment = Instant::now();
             self.pending = (now.taken == Taken::Pending).then(|| *self.pending.get_or_insert(moment));
-            let due = self.pending.map_or(moment, |since| since + PENDING).max(self.not_before);
+            let due = self.pending.map_or(moment, |since| since + PENDING_REPORT_DELAY).max(self.not_before);
             if due <= moment {
                 return;
             }

@@ -16,7 +16,7 @@ use super::journal::Journal;
 use crate::exchange::trusting;
 
 /// Pods of a node.
-pub(super) const OF_NODE: usize = 100;
+pub(super) const PODS_PER_NODE: usize = 100;
 /// Sessions that an agent keeps for resumption.
 const SESSIONS: usize = 2;
 
@@ -43,7 +43,7 @@ impl Agents {
             config: ConfigName::new(config)?,
             container: ContainerName::new("app")?,
             token,
-            from: node_address(number / OF_NODE),
+            from: node_address(number / PODS_PER_NODE),
             connector: TlsConnector::from(Arc::new(tls)),
             shared: Arc::clone(&self.shared),
         };

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::pods::FleetPod;
 
 /// Patches at the same time.
-pub(super) const IN_FLIGHT: usize = 16;
+pub(super) const MAX_CONCURRENT_REQUESTS: usize = 16;
 
 /// How long the patches of these pods take.
 pub(super) async fn floor(client: &Client, pods: impl Iterator<Item = &FleetPod>) -> Result<Duration> {
@@ -33,6 +33,6 @@ pub(super) async fn floor(client: &Client, pods: impl Iterator<Item = &FleetPod>
         let api = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
         api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
     });
-    patches.buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+    patches.buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<()>().await?;
     Ok(began.elapsed())
 }

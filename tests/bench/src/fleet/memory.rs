@@ -19,9 +19,9 @@ const CERTS: f64 = 32.0;
 /// What a relist may cost, as a share of what was there before.
 const RELIST: f64 = 1.3;
 /// How long the agents of a replica may take to find the other one, and a replica to list everything again.
-const PATIENCE: Duration = Duration::from_mins(10);
+const RECONNECT_TIMEOUT: Duration = Duration::from_mins(10);
 /// How long memory is looked at after a relist.
-const AFTERWARDS: Duration = Duration::from_secs(10);
+const RELIST_WATCH_DURATION: Duration = Duration::from_secs(10);
 
 /// The peaks of the roles since their start.
 pub(super) fn peaks(roles: &ApartTwice, title: &str, report: &mut Report) -> Result<()> {
@@ -46,7 +46,7 @@ pub(super) async fn measure(mut scene: Scene, title: &str, report: &mut Report) 
         let held = hub.metric("nudge_hub_held_polls").await.ok()?;
         (held >= float(u64::try_from(agents).ok()?)).then_some(())
     };
-    eventually(PATIENCE, "one replica of the hub has all agents", all).await?;
+    eventually(RECONNECT_TIMEOUT, "one replica of the hub has all agents", all).await?;
     let Scene { ref mut cluster, ref roles, .. } = scene;
     let of = |replica: &Replica| procfs::memory(replica.process.pid());
     let leader = leader(&roles.control).await?;
@@ -68,10 +68,10 @@ pub(super) async fn measure(mut scene: Scene, title: &str, report: &mut Report) 
             sleep(Duration::from_millis(200)).await;
             (replica.metric("nudge_watch_lists_total").await.ok()? > *lists).then_some(())
         };
-        eventually(PATIENCE, "a replica has listed everything again", again).await?;
-        replica.is_ready().await?;
+        eventually(RECONNECT_TIMEOUT, "a replica has listed everything again", again).await?;
+        replica.wait_until_ready().await?;
     }
-    sleep(AFTERWARDS).await;
+    sleep(RELIST_WATCH_DURATION).await;
     for ((name, replica, most), (resident, _)) in measured.into_iter().zip(before) {
         let with = if name == "hub" { format!(" with {agents} agents") } else { String::new() };
         let row = |what: &str, bytes| Row::new(format!("{title}: {name}{with}, {what}"), Unit::Mib, mib(bytes));

@@ -148,8 +148,8 @@ fn settings(options: &Options, report: &mut Report) {
         "two replicas of each role as processes with --reads={}; agents in the benchmark's process, over TLS, {} on a node's address, which \
          acknowledge after {} ms",
         options.reads,
-        agents::OF_NODE,
-        agent::ACKNOWLEDGES.as_millis(),
+        agents::PODS_PER_NODE,
+        agent::ACKNOWLEDGEMENT_DELAY.as_millis(),
     ));
     let folder =
         options.folder.as_ref().map_or("the folder for temporary files".into(), |folder| folder.to_string_lossy());
@@ -160,6 +160,6 @@ fn settings(options: &Options, report: &mut Report) {
     report.remark(format!(
         "the floor: a bare loop of the same patches of as many pods, {} at a time, after the rollout; the control plane is there, with its \
          agents at rest",
-        floor::IN_FLIGHT
+        floor::MAX_CONCURRENT_REQUESTS
     ));
 }

@@ -19,11 +19,11 @@ use crate::payload::entries;
 /// Requests at the same time.
 const CLIENTS: usize = 16;
 /// Of a version, as JSON, in bytes.
-const DICTIONARY: usize = 4096;
+const DICTIONARY_BYTES: usize = 4096;
 /// For how long the tokens of agents are good.
-const TOKENS: Duration = Duration::from_hours(6);
+const TOKEN_LIFETIME: Duration = Duration::from_hours(6);
 /// How long the control plane may take to see the configs.
-const SOON: Duration = Duration::from_mins(10);
+const INDEX_TIMEOUT: Duration = Duration::from_mins(10);
 /// The service account of all pods.
 const SERVICE_ACCOUNT: &str = "app";
 /// The template of the pods of a workload.
@@ -97,7 +97,7 @@ pub(super) async fn make(
             let status = api.get(&config_name(number)).await.ok()?.status?;
             (status.current_version.is_some() && status.versions.len() >= shape.versions as usize).then_some(())
         };
-        eventually(SOON, "the versions are sealed and the first one is current", sealed).await?;
+        eventually(INDEX_TIMEOUT, "the versions are sealed and the first one is current", sealed).await?;
     }
 
     let pods = stream::iter(0..shape.configs * shape.pods).map(|number| {
@@ -125,7 +125,7 @@ async fn make_config(space: &Space, number: usize, shape: Shape, rollout: &Value
     space.create_object::<VersionedConfig>(config).await?;
     for version in (1..=shape.versions).map(|version| version.to_string()) {
         let data: serde_json::Map<String, Value> =
-            entries(&version, DICTIONARY).into_iter().map(|(key, value)| (key, value.into())).collect();
+            entries(&version, DICTIONARY_BYTES).into_iter().map(|(key, value)| (key, value.into())).collect();
         let labels = json!({"nudge.dev/config": name, "nudge.dev/version": version});
         let metadata = json!({"name": format!("{name}-{version}"), "labels": labels});
         let object = json!({"metadata": metadata, "immutable": true, "data": data});
@@ -165,7 +165,7 @@ struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     fn new(cluster: &'a Cluster) -> Result<Self> {
-        let until = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + TOKENS;
+        let until = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)? + TOKEN_LIFETIME;
         Ok(Self { cluster, until, by_namespace: HashMap::new() })
     }
 

@@ -25,11 +25,11 @@ use super::watches::Watches;
 use crate::progress;
 
 /// How long a whole rollout may take.
-const PATIENCE: Duration = Duration::from_hours(1);
+const ROLLOUT_TIMEOUT: Duration = Duration::from_hours(1);
 /// How often it is looked whether something is so.
-const PERIOD: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long agents must do nothing to be at rest: a report may wait for its time.
-const REST: Duration = Duration::from_secs(4);
+const MIN_REST_DURATION: Duration = Duration::from_secs(4);
 
 /// All of it. What depends on others ends before them.
 pub(super) struct Scene {
@@ -84,10 +84,10 @@ impl Scene {
             if condition(&self.journal) {
                 return Some(());
             }
-            sleep(PERIOD).await;
+            sleep(CHECK_INTERVAL).await;
             None
         };
-        eventually(PATIENCE, what, looks).await
+        eventually(ROLLOUT_TIMEOUT, what, looks).await
     }
 
     /// Waits until the conditions of all pods say that they run the version.
@@ -102,7 +102,7 @@ impl Scene {
     pub(super) async fn rest(&self) -> Result<()> {
         let mut before = self.read().await?.of_agents();
         loop {
-            sleep(REST).await;
+            sleep(MIN_REST_DURATION).await;
             let now = self.read().await?.of_agents();
             if now == before {
                 return Ok(());

@@ -18,7 +18,7 @@ use crate::row::{Row, Target, Unit, float};
 use crate::samples::Samples;
 
 /// How often a version is activated.
-const PERIOD: Duration = Duration::from_secs(10);
+const ACTIVATION_INTERVAL: Duration = Duration::from_secs(10);
 /// One after another, so that none is the one before the current one, which would be a roll-back.
 const VERSIONS: u32 = 3;
 /// A soak has so many parts. The first one warms up, and the last one is compared with the second.
@@ -58,7 +58,7 @@ pub(super) async fn measure(options: &Options, minutes: u64, report: &mut Report
             .flat_map(|(role, replicas)| (1..).zip(replicas).map(move |(number, it)| (format!("{role} {number}"), it)))
             .collect();
     let mut samples: Vec<Vec<Sample>> = processes.iter().map(|_| Vec::new()).collect();
-    let (mut ticks, until) = (interval(PERIOD), Instant::now() + Duration::from_mins(minutes));
+    let (mut ticks, until) = (interval(ACTIVATION_INTERVAL), Instant::now() + Duration::from_mins(minutes));
     let (mut version, mut activations, mut complete, mut said) = (1, 0_u64, 0_u64, 0);
     ticks.tick().await;
     while Instant::now() < until {
@@ -76,14 +76,14 @@ pub(super) async fn measure(options: &Options, minutes: u64, report: &mut Report
         if left != said {
             said = left;
             progress(&format!(
-                "{activations} activations, {complete} of them current within {PERIOD:?}; {left} min left"
+                "{activations} activations, {complete} of them current within {ACTIVATION_INTERVAL:?}; {left} min left"
             ));
         }
     }
-    let title = format!("{minutes} min, {} pods, an activation every {PERIOD:?}", options.pods);
+    let title = format!("{minutes} min, {} pods, an activation every {ACTIVATION_INTERVAL:?}", options.pods);
     report.remark(format!("Kubernetes {}", scene.cluster.version()));
     report.row(Row::new(format!("{title}: activations"), Unit::Count, float(activations)));
-    report.row(Row::new(format!("{title}: current within {PERIOD:?}"), Unit::Count, float(complete)));
+    report.row(Row::new(format!("{title}: current within {ACTIVATION_INTERVAL:?}"), Unit::Count, float(complete)));
     report.remark(format!(
         "medians of the last {0} minutes, beside those of the second {0}",
         float(minutes) / float(u64::try_from(PARTS)?)

@@ -21,7 +21,7 @@ use super::pods::number;
 use crate::progress;
 
 /// How long one request lasts; then the next one goes on.
-const LASTS: Duration = Duration::from_mins(30);
+const REQUEST_DURATION: Duration = Duration::from_mins(30);
 
 /// They end with it.
 pub(super) struct Watches {
@@ -134,7 +134,7 @@ async fn follow<S: Seen>(client: Client, path: &'static str, mut since: String, 
 }
 
 async fn watch<S: Seen>(client: &Client, path: &str, since: &mut String, journal: &Journal) -> Result<()> {
-    let seconds = LASTS.as_secs();
+    let seconds = REQUEST_DURATION.as_secs();
     let path = format!("{path}&watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={since}");
     let mut events = Box::pin(client.request_events::<S>(Request::get(path).body(Vec::new())?).await?);
     while let Some(event) = events.try_next().await? {

@@ -19,7 +19,7 @@ use crate::exchange::{Exchange, head_of, trusting};
 use crate::samples::Samples;
 
 /// How long one attempt to connect may take.
-const CONNECT: Duration = Duration::from_secs(15);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Full handshakes with servers that have a certificate of this authority.
 pub(super) fn connector(authority: &str) -> TlsConnector {
@@ -100,7 +100,7 @@ impl Agent {
         let mut failures = 0;
         loop {
             let connected = Exchange::connect(&self.connector, None, self.address);
-            if let Ok(Ok(hub)) = timeout(CONNECT, connected).await {
+            if let Ok(Ok(hub)) = timeout(CONNECT_TIMEOUT, connected).await {
                 failures = 0;
                 let _ = self.converse(hub).await;
             } else {

@@ -20,12 +20,12 @@ use crate::{open_files, progress};
 
 /// What an agent may cost, and how soon nearly all must have new content.
 const RESIDENT: u64 = 20 * 1024;
-const SOON: Duration = Duration::from_secs(1);
+const MAX_DELIVERY_TIME: Duration = Duration::from_secs(1);
 /// How long a hub may take to give memory back, or a storm to settle.
-const SETTLE: Duration = Duration::from_secs(8);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long reviews are counted at rest.
-const RESTED: Duration = Duration::from_secs(5);
-const STORM: Duration = Duration::from_mins(3);
+const REST_DURATION: Duration = Duration::from_secs(5);
+const STORM_TIMEOUT: Duration = Duration::from_mins(3);
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -66,9 +66,9 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     server.activate(1, 4096)?;
     let empty = procfs::memory(server.pid())?.rss_anon;
     let mut crowd = Crowd::start(agents, server.address, &server.authority);
-    let all = crowd.reached(1, STORM).await?;
+    let all = crowd.reached(1, STORM_TIMEOUT).await?;
     row(Row::new(name("all connected at once, until the last has its content"), Unit::Millis, millis(all.max())));
-    tokio::time::sleep(SETTLE).await;
+    tokio::time::sleep(SETTLE_TIMEOUT).await;
     let parked = procfs::memory(server.pid())?.rss_anon;
     let per_agent = parked.saturating_sub(empty) / u64::try_from(agents)?;
     let row_per_agent = Row::new(name("resident memory per agent"), Unit::Kib, float(per_agent) / 1024.0);
@@ -81,7 +81,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
         let before = procfs::cpu_time(server.pid())?;
         crowd.mark();
         server.activate(revision, 4096)?;
-        rounds.push(crowd.reached(revision, STORM).await?);
+        rounds.push(crowd.reached(revision, STORM_TIMEOUT).await?);
         tokio::time::sleep(Duration::from_secs(2)).await;
         cpu += procfs::cpu_time(server.pid())?.saturating_sub(before);
     }
@@ -89,7 +89,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     let of = |percent: usize| Samples::new(rounds.iter().map(|samples| samples.percentile(percent))).median();
     row(Row::new(name("4 KiB, activation → 50 %"), Unit::Millis, millis(of(50))));
     let soon = Row::new(name("4 KiB, activation → 99 %"), Unit::Millis, millis(of(99)));
-    row(soon.target(Target::AtMost(SOON.as_secs_f64() * 1000.0)));
+    row(soon.target(Target::AtMost(MAX_DELIVERY_TIME.as_secs_f64() * 1000.0)));
     row(Row::new(name("4 KiB, activation → 100 %"), Unit::Millis, millis(of(100))));
     row(Row::new(name("processor time of an activation"), Unit::Millis, cpu.as_secs_f64() * 1000.0 / 5.0));
     let after = procfs::memory(server.pid())?.rss_anon.saturating_sub(empty) / u64::try_from(agents)?;
@@ -97,7 +97,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
 
     progress("hub: admission reviews at rest");
     let reviews = Reviews::start(server.admission, connector(&server.authority))?;
-    tokio::time::sleep(RESTED).await;
+    tokio::time::sleep(REST_DURATION).await;
     let rest = reviews.take();
     drop(reviews);
 
@@ -109,7 +109,7 @@ async fn measure(agents: usize, report: &mut Report) -> Result<()> {
     let mut server = Server::start_with(agents, Some(address), authority)?;
     let reviews = Reviews::start(server.admission, connector(&server.authority))?;
     server.activate(7, 4096)?;
-    let back = crowd.reached(7, STORM).await?;
+    let back = crowd.reached(7, STORM_TIMEOUT).await?;
     let storm = reviews.take();
     drop(reviews);
     let review = |what: &str, value: fn(&Samples) -> f64| {

@@ -22,7 +22,7 @@ use crate::progress;
 use crate::samples::Samples;
 
 /// Between two reviews.
-const PERIOD: Duration = Duration::from_millis(10);
+const REVIEW_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Asks until it is dropped.
 pub(super) struct Reviews {
@@ -63,7 +63,7 @@ impl Drop for Reviews {
 async fn ask(address: SocketAddr, connector: TlsConnector, taken: &Mutex<Vec<f64>>, stop: &AtomicBool) -> Result<()> {
     let mut sender = connect(address, &connector).await?;
     let body = Bytes::from(review().to_string());
-    let mut turns = tokio::time::interval(PERIOD);
+    let mut turns = tokio::time::interval(REVIEW_INTERVAL);
     turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !stop.load(Ordering::Relaxed) {
         turns.tick().await;

@@ -13,7 +13,7 @@ use super::real::Real;
 use super::weather::Rolling;
 
 /// How many pods a node has, where there are so many.
-const PODS_A_NODE: usize = 20;
+const PODS_PER_NODE: usize = 20;
 
 /// Something that happens at a time. Numbers that count up say whether it was called off meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ pub(crate) struct Cluster<'a, J> {
 impl<'a, J: Judge> Cluster<'a, J> {
     pub(crate) fn new(cell: &'a Cell, seed: u64, judge: J) -> Self {
         let fleet = cell.fleet;
-        let nodes = fleet.div_ceil(PODS_A_NODE).max(fleet.min(3));
+        let nodes = fleet.div_ceil(PODS_PER_NODE).max(fleet.min(3));
         let workloads = (0..cell.workloads).map(|number| format!("Deployment/web-{number}"));
         let view = View {
             pods: Vec::with_capacity(fleet * 2),

@@ -21,7 +21,7 @@ pub(crate) const NAME: &str = "after";
 /// When the simulated rollout is requested, in seconds since 1970.
 const BEGIN: i64 = 1_800_000_000;
 /// As in `nudge_core::config`.
-const MOST_TRANSITIONS: usize = 16;
+const MAX_TRANSITIONS: usize = 16;
 
 const CURRENT: &str = "1";
 const TARGET: &str = "2";
@@ -163,7 +163,7 @@ impl Judge for Engine {
         let before = self.status.internal.revision;
         let mut rollout = Rollout::from_status(&self.status, &now);
         let (mut again, mut held, mut inconclusive, mut message) = (Some(steady), None, false, String::new());
-        for _ in 0..MOST_TRANSITIONS {
+        for _ in 0..MAX_TRANSITIONS {
             let seen = Observation {
                 spec: &self.spec,
                 generation: self.generation,

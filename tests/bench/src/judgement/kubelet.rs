@@ -7,9 +7,9 @@ use super::judge::{Judge, Millis, SECOND, Version};
 use super::versions::Kind;
 
 /// The pauses between restarts double from the first to the longest, and begin anew after a container ran for a while.
-const FIRST_PAUSE: Millis = 10 * SECOND;
-const LONGEST_PAUSE: Millis = 300 * SECOND;
-const FORGIVEN: Millis = 600 * SECOND;
+const MIN_RESTART_DELAY_MILLIS: Millis = 10 * SECOND;
+const MAX_RESTART_DELAY_MILLIS: Millis = 300 * SECOND;
+const RESTART_DELAY_RESET_MILLIS: Millis = 600 * SECOND;
 
 impl<J: Judge> Cluster<'_, J> {
     /// What became of the pod's application may be found by its probes, after a while.
@@ -77,11 +77,11 @@ impl<J: Judge> Cluster<'_, J> {
         }
         (real.up, real.serves) = (false, false);
         real.start += 1;
-        if now - real.started_at > FORGIVEN {
+        if now - real.started_at > RESTART_DELAY_RESET_MILLIS {
             real.pause = 0;
         }
         let pause = real.pause;
-        real.pause = (real.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        real.pause = (real.pause * 2).clamp(MIN_RESTART_DELAY_MILLIS, MAX_RESTART_DELAY_MILLIS);
         let start = real.start;
         let seen = self.between(100, 1000);
         self.after(seen, Event::CrashSeen(pod, start));

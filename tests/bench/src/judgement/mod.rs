@@ -41,7 +41,7 @@ use engine::Engine;
 use tally::Tally;
 
 /// Rollouts that a cell has at least, however many pods they have.
-const LEAST: u64 = 100;
+const MIN_RUNS: u64 = 100;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -146,7 +146,7 @@ fn say(cell: &Cell, seed: u64, number: u64) -> Result<()> {
 /// Simulates the rollouts of a cell; gives the cell with how long one usually takes.
 fn simulate(cell: &Cell, budget: &Budget) -> (Cell, Tally) {
     let cell = timed(cell, budget.seed);
-    let runs = budget.runs.min((budget.pods / cell.fleet as u64).max(LEAST));
+    let runs = budget.runs.min((budget.pods / cell.fleet as u64).max(MIN_RUNS));
     let next = AtomicU64::new(0);
     let worker = || {
         let mut tally = Tally::default();

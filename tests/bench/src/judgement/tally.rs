@@ -8,7 +8,7 @@ use super::versions::Kind;
 use super::weather::Weather;
 
 /// So many pods without the target show what the weather is like.
-const COMPARES: usize = 20;
+const MIN_COMPARED_RUNS: usize = 20;
 
 /// What became of all rollouts of a cell.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,7 @@ impl Tally {
             Progress::Moving => &mut self.unfinished,
         };
         *of += 1;
-        if outcome.unassigned.is_some_and(|unassigned| unassigned >= COMPARES) {
+        if outcome.unassigned.is_some_and(|unassigned| unassigned >= MIN_COMPARED_RUNS) {
             self.compared += 1;
             self.compared_rolled_back += u64::from(outcome.progress == Some(Progress::RolledBack));
         }

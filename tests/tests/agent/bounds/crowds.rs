@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use hyper::header::{ETAG, RETRY_AFTER};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nudge_protocol::ErrorBody;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::agent::raw::head;
 use nudge_tests::{AgentUnderTest, Client, ConfigDir, Raw, agent::tls, eventually};
 use tokio::io::AsyncReadExt;
@@ -30,7 +30,7 @@ async fn shrinks_back_to(agent: &AgentUnderTest, before: usize) -> Result<()> {
         now = own_memory(agent).ok()?;
         (now <= before + MIB).then_some(())
     };
-    let shrunk = eventually(SOON, "the agent gives memory back", small).await;
+    let shrunk = eventually(WAIT_TIMEOUT, "the agent gives memory back", small).await;
     shrunk.with_context(|| format!("it had {before} bytes and has {now}"))
 }
 
@@ -75,7 +75,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
 
     let mut crowd = Crowd::gather(&agent, 2000)?;
     let full = async || (crowd.connected.load(Ordering::Relaxed) >= 1000).then_some(());
-    eventually(SOON, "the agent has its hands full", full).await?;
+    eventually(WAIT_TIMEOUT, "the agent has its hands full", full).await?;
     agent.dir.switch("shop", "1.0.1")?;
     promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
     let reply = promptly("the client that waits is answered", waiting.reply()).await?;
@@ -85,7 +85,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     let mut most = 0;
     {
         // It stands in the kernel's queue behind the crowd, and may have to knock several times.
-        let answered = timeout(3 * SOON, client.get("/config/lives"));
+        let answered = timeout(3 * WAIT_TIMEOUT, client.get("/config/lives"));
         tokio::pin!(answered);
         let reply = loop {
             tokio::select! {
@@ -101,7 +101,7 @@ async fn two_thousand_clients_that_only_connect_keep_nobody_out() -> Result<()> 
     crowd.tasks.shutdown().await;
     drop(waiting);
     let alone = async || (connections(&mut client).await.ok()? == 1).then_some(());
-    eventually(SOON, "the crowd is gone", alone).await?;
+    eventually(WAIT_TIMEOUT, "the crowd is gone", alone).await?;
     shrinks_back_to(&agent, before).await
 }
 
@@ -130,7 +130,7 @@ async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Resu
         all.push(asked(&agent, &request).await?);
     }
     for idle in &mut all[1..=MORE] {
-        timeout(SOON, idle.ended()).await.context("one that was idle for longer is not cut")?;
+        timeout(WAIT_TIMEOUT, idle.ended()).await.context("one that was idle for longer is not cut")?;
     }
     for (at, kept) in all.iter_mut().enumerate().filter(|(at, _)| *at == 0 || *at > MORE) {
         kept.send(&request).await?;
@@ -138,7 +138,7 @@ async fn a_new_client_takes_the_place_of_the_one_that_was_idle_longest() -> Resu
     }
     drop(all);
     let alone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
-    eventually(SOON, "all are gone", alone).await?;
+    eventually(WAIT_TIMEOUT, "all are gone", alone).await?;
     shrinks_back_to(&agent, before).await
 }
 
@@ -174,13 +174,13 @@ async fn waiting_clients_share_one_dictionary_and_one_too_many_is_refused() -> R
     agent.dir.switch("shop", "2")?;
     promptly("the signal comes", agent.says(1, "SIGUSR1")).await?;
     for raw in &waiting {
-        timeout(SOON, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
+        timeout(WAIT_TIMEOUT, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }
     let cost = own_memory(&agent)?.saturating_sub(before);
     assert!(cost < 14 * MIB, "{WAITING} clients that are sent 1 MiB each cost {cost} bytes");
     // All at once: who takes nothing for too long is cut.
     let replies: JoinSet<_> = waiting.into_iter().map(|mut raw| async move { raw.reply().await }).collect();
-    for reply in timeout(2 * SOON, replies.join_all()).await.context("some are still at it")? {
+    for reply in timeout(2 * WAIT_TIMEOUT, replies.join_all()).await.context("some are still at it")? {
         let reply = reply?;
         assert!(reply.status == 200 && reply.body.len() > MIB && reply.body.ends_with(br#""v":"2"}"#));
     }

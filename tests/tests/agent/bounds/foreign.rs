@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nudge_protocol::ErrorBody;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::agent::raw::head;
 use nudge_tests::{AgentUnderTest, Raw, agent::tls, binary};
 use rustls::ClientConfig;
@@ -117,7 +117,7 @@ async fn neighbours_share_a_few_connections_and_take_none_from_the_pod() -> Resu
         held.push(foreign);
     }
     let mut newest = pod.open_from_neighbour().await?;
-    timeout(SOON, held[0].ended()).await.context("the one that was idle longest has not made room")?;
+    timeout(WAIT_TIMEOUT, held[0].ended()).await.context("the one that was idle longest has not made room")?;
     newest.send(METRICS).await?;
     assert_eq!(connections_in(&newest.reply().await?)?, FOREIGN);
     promptly("the pod's own client is answered", pod.serves_its_own()).await?;

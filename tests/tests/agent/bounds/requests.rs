@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use hyper::header::{ALLOW, CONTENT_TYPE};
 use nudge_protocol::ErrorBody;
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::agent::raw::head;
 use nudge_tests::{AgentUnderTest, Raw, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,7 +20,7 @@ async fn ask(agent: &AgentUnderTest, line: &str, headers: &[&str], body: &[u8]) 
     let mut raw = Raw::open(&agent.access).await?;
     // A refusal may come, and the connection end, before all is sent.
     let _ = raw.send([head(&agent.access, line, headers).as_bytes(), body].concat()).await;
-    timeout(SOON, raw.reply()).await.with_context(|| format!("no reply to {line:.80}"))?
+    timeout(WAIT_TIMEOUT, raw.reply()).await.with_context(|| format!("no reply to {line:.80}"))?
 }
 
 /// The status and the word for programs; it must be explained in JSON.
@@ -139,9 +139,10 @@ async fn what_is_not_http_is_a_bad_request_and_the_end_of_its_connection() -> Re
     ] {
         let mut raw = Raw::open(&agent.access).await?;
         raw.send(&text).await?;
-        let reply = timeout(SOON, raw.reply()).await.with_context(|| text.clone())?.with_context(|| text.clone())?;
+        let reply =
+            timeout(WAIT_TIMEOUT, raw.reply()).await.with_context(|| text.clone())?.with_context(|| text.clone())?;
         assert_eq!(reply.status, 400, "{text:?}");
-        timeout(SOON, raw.ended()).await.with_context(|| format!("not closed after {text:?}"))?;
+        timeout(WAIT_TIMEOUT, raw.ended()).await.with_context(|| format!("not closed after {text:?}"))?;
     }
     still_answers(agent).await
 }
@@ -153,7 +154,7 @@ async fn plain_http_is_refused_with_the_advice_to_use_https() -> Result<()> {
         let mut plain = TcpStream::connect(agent.access.address).await?;
         plain.write_all(&[head(&agent.access, method, &[]).as_bytes(), &vec![b'x'; body]].concat()).await?;
         let mut reply = String::new();
-        timeout(SOON, plain.read_to_string(&mut reply)).await??;
+        timeout(WAIT_TIMEOUT, plain.read_to_string(&mut reply)).await??;
         let (head, body) = reply.split_once("\r\n\r\n").context("no HTTP")?;
         assert!(head.starts_with("HTTP/1.1 400 "), "{reply}");
         let error: ErrorBody = serde_json::from_str(body)?;
@@ -176,7 +177,7 @@ async fn what_is_not_tls_ends_its_connection() -> Result<()> {
         let mut stream = TcpStream::connect(agent.access.address).await?;
         stream.write_all(bytes).await?;
         // The end may be orderly, after an alert, or a reset.
-        let ended = timeout(SOON, stream.read_to_end(&mut Vec::new())).await;
+        let ended = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut Vec::new())).await;
         assert!(ended.is_ok(), "not ended after {bytes:?}");
     }
     still_answers(agent).await

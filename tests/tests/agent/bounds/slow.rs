@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::agent::raw::head;
 use nudge_tests::{Access, AgentUnderTest, Client, ConfigDir, Finished, Raw, agent::tls, eventually, tools};
 use tokio::io::AsyncWriteExt;
@@ -82,7 +82,7 @@ async fn greedy(access: &Access, clients: usize) -> Result<Vec<Raw>> {
         all.push(raw);
     }
     for raw in &all {
-        timeout(SOON, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
+        timeout(WAIT_TIMEOUT, raw.tcp().peek(&mut [0])).await.context("no reply begins")??;
     }
     Ok(all)
 }
@@ -114,10 +114,10 @@ async fn clients_that_never_read_cost_little_and_are_cut_when_the_dictionary_mov
     }
     let begun = Instant::now();
     let gone = async || (connections(&mut agent.client).await.ok()? == 1).then_some(());
-    eventually(SOON, "those who keep the oldest dictionary are cut", gone).await?;
+    eventually(WAIT_TIMEOUT, "those who keep the oldest dictionary are cut", gone).await?;
     assert!(begun.elapsed() < Duration::from_secs(15), "that was the bound for stalled writes, not the cut");
     for mut raw in greedy {
-        timeout(SOON, raw.ended()).await?;
+        timeout(WAIT_TIMEOUT, raw.ended()).await?;
     }
     Ok(())
 }

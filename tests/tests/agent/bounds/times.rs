@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nudge_protocol::ErrorBody;
 use nudge_tests::agent::raw::head;
-use nudge_tests::agent::{IDLE, SOON};
+use nudge_tests::agent::{IDLE, WAIT_TIMEOUT};
 use nudge_tests::{AgentUnderTest, Raw};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -24,7 +24,7 @@ async fn a_body_and_a_handshake_have_ten_seconds() -> Result<()> {
         assert!(bounds.contains(&begun.elapsed()), "{:?}", begun.elapsed());
         assert_eq!(reply.status, 408);
         assert_eq!(serde_json::from_slice::<ErrorBody>(&reply.body)?.error, "RequestTimeout");
-        timeout(SOON, slow.ended()).await?;
+        timeout(WAIT_TIMEOUT, slow.ended()).await?;
         anyhow::Ok(())
     };
     let handshake = async {

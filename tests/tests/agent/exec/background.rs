@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, eventually, procfs};
 
 use super::exec_command::APP;
@@ -24,7 +24,7 @@ async fn a_job_in_the_background_leaves_the_terminal_to_the_shell() -> Result<()
     terminal.types("fg\n")?;
     terminal.belongs_to(app).await?;
     terminal.interrupts(app).await?;
-    terminal.has_ended_with(130).await
+    terminal.wait_for_status(130).await
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
     // No job of the shell, so that the kernel does not stop the agent.
     terminal.types(&format!("({} </dev/tty &)\n", command_line(&dir, &child)?))?;
     let child = terminal.ready().await?;
-    eventually(SOON, "it is stopped", async || (procfs::state(child) == Some('T')).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "it is stopped", async || (procfs::state(child) == Some('T')).then_some(())).await?;
     for version in ["1.0.1", "1.0.2"] {
         dir.switch("shop", version)?;
         terminal.shows(1, &format!("serving configs=shop={version}")).await?;
@@ -46,7 +46,7 @@ async fn a_child_in_the_background_that_reads_the_terminal_waits_quietly() -> Re
     // It belongs to no shell, so only this test ends it.
     let agent = procfs::parent(child).context("no parent")?;
     kill(Pid::from_raw(child), Signal::SIGKILL)?;
-    eventually(SOON, "the agent has ended", async || procfs::state(agent).is_none().then_some(())).await
+    eventually(WAIT_TIMEOUT, "the agent has ended", async || procfs::state(agent).is_none().then_some(())).await
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use nix::sys::signal::Signal;
 use nudge_protocol::env;
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, Finished, binary};
 
 use super::exec_command::{APP, exec, run};
@@ -48,7 +48,7 @@ async fn the_files_for_the_child_are_gone_when_it_has_ended() -> Result<()> {
         .map(|path| Path::new(path).to_owned());
     assert!(files.iter().all(|file| file.is_file()), "{files:?}");
     agent.agent.process().signal(Signal::SIGTERM)?;
-    assert_eq!(agent.agent.process().exited(SOON).await?.code(), Some(143));
+    assert_eq!(agent.agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(143));
     for file in files {
         assert!(!file.exists() && !file.parent().is_some_and(Path::exists), "{} is left", file.display());
     }

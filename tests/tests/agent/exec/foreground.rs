@@ -1,7 +1,7 @@
 //! At a terminal the child has the foreground, and Ctrl-C and Ctrl-Z work as without the agent.
 
 use anyhow::{Context, Result};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, eventually, procfs};
 
 use super::exec_command::APP;
@@ -29,7 +29,7 @@ async fn a_child_that_reads_the_terminal_at_once_is_not_stopped() -> Result<()> 
         let mut terminal = Terminal::start(&arguments(&dir, &child)?)?;
         terminal.types("something\n")?;
         terminal.shows(1, "read something").await?;
-        assert_eq!(terminal.process.exited(SOON).await?.code(), Some(0));
+        assert_eq!(terminal.process.exited(WAIT_TIMEOUT).await?.code(), Some(0));
     }
     Ok(())
 }
@@ -44,20 +44,20 @@ async fn ctrl_z_stops_the_job_and_fg_goes_on_with_it() -> Result<()> {
 
     terminal.types(CTRL_Z)?;
     for pid in [app, job] {
-        eventually(SOON, "it is stopped", async || (procfs::state(pid) == Some('T')).then_some(())).await?;
+        eventually(WAIT_TIMEOUT, "it is stopped", async || (procfs::state(pid) == Some('T')).then_some(())).await?;
     }
     terminal.types("echo back $((6 * 7))\n")?;
     terminal.shows(1, "back 42").await?;
 
     terminal.types("fg\n")?;
     for pid in [app, job] {
-        eventually(SOON, "it goes on", async || (procfs::state(pid) != Some('T')).then_some(())).await?;
+        eventually(WAIT_TIMEOUT, "it goes on", async || (procfs::state(pid) != Some('T')).then_some(())).await?;
     }
     dir.switch("shop", "1.0.1")?;
     terminal.shows(1, &format!("{app} SIGUSR1")).await?;
 
     terminal.interrupts(app).await?;
-    terminal.has_ended_with(130).await
+    terminal.wait_for_status(130).await
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpgid, mkfifo};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, eventually, procfs};
 
 use super::exec_command::APP;
@@ -24,7 +24,7 @@ async fn signals_are_passed_on_to_the_child() -> Result<()> {
         agent.says(1, signal).await?;
     }
     kill(Pid::from_raw(app), Signal::SIGKILL)?;
-    assert_eq!(agent.agent.process().exited(SOON).await?.code(), Some(137));
+    assert_eq!(agent.agent.process().exited(WAIT_TIMEOUT).await?.code(), Some(137));
     Ok(())
 }
 
@@ -34,7 +34,7 @@ async fn a_signal_that_the_child_does_not_catch_ends_both() -> Result<()> {
         let mut agent = AgentUnderTest::start(AgentUnderTest::shop()?, &[], &[APP]).await?;
         agent.says(1, "ready").await?;
         agent.agent.process().signal(signal)?;
-        let status = agent.agent.process().exited(SOON).await?;
+        let status = agent.agent.process().exited(WAIT_TIMEOUT).await?;
         assert_eq!(status.code(), Some(128 + signal as i32), "{signal}");
     }
     Ok(())
@@ -77,11 +77,14 @@ async fn orphans_come_to_the_agent_and_are_reaped() -> Result<()> {
     let mut agent = AgentUnderTest::start(dir, &[], &child).await?;
     agent.says(1, "ready").await?;
     let orphan: i32 =
-        eventually(SOON, "the orphan runs", async || fs::read_to_string(&pid).ok()?.trim().parse().ok()).await?;
+        eventually(WAIT_TIMEOUT, "the orphan runs", async || fs::read_to_string(&pid).ok()?.trim().parse().ok())
+            .await?;
     let parent = agent.agent.pid();
-    eventually(SOON, "it has become the agent's", async || (procfs::parent(orphan) == Some(parent)).then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "it has become the agent's", async || {
+        (procfs::parent(orphan) == Some(parent)).then_some(())
+    })
+    .await?;
     OpenOptions::new().write(true).open(&gate)?;
-    eventually(SOON, "it is reaped", async || procfs::state(orphan).is_none().then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "it is reaped", async || procfs::state(orphan).is_none().then_some(())).await?;
     agent.agent.check()
 }

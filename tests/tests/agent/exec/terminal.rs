@@ -11,7 +11,7 @@ use nix::fcntl::OFlag;
 use nix::pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, tcgetpgrp};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{ConfigDir, Process, binary, eventually, procfs};
 use tempfile::TempDir;
 
@@ -47,11 +47,11 @@ impl Terminal {
     /// Presses Ctrl-C, and waits until the application has ended.
     pub(super) async fn interrupts(&mut self, app: i32) -> Result<()> {
         self.types(CTRL_C)?;
-        eventually(SOON, "the application has ended", async || procfs::state(app).is_none().then_some(())).await
+        eventually(WAIT_TIMEOUT, "the application has ended", async || procfs::state(app).is_none().then_some(())).await
     }
 
     /// Asks the shell with which status the last command has ended.
-    pub(super) async fn has_ended_with(&mut self, status: i32) -> Result<()> {
+    pub(super) async fn wait_for_status(&mut self, status: i32) -> Result<()> {
         self.types("echo ended $?\n")?;
         self.shows(1, &format!("ended {status}")).await
     }
@@ -67,7 +67,7 @@ impl Terminal {
 
     /// Waits until `text` has been shown so many times.
     pub(super) async fn shows(&mut self, times: usize, text: &str) -> Result<()> {
-        let shown = eventually(SOON, &format!("{times} times {text:?}"), async || {
+        let shown = eventually(WAIT_TIMEOUT, &format!("{times} times {text:?}"), async || {
             (self.shown().matches(text).count() >= times).then_some(())
         })
         .await;
@@ -77,14 +77,14 @@ impl Terminal {
     /// Waits for the application's first line and gives its process id.
     pub(super) async fn ready(&mut self) -> Result<i32> {
         let ready = |shown: &str| shown.lines().find_map(|line| line.strip_suffix(" ready")?.parse().ok());
-        let pid = eventually(SOON, "the application is ready", async || ready(self.shown())).await;
+        let pid = eventually(WAIT_TIMEOUT, "the application is ready", async || ready(self.shown())).await;
         pid.map_err(|error| error.context(format!("the terminal shows {:?}", self.shown())))
     }
 
     /// Waits until the process group is the one that has the terminal.
     pub(super) async fn belongs_to(&self, group: i32) -> Result<()> {
         let has_it = async || (tcgetpgrp(&self.master) == Ok(Pid::from_raw(group))).then_some(());
-        eventually(SOON, &format!("the terminal belongs to {group}"), has_it).await
+        eventually(WAIT_TIMEOUT, &format!("the terminal belongs to {group}"), has_it).await
     }
 
     /// The same for an application in the foreground, which the agent gives the terminal after its start.

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::status::ProblemReason;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Client, FakeHub, HookServer, Pod, eventually};
@@ -34,7 +34,7 @@ async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> R
         async |client: &mut Client, path: &str| Ok::<_, anyhow::Error>(client.get(path).await?.status.as_u16());
     assert_eq!(status(&mut client, CANDIDATE).await?, 404, "nobody is asked yet");
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let asked = check.notified_of("1.0.1", SOON).await?;
+    let asked = check.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     let reply = client.get(CANDIDATE).await?;
     assert_eq!((reply.status.as_u16(), reply.headers["cache-control"].to_str()?), (200, "no-store"));
     assert_eq!(reply.headers["etag"].to_str()?, asked.event()?.data.etag);
@@ -55,13 +55,13 @@ async fn the_candidate_is_readable_with_the_token_while_it_is_asked_about() -> R
     // The hub returns to what is served: nobody is asked about that, and the question is over.
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
     let gone = async || (client.get(CANDIDATE).await.ok()?.status.as_u16() == 404).then_some(());
-    eventually(SOON, "the candidate is gone", gone).await?;
+    eventually(WAIT_TIMEOUT, "the candidate is gone", gone).await?;
     assert_eq!(check.deliveries().len(), 1);
     for (answer, version) in [(takes(), "1.0.1"), (refuses(), "1.0.2")] {
         check.answer(answer);
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;
-        check.notified_of(version, SOON).await?;
-        let done = pod.status_when(&mut client, SOON, "it has answered", |status| {
+        check.notified_of(version, WAIT_TIMEOUT).await?;
+        let done = pod.status_when(&mut client, WAIT_TIMEOUT, "it has answered", |status| {
             status.configs[0].version.as_str() == version || reason(status).is_some()
         });
         done.await?;
@@ -75,7 +75,7 @@ async fn only_the_newest_version_is_asked_about() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(Answer::Hang).await?);
     let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    check.notified_of("1.0.1", SOON).await?;
+    check.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     check.answer(takes());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
@@ -89,13 +89,13 @@ async fn what_was_said_of_one_version_is_not_said_of_the_next() -> Result<()> {
     let (hub, check) = (FakeHub::start()?, HookServer::start(refuses()).await?);
     let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.status_when(&mut client, SOON, "it is refused", |status| reason(status).is_some()).await?;
+    pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| reason(status).is_some()).await?;
     check.answer(Answer::Hang);
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    check.notified_of("1.0.2", SOON).await?;
+    check.notified_of("1.0.2", WAIT_TIMEOUT).await?;
     let status = client.status().await?;
     assert_eq!((reason(&status), served(&status).as_str()), (None, "shop=1.0.0"), "nobody has refused this one");
-    hub.reported(SOON, "neither does the report", |report| report.configs[0].problem.is_none()).await?;
+    hub.reported(WAIT_TIMEOUT, "neither does the report", |report| report.configs[0].problem.is_none()).await?;
     Ok(())
 }
 
@@ -107,7 +107,7 @@ async fn an_agent_that_is_killed_while_it_asks_asks_again() -> Result<()> {
     pod.arguments.extend(["--mount-path".into(), files.clone().into()]);
     pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    check.notified_of("1.0.1", SOON).await?;
+    check.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     ensure!(files.join("..next").exists());
     pod.kill().await?;
     hub.say(|say| say.always = Some(nudge_tests::fakes::fake_hub::Answer::Status(503, None)));
@@ -128,7 +128,7 @@ async fn what_the_pod_has_run_is_not_asked_about_also_after_a_restart() -> Resul
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     let stored = async || fs::read_to_string(pod.path("state/ran")).ok().filter(|ran| ran.matches(',').count() == 1);
-    eventually(SOON, "both are recorded", stored).await?;
+    eventually(WAIT_TIMEOUT, "both are recorded", stored).await?;
     pod.kill().await?;
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.1").await?;
@@ -148,25 +148,25 @@ async fn the_files_of_a_candidate_stand_beside_the_others_for_the_time_of_the_qu
     let mut client = pod.start().await?;
     let read = |path: &str| fs::read_to_string(files.join(path)).ok();
     let gone = async || (!files.join("..next").exists()).then_some(());
-    eventually(SOON, "the files are written", async || read("lives")).await?;
+    eventually(WAIT_TIMEOUT, "the files are written", async || read("lives")).await?;
     for (answer, version, after) in [(takes(), "1.0.1", "1.0.1"), (refuses(), "1.0.2", "3")] {
         check.answer(Answer::Hang);
         let before = read("lives");
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;
-        check.notified_of(version, SOON).await?;
+        check.notified_of(version, WAIT_TIMEOUT).await?;
         assert_eq!((read("..next/lives").as_deref(), read("lives")), (Some(version), before));
         // The same version comes to another question, whose answer is not held.
         check.answer(answer);
         hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
-        eventually(SOON, "the candidate's files are gone", gone).await?;
+        eventually(WAIT_TIMEOUT, "the candidate's files are gone", gone).await?;
         hub.activate("shop", version, &[("lives", version.as_bytes())])?;
-        pod.status_when(&mut client, SOON, "it has answered", |status| {
+        pod.status_when(&mut client, WAIT_TIMEOUT, "it has answered", |status| {
             status.configs[0].version.as_str() == version || reason(status).is_some()
         })
         .await?;
-        eventually(SOON, "the candidate's files are gone", gone).await?;
+        eventually(WAIT_TIMEOUT, "the candidate's files are gone", gone).await?;
         let written = async || (read("lives").as_deref() == Some(after)).then_some(());
-        eventually(SOON, "the files are written", written).await?;
+        eventually(WAIT_TIMEOUT, "the files are written", written).await?;
     }
     Ok(())
 }
@@ -182,13 +182,13 @@ async fn a_container_that_has_ended_is_not_asked_and_one_that_nobody_reaches_is_
     pod.serves(&mut client, "shop=1.0.1").await?;
     hub.say(|say| say.containers.clear());
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
-    let reported = hub.reported(SOON, "it is reported", |report| {
+    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "CheckFailed")
     });
     let problem = reported.await?.request.configs[0].problem.clone().context("no problem")?;
     ensure!(problem.message.contains("the target can't be reached"), "{}", problem.message);
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    pod.status_when(&mut client, SOON, "all is well", |status| reason(status).is_none()).await?;
+    pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
     Ok(())
 }
 
@@ -210,7 +210,8 @@ async fn a_refusal_counts_although_its_text_never_ends() -> Result<()> {
     let mut pod = Pod::new(&hub)?.with(&["--check", &check]);
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"hunter2")])?;
-    let refused = pod.status_when(&mut client, SOON, "it is refused", |status| reason(status).is_some()).await?;
+    let refused =
+        pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| reason(status).is_some()).await?;
     let problem = refused.configs[0].problem.as_ref().context("no problem")?;
     assert_eq!(problem.reason, ProblemReason::CheckRefused);
     ensure!(problem.message.contains("its text is left out"), "{}", problem.message);

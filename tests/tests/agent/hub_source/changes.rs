@@ -1,7 +1,7 @@
 //! What the hub assigns arrives completely, once, and never in an older state.
 
 use anyhow::{Result, ensure};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{FakeHub, Pod, eventually};
 
@@ -35,7 +35,7 @@ async fn nothing_new_is_no_news() -> Result<()> {
     let mut client = pod.start().await?;
     let first = client.status().await?;
     let before = hub.polls().len();
-    let polls = hub.polled(before + 2, SOON).await?;
+    let polls = hub.polled(before + 2, WAIT_TIMEOUT).await?;
     let last = &polls[polls.len() - 1];
     assert_eq!(last.request.wait_seconds, 1);
     assert_eq!(last.request.configs[0].version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
@@ -65,7 +65,7 @@ async fn configs_of_one_reply_change_together_and_are_notified_once() -> Result<
             }
         });
         let both = format!("shop={version},keys={version}");
-        let mixed = eventually(SOON, "both have changed", async || {
+        let mixed = eventually(WAIT_TIMEOUT, "both have changed", async || {
             let served = served(&client.status().await.ok()?);
             let old = format!("shop={0},keys={0}", round - 1);
             let is_old = served == old || served == "shop=1.0.0,keys=1";
@@ -91,7 +91,7 @@ async fn a_lower_revision_is_ignored_and_another_uid_replaces() -> Result<()> {
         let _ = say.config("shop").set("0.9.0", &[("lives", b"1")]);
         say.config("shop").revision = 39;
     });
-    let notified = pod.status_when(&mut client, SOON, "the older revision is noticed", |status| {
+    let notified = pod.status_when(&mut client, WAIT_TIMEOUT, "the older revision is noticed", |status| {
         status.contact.as_ref().is_some_and(|contact| contact.message.contains("older than 40"))
     });
     assert_eq!(served(&notified.await?), "shop=1.0.0");
@@ -103,7 +103,7 @@ async fn a_lower_revision_is_ignored_and_another_uid_replaces() -> Result<()> {
         (shop.uid, shop.revision) = ("another".to_owned(), 1);
     });
     let status = pod.serves(&mut client, "shop=0.9.0").await?;
-    pod.status_when(&mut client, SOON, "contact is good", |status| {
+    pod.status_when(&mut client, WAIT_TIMEOUT, "contact is good", |status| {
         status.contact.as_ref().is_some_and(|contact| contact.connected && contact.message.is_empty())
     })
     .await?;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use hyper::StatusCode;
 use nudge_protocol::status::{ProblemReason, Status};
 use nudge_protocol::webhooks::CONFIG_CHECK;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Agent, Client, FakeHub, HookServer, Pod};
@@ -28,7 +28,7 @@ pub(crate) fn reason(status: &Status) -> Option<ProblemReason> {
 /// Waits until a container has refused what is assigned. Returns the message.
 async fn refused(pod: &Pod, client: &mut Client) -> Result<String> {
     let refused = |status: &Status| reason(status) == Some(ProblemReason::CheckRefused);
-    let status = pod.status_when(client, SOON, "it is refused", refused).await?;
+    let status = pod.status_when(client, WAIT_TIMEOUT, "it is refused", refused).await?;
     assert_eq!(served(&status), "shop=1.0.0");
     Ok(status.configs[0].problem.as_ref().context("no problem")?.message.clone())
 }
@@ -62,7 +62,7 @@ async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<
     hub.activate("shop", "1.0.1", &[("lives", b"17")])?;
     let message = refused(&pod, &mut client).await?;
     assert_eq!(message, "container app refuses it: lives: at most 4 [2J");
-    let reported = hub.reported(SOON, "it is reported", |report| {
+    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "CheckRefused" && problem.message == message)
     });
@@ -72,7 +72,7 @@ async fn a_refused_version_is_not_served_and_its_reason_is_reported() -> Result<
     ensure!(polls < 10, "{polls} polls");
     // The way back is not asked about.
     hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
-    pod.status_when(&mut client, SOON, "all is well", |status| reason(status).is_none()).await?;
+    pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
     assert_eq!(check.deliveries().len(), 1);
     check.answer(Answer::Status(StatusCode::OK));
     hub.activate("shop", "1.0.1", &[("lives", b"17")])?;
@@ -88,8 +88,8 @@ async fn a_reason_that_holds_a_value_reaches_neither_log_nor_report() -> Result<
     for (version, text) in [("2", "bad password: hunter2!"), ("3", "the old one was 3"), ("4", &long)] {
         check.answer(refuses(text));
         hub.activate("shop", version, &[("lives", b"hunter2"), ("version", version.as_bytes())])?;
-        check.notified_of(version, SOON).await?;
-        hub.reported(SOON, "it is reported", |report| {
+        check.notified_of(version, WAIT_TIMEOUT).await?;
+        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
             let problem = report.configs[0].problem.as_ref();
             problem.is_some_and(|problem| problem.reason == "CheckRefused")
         })
@@ -97,7 +97,7 @@ async fn a_reason_that_holds_a_value_reaches_neither_log_nor_report() -> Result<
         let message = refused(&pod, &mut client).await?;
         ensure!(message.contains("its text is left out"), "{message}");
         hub.activate("shop", "1.0.0", &[("lives", b"3")])?;
-        pod.status_when(&mut client, SOON, "all is well", |status| reason(status).is_none()).await?;
+        pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
     }
     let log = pod.agent.as_ref().map(Agent::log).unwrap_or_default();
     let reports: String = hub.reports().iter().map(|report| report.text.as_str()).collect();
@@ -139,7 +139,7 @@ async fn any_other_answer_is_no_answer_and_redirects_are_not_followed() -> Resul
         let (version, before) = (format!("2.{number}"), check.deliveries().len());
         check.answer(answer);
         hub.activate("shop", &version, &[("lives", version.as_bytes())])?;
-        let asked = check.wait_for(before + 2, SOON).await?;
+        let asked = check.wait_for(before + 2, WAIT_TIMEOUT).await?;
         ensure!(asked[before].id() == asked[before + 1].id(), "it is the same question");
         ensure!(served(&client.status().await?) != format!("shop={version}"));
         check.answer(Answer::Status(StatusCode::NO_CONTENT));
@@ -155,7 +155,7 @@ async fn a_container_that_does_not_answer_in_time_is_reported_and_asked_again() 
     hub.say(|say| say.ack_timeout_seconds = Some(1));
     let (pod, mut client) = asking(&hub, &[("app", &check)]).await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    let reported = hub.reported(SOON, "it is reported", |report| {
+    let reported = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "CheckFailed")
     });
     let reported = reported.await?.request.configs[0].clone();

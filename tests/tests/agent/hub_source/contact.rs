@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Status;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::fake_hub::Answer;
 use nudge_tests::{Client, FakeHub, Pod};
 
@@ -13,7 +13,7 @@ use crate::hub_source::{APP, CATCHES, USR1};
 async fn fails_with(pod: &Pod, client: &mut Client, reason: &str) -> Result<Status> {
     let what = format!("contact fails with {reason}");
     let failed = |status: &Status| status.contact.as_ref().is_some_and(|contact| contact.reason == reason);
-    pod.status_when(client, SOON, &what, failed).await
+    pod.status_when(client, WAIT_TIMEOUT, &what, failed).await
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_hub_that_goes_is_missed_by_nobody_and_caught_up_with_when_it_returns(
     // A hub that was away may have lost the report: it is sent again.
     let what = "the report is repeated";
     let repeated = async || (hub.reports().len() > before).then_some(());
-    nudge_tests::eventually(SOON, what, repeated).await?;
+    nudge_tests::eventually(WAIT_TIMEOUT, what, repeated).await?;
     pod.logs("contact with the hub established").await
 }
 
@@ -145,7 +145,7 @@ async fn something_that_cuts_held_polls_is_met_by_polls_that_are_not_held() -> R
     let count = hub.polls().len();
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
-    let polls = hub.polled(count + 2, SOON).await?;
+    let polls = hub.polled(count + 2, WAIT_TIMEOUT).await?;
     ensure!(polls[count..].iter().all(|poll| poll.request.wait_seconds == 0));
     Ok(())
 }

@@ -11,7 +11,7 @@ use nudge_protocol::ContainerName;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::pod::env;
 use nudge_protocol::status::{Outcome, Status};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::cgroup::Cgroup;
 use nudge_tests::fakes::hub_tls::sha256;
 use nudge_tests::{FakeHub, Pod, Process, binary, eventually, tools};
@@ -46,14 +46,14 @@ async fn the_processes_of_a_container_are_found_by_its_id_also_after_a_restart()
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let waits =
         |report: &nudge_protocol::hub::ReportRequest| report.containers[0].message.contains("has not reported yet");
-    hub.reported(SOON, "the ID is waited for", waits).await?;
+    hub.reported(WAIT_TIMEOUT, "the ID is waited for", waits).await?;
     assert!(!pod.app_output().contains("SIGUSR1"));
     // As soon as the ID is known the signal goes out.
     let known = app(&first)?;
     hub.say(|say| say.containers = known);
     pod.app_says(1, "SIGUSR1").await?;
     let delivered = |report: &nudge_protocol::hub::ReportRequest| report.containers[0].outcome == Outcome::Delivered;
-    hub.reported(SOON, "it is delivered", delivered).await?;
+    hub.reported(WAIT_TIMEOUT, "it is delivered", delivered).await?;
 
     // The container starts again: another process, another ID, and a new file for its output.
     pod.start_process(APP, &CATCHES).await?;
@@ -102,7 +102,7 @@ async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processe
         let process = Process::spawn(name, &mut command)?;
         let says = async |what: &str| {
             let said = async || fs::read_to_string(&output).ok()?.contains(what).then_some(());
-            eventually(SOON, what, said).await
+            eventually(WAIT_TIMEOUT, what, said).await
         };
         if let Err(error) = says("ready").await {
             ensure!(!Uid::effective().is_root(), "{error:#}");
@@ -116,11 +116,11 @@ async fn with_cgroup_v2_and_a_namespace_for_each_container_only_its_own_processe
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     let done = |status: &Status| status.containers.iter().all(|one| one.notified.outcome == Outcome::Delivered);
-    let status = pod.status_when(&mut client, SOON, "both are notified", done).await?;
+    let status = pod.status_when(&mut client, WAIT_TIMEOUT, "both are notified", done).await?;
     for (container, (process, output)) in status.containers.iter().zip(&processes) {
         ensure!(container.notified.processes == [process.pid()], "{container:?}, not {}", process.pid());
         let said = async || fs::read_to_string(output).ok()?.contains("SIGUSR1").then_some(());
-        eventually(SOON, "it has the signal", said).await?;
+        eventually(WAIT_TIMEOUT, "it has the signal", said).await?;
     }
     for (_, output) in &processes[2..] {
         ensure!(!fs::read_to_string(output)?.contains("SIGUSR1"), "{}", output.display());
@@ -147,7 +147,7 @@ async fn with_the_setting_it_ends_cleanly_when_all_other_containers_have() -> Re
     }
     let ended = vec![container("app", &app, true)?, container("helper", &helper, true)?];
     hub.say(|say| say.containers = ended);
-    let status = pod.agent.as_mut().context("no agent")?.process().exited(SOON).await?;
+    let status = pod.agent.as_mut().context("no agent")?.process().exited(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
     pod.logs("all other containers of this pod have ended").await
 }

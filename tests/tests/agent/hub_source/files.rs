@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use nudge_protocol::VersionName;
 use nudge_protocol::hub::ReportRequest;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{FakeHub, Finished, Pod, tools};
 
 use crate::hub_source::{APP, CATCHES, USR1};
@@ -71,10 +71,10 @@ fn holds(folder: &Path, version: &str, count: usize) -> Result<()> {
     Ok(())
 }
 
-fn is_ready(pod: &Pod) -> Result<Finished> {
+fn check_readiness(pod: &Pod) -> Result<Finished> {
     let mut command = pod.command("wait-ready")?;
     command.args(["--timeout", "100ms"]);
-    Finished::within(SOON, &mut command)
+    Finished::within(WAIT_TIMEOUT, &mut command)
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_version_that_does_not_fit_is_refused_and_the_old_files_stay_whole() -
         holds(&disk.0, "1.0.0", 60)?;
 
         activate(&hub, "1.0.1", 220)?;
-        let report = hub.reported(SOON, "it is refused", |report| cant_apply(report, cause)).await;
+        let report = hub.reported(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, cause)).await;
         let report = report.map_err(|error| pod.explain(&error).context(options))?;
         assert_eq!(state(&report.request), (Some("1.0.0"), true, true), "{options}");
         pod.serves(&mut client, "shop=1.0.0").await?;
@@ -101,7 +101,7 @@ async fn a_version_that_does_not_fit_is_refused_and_the_old_files_stay_whole() -
         activate(&hub, "1.0.2", 50)?;
         pod.app_says(1, "SIGUSR1").await?;
         holds(&disk.0, "1.0.2", 50).context(options)?;
-        hub.reported(SOON, "it is taken", |report| state(report) == (Some("1.0.2"), true, false)).await?;
+        hub.reported(WAIT_TIMEOUT, "it is taken", |report| state(report) == (Some("1.0.2"), true, false)).await?;
         drop(pod);
     }
     Ok(())
@@ -126,10 +126,10 @@ async fn a_version_that_had_no_room_is_taken_when_there_is() -> Result<()> {
             activate(&hub, version, 20)?;
         }
         let refused = |report: &ReportRequest| cant_apply(report, "KiB");
-        hub.reported(SOON, "it is refused", refused).await.map_err(|error| pod.explain(&error))?;
+        hub.reported(WAIT_TIMEOUT, "it is refused", refused).await.map_err(|error| pod.explain(&error))?;
         fs::remove_file(disk.0.join("in-the-way"))?;
         let taken = |report: &ReportRequest| state(report) == (Some(version), true, false);
-        hub.reported(SOON, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
+        hub.reported(WAIT_TIMEOUT, "it is taken", taken).await.map_err(|error| pod.explain(&error))?;
         holds(&disk.0, version, 20)?;
         pod.app_says(notified, "SIGUSR1").await?;
     }
@@ -192,10 +192,10 @@ async fn a_pod_whose_first_files_do_not_fit_does_not_start() -> Result<()> {
     let Some(disk) = Disk::at(pod.path("files"), "size=16m")? else { return Ok(()) };
     pod = pod.with(&["--mount-path", disk.0.to_str().context("an odd path")?]);
     pod.spawn()?;
-    let report = hub.reported(SOON, "it is refused", |report| cant_apply(report, "KiB")).await;
+    let report = hub.reported(WAIT_TIMEOUT, "it is refused", |report| cant_apply(report, "KiB")).await;
     let report = report.map_err(|error| pod.explain(&error))?;
     assert_eq!(state(&report.request), (None, false, true));
-    let waited = is_ready(&pod)?;
+    let waited = check_readiness(&pod)?;
     ensure!(waited.code == Some(1) && waited.stderr.contains("KiB"), "{waited:?}");
     activate(&hub, "1.0.1", 2000)?;
     pod.client().await?;
@@ -212,26 +212,26 @@ async fn files_that_cannot_be_written_are_reported_until_they_are_there() -> Res
     pod.start_app(APP, &CATCHES).await?;
     pod.spawn()?;
     let refused = |report: &ReportRequest| cant_apply(report, "can't be written") && !report.acknowledged;
-    hub.reported(SOON, "the first files are missing", refused).await.map_err(|error| pod.explain(&error))?;
-    let waited = is_ready(&pod)?;
+    hub.reported(WAIT_TIMEOUT, "the first files are missing", refused).await.map_err(|error| pod.explain(&error))?;
+    let waited = check_readiness(&pod)?;
     ensure!(waited.code == Some(1) && waited.stderr.contains("can't be written"), "{waited:?}");
     fs::remove_file(&files)?;
     pod.client().await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?, "3");
-    hub.reported(SOON, "they are there", |report| state(report) == (Some("1.0.0"), true, false)).await?;
+    hub.reported(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.0"), true, false)).await?;
 
     // The folder is lost.
     fs::rename(&files, pod.path("aside"))?;
     fs::write(&files, "in the way")?;
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
-    hub.reported(SOON, "the next files are missing", refused).await?;
+    hub.reported(WAIT_TIMEOUT, "the next files are missing", refused).await?;
     assert!(!pod.app_output().contains("SIGUSR1"), "notified before the files are in place");
     fs::remove_file(&files)?;
     fs::rename(pod.path("aside"), &files)?;
     pod.app_says(1, "SIGUSR1").await?;
     assert_eq!(fs::read_to_string(files.join("lives"))?, "5");
-    hub.reported(SOON, "they are there", |report| state(report) == (Some("1.0.1"), true, false)).await?;
-    let ready = Finished::within(SOON, pod.command("wait-ready")?.args(["--timeout", "30s"]))?;
+    hub.reported(WAIT_TIMEOUT, "they are there", |report| state(report) == (Some("1.0.1"), true, false)).await?;
+    let ready = Finished::within(WAIT_TIMEOUT, pod.command("wait-ready")?.args(["--timeout", "30s"]))?;
     ensure!(ready.code == Some(0), "{ready:?}");
     Ok(())
 }

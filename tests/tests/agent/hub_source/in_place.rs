@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use nudge_protocol::hub::{PodContainer, ReportRequest};
 use nudge_protocol::status::{Outcome, ProblemReason, Status};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::fake_hub::Answer;
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{Client, FakeHub, Pod};
@@ -46,7 +46,7 @@ fn variables(pod: &Pod) -> String {
 /// Waits until the agent ends, and returns its exit code.
 async fn ended(pod: &mut Pod) -> Result<Option<i32>> {
     let mut agent = pod.agent.take().context("no agent runs")?;
-    Ok(agent.process().exited(SOON).await?.code())
+    Ok(agent.process().exited(WAIT_TIMEOUT).await?.code())
 }
 
 fn is_taken(report: &ReportRequest, version: &str) -> bool {
@@ -58,7 +58,7 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
     let hub = FakeHub::start()?;
     let (mut pod, _) = pod(&hub).await?;
     ensure!(variables(&pod) == "LIVES='3'\n", "{}", variables(&pod));
-    hub.reported(SOON, "it is reported", |report| is_taken(report, "1.0.0")).await?;
+    hub.reported(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
     let reports = hub.reports().len();
     hub.activate("shop", "1.0.1", &[("LIVES", b"5")])?;
     assert_eq!(ended(&mut pod).await?, RESTART);
@@ -72,14 +72,14 @@ async fn another_version_is_served_and_reported_after_the_restart_and_not_before
     pod.serves(&mut client, "shop=1.0.1").await?;
     // The container is still the one of before, as far as the hub knows.
     let pending = |status: &Status| status.containers[0].notified.outcome == Outcome::Pending;
-    let status = pod.status_when(&mut client, SOON, "the restart is pending", pending).await?;
+    let status = pod.status_when(&mut client, WAIT_TIMEOUT, "the restart is pending", pending).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
     runs(&hub, 'b')?;
-    hub.reported(SOON, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
+    hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     // The same content under another name ends nothing.
     hub.activate("shop", "1.0.2", &[("LIVES", b"5")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
-    hub.reported(SOON, "the name is reported", |report| is_taken(report, "1.0.2")).await?;
+    hub.reported(WAIT_TIMEOUT, "the name is reported", |report| is_taken(report, "1.0.2")).await?;
     let log = pod.agent.as_ref().map(nudge_tests::Agent::log).unwrap_or_default();
     ensure!(!log.contains("LIVES='5'"), "{log}");
     Ok(())
@@ -99,9 +99,9 @@ async fn what_a_variable_cannot_express_ends_nothing_and_is_reported() -> Result
             let problem = status.configs[0].problem.as_ref();
             problem.is_some_and(|problem| problem.reason == ProblemReason::CantApply && problem.message.contains(says))
         };
-        let status = pod.status_when(&mut client, SOON, says, refused).await?;
+        let status = pod.status_when(&mut client, WAIT_TIMEOUT, says, refused).await?;
         assert_eq!(served(&status), "shop=1.0.0");
-        hub.reported(SOON, "it is reported", |report| {
+        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
             let problem = report.configs[0].problem.as_ref();
             problem.is_some_and(|problem| problem.reason == "CantApply" && problem.message.contains(says))
         })
@@ -110,8 +110,8 @@ async fn what_a_variable_cannot_express_ends_nothing_and_is_reported() -> Result
     ensure!(hub.reports().iter().all(|report| !report.text.contains("hunter2")), "a value is reported");
     // The way back ends nothing either.
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
-    pod.status_when(&mut client, SOON, "all is well", |status| reason(status).is_none()).await?;
-    hub.reported(SOON, "it is reported", |report| is_taken(report, "1.0.0")).await?;
+    pod.status_when(&mut client, WAIT_TIMEOUT, "all is well", |status| reason(status).is_none()).await?;
+    hub.reported(WAIT_TIMEOUT, "it is reported", |report| is_taken(report, "1.0.0")).await?;
     Ok(())
 }
 
@@ -121,7 +121,7 @@ async fn a_pod_whose_variables_cannot_be_made_does_not_start_and_says_why() -> R
     hub.activate("shop", "1.0.0", &[("LIVES", b"it's")])?;
     let mut pod = with_variable(&hub)?;
     pod.spawn()?;
-    hub.reported(SOON, "it is reported", |report| {
+    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         report.configs[0].version.is_none() && problem.is_some_and(|problem| problem.reason == "CantApply")
     })
@@ -145,7 +145,7 @@ async fn an_agent_that_was_killed_before_the_restart_does_not_command_it_at_once
         let mut client = pod.start().await?;
         let status = pod.serves(&mut client, "shop=1.0.1").await?;
         ensure!(!status.containers[0].acknowledged, "{status:?}");
-        hub.reported(SOON, "it is reported", |report| !report.acknowledged).await?;
+        hub.reported(WAIT_TIMEOUT, "it is reported", |report| !report.acknowledged).await?;
         pod.kill().await?;
     }
     ensure!(hub.reports().iter().all(|report| !is_taken(&report.request, "1.0.1")), "it was believed");
@@ -177,7 +177,7 @@ async fn a_pod_that_cannot_start_goes_on_polling() -> Result<()> {
     pod.configs = TWO;
     pod.mount("shop", "0.9.0", "1", &[("LIVES", b"it's")])?;
     pod.spawn()?;
-    hub.polled(3, SOON).await.map_err(|error| pod.explain(&error))?;
+    hub.polled(3, WAIT_TIMEOUT).await.map_err(|error| pod.explain(&error))?;
     hub.say(|say| say.always = None);
     hub.activate("keys", "7", &[("other", b"x")])?;
     hub.activate("shop", "1.0.0", &[("LIVES", b"3")])?;
@@ -207,7 +207,7 @@ async fn of_two_configs_the_one_that_cannot_be_expressed_is_refused_alone() -> R
     assert_eq!(ended(&mut pod).await?, RESTART);
     let mut client = pod.start().await?;
     let refused = |status: &Status| reason(status) == Some(ProblemReason::CantApply);
-    let status = pod.status_when(&mut client, SOON, "the bad one is refused", refused).await?;
+    let status = pod.status_when(&mut client, WAIT_TIMEOUT, "the bad one is refused", refused).await?;
     assert_eq!((served(&status).as_str(), &status.configs[1].problem), ("shop=1.0.0,keys=8", &None));
     Ok(())
 }
@@ -219,7 +219,7 @@ async fn a_file_that_cannot_be_written_is_no_fault_of_the_version() -> Result<()
     let mut pod = with_variable(&hub)?;
     fs::write(pod.path("variables"), "in the way")?;
     pod.spawn()?;
-    hub.reported(SOON, "it is reported", |report| {
+    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "Other" && problem.message.contains("can't be written"))
     })
@@ -229,7 +229,8 @@ async fn a_file_that_cannot_be_written_is_no_fault_of_the_version() -> Result<()
     let mut client = pod.client().await?;
     let status = pod.serves(&mut client, "shop=1.0.0").await?;
     assert_eq!(reason(&status), None);
-    hub.reported(SOON, "it is over", |report| is_taken(report, "1.0.0") && report.configs[0].problem.is_none()).await?;
+    hub.reported(WAIT_TIMEOUT, "it is over", |report| is_taken(report, "1.0.0") && report.configs[0].problem.is_none())
+        .await?;
     Ok(())
 }
 
@@ -243,9 +244,9 @@ async fn what_the_process_before_the_restart_fetches_is_no_acknowledgement() -> 
     let mut client = pod.start().await?;
     assert_eq!(client.get("/config").await?.status, 200);
     let fetched = |status: &Status| status.containers[0].fetched.as_ref() == Some(&status.etag);
-    let status = pod.status_when(&mut client, SOON, "it is fetched", fetched).await?;
+    let status = pod.status_when(&mut client, WAIT_TIMEOUT, "it is fetched", fetched).await?;
     ensure!(!status.containers[0].acknowledged, "{status:?}");
     runs(&hub, 'b')?;
-    hub.reported(SOON, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
+    hub.reported(WAIT_TIMEOUT, "the restart is reported", |report| is_taken(report, "1.0.1")).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::hub::ReportRequest;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{Client, FakeHub, Finished, Pod};
 use tokio::net::TcpStream;
 
@@ -41,18 +41,18 @@ async fn who_has_taken_the_port_is_reported_until_it_is_free() -> Result<()> {
         let problem = report.configs[0].problem.as_ref();
         problem.is_some_and(|problem| problem.reason == "PortTaken") && !report.acknowledged
     };
-    let report = hub.reported(SOON, "the port is taken", taken).await.map_err(|error| pod.explain(&error))?;
+    let report = hub.reported(WAIT_TIMEOUT, "the port is taken", taken).await.map_err(|error| pod.explain(&error))?;
     let message = report.request.configs[0].problem.as_ref().map(|problem| problem.message.clone()).unwrap_or_default();
     let who = format!("port {port} of 127.0.7.1 is taken by process {} (", std::process::id());
     ensure!(message.contains(&who) && message.contains("agent-port"), "{message}");
-    let waited = Finished::within(SOON, pod.command("wait-ready")?.args(["--timeout", "200ms"]))?;
+    let waited = Finished::within(WAIT_TIMEOUT, pod.command("wait-ready")?.args(["--timeout", "200ms"]))?;
     ensure!(waited.code == Some(1) && waited.stderr.contains(&who), "{waited:?}");
 
     drop(app);
     let mut client = pod.client().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     let well = |report: &ReportRequest| report.configs[0].problem.is_none() && report.acknowledged;
-    hub.reported(SOON, "the agent has its port", well).await?;
+    hub.reported(WAIT_TIMEOUT, "the agent has its port", well).await?;
     let silent = async || (!pod.path("state/not-ready").exists()).then_some(());
-    nudge_tests::eventually(SOON, "nothing says any more that the port is taken", silent).await
+    nudge_tests::eventually(WAIT_TIMEOUT, "nothing says any more that the port is taken", silent).await
 }

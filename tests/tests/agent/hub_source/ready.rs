@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, ensure};
 use nudge_protocol::hub::HubReason;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{FakeHub, Finished, Pod, Process, binary};
 
 fn wait_ready(pod: &Pod, time: &str) -> Result<Process> {
@@ -28,7 +28,7 @@ async fn it_returns_when_configuration_is_served_and_the_files_for_containers_ex
     pod.logs("poll of the hub failed").await?;
     ensure!(waiting.try_exited()?.is_none(), "there is nothing to read yet");
     hub.up()?;
-    ensure!(waiting.exited(SOON).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);
+    ensure!(waiting.exited(WAIT_TIMEOUT).await?.success(), "{}", fs::read_to_string(pod.path("wait.err"))?);
     let mut client = pod.client().await?;
     pod.serves(&mut client, "shop=1.0.0").await?;
     for file in ["token", "ca.crt", "env"] {
@@ -38,7 +38,7 @@ async fn it_returns_when_configuration_is_served_and_the_files_for_containers_ex
     let endpoint = format!("https://{}/config", client.address());
     assert_eq!(env, format!("MY_CONFIG_TOKEN='{token}'\nMY_CONFIG_ENDPOINT='{endpoint}'\n"));
     let mut again = wait_ready(&pod, "60s")?;
-    ensure!(again.exited(SOON).await?.success());
+    ensure!(again.exited(WAIT_TIMEOUT).await?.success());
     Ok(())
 }
 
@@ -46,7 +46,7 @@ async fn it_returns_when_configuration_is_served_and_the_files_for_containers_ex
 fn status_of_its_own(pod: &Pod) -> Result<Finished> {
     let mut command = Command::new(binary::debug()?);
     command.arg("status").env_clear().env("NUDGE_SHARE_DIR", pod.path("share"));
-    Finished::within(SOON, &mut command)
+    Finished::within(WAIT_TIMEOUT, &mut command)
 }
 
 #[tokio::test]
@@ -68,13 +68,13 @@ async fn it_gives_up_with_the_reason() -> Result<()> {
     hub.say(|say| say.config("shop").fail(HubReason::NotFound, "there is no config shop; create it"));
     let mut pod = Pod::new(&hub)?;
     let mut early = wait_ready(&pod, "50ms")?;
-    assert_eq!(early.exited(SOON).await?.code(), Some(1));
+    assert_eq!(early.exited(WAIT_TIMEOUT).await?.code(), Some(1));
     ensure!(fs::read_to_string(pod.path("termination"))?.contains("the agent has not"), "nothing runs");
 
     pod.spawn()?;
     pod.logs("the last good version stays").await?;
     let mut waiting = wait_ready(&pod, "500ms")?;
-    assert_eq!(waiting.exited(SOON).await?.code(), Some(1));
+    assert_eq!(waiting.exited(WAIT_TIMEOUT).await?.code(), Some(1));
     for file in ["termination", "wait.err"] {
         let reason = fs::read_to_string(pod.path(file))?;
         ensure!(reason.contains("no configuration within 0.5 s") && reason.contains("create it"), "{file}: {reason}");

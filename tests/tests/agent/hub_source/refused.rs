@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use nudge_protocol::hub::HubReason;
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use nudge_protocol::status::{ProblemReason, Status};
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::fake_hub::{Answer, framed};
 use nudge_tests::kubelet::pod::served;
 use nudge_tests::{FakeHub, Pod};
@@ -40,7 +40,7 @@ async fn a_malformed_reply_changes_nothing_and_the_next_one_counts() -> Result<(
         hub.say(|say| say.always = Some(answer));
         // The one that is held is answered by what the hub says by itself.
         hub.cut().await?;
-        let failed = pod.status_when(&mut client, SOON, name, |status| {
+        let failed = pod.status_when(&mut client, WAIT_TIMEOUT, name, |status| {
             status.contact.as_ref().is_some_and(|contact| contact.reason == expected && !contact.message.is_empty())
         });
         failed.await.context(name)?;
@@ -58,7 +58,7 @@ async fn garbage_is_reported() -> Result<()> {
     pod.start().await?;
     hub.say(|say| say.always = Some(Answer::Bytes(b"garbage".to_vec())));
     hub.cut().await?;
-    hub.reported(SOON, "garbage is reported", |report| {
+    hub.reported(WAIT_TIMEOUT, "garbage is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.message.contains("can't be understood"))
     })
     .await?;
@@ -75,9 +75,9 @@ async fn a_content_that_does_not_match_its_digest_is_refused_and_reported() -> R
         let _ = say.config("shop").set("1.0.1", &[("lives", b"5")]);
         say.config("shop").sha256 = digest;
     });
-    let status = pod.status_when(&mut client, SOON, "it is refused", |status| reason(status).is_some()).await?;
+    let status = pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused", |status| reason(status).is_some()).await?;
     assert_eq!((served(&status).as_str(), reason(&status)), ("shop=1.0.0", Some(ProblemReason::Damaged)));
-    let report = hub.reported(SOON, "it is reported", |report| {
+    let report = hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "Damaged")
     });
     assert_eq!(report.await?.request.configs[0].version.as_ref().map(AsRef::as_ref), Some("1.0.0"));
@@ -88,7 +88,7 @@ async fn a_content_that_does_not_match_its_digest_is_refused_and_reported() -> R
         shop.sha256 = nudge_tests::fakes::hub_tls::sha256(&shop.block);
         shop.revision += 1;
     });
-    pod.status_when(&mut client, SOON, "it is refused too", |status| {
+    pod.status_when(&mut client, WAIT_TIMEOUT, "it is refused too", |status| {
         status.configs[0].problem.as_ref().is_some_and(|problem| problem.message.contains("can't be read"))
     })
     .await?;
@@ -109,9 +109,10 @@ async fn what_is_too_large_together_is_refused_once_and_taken_when_it_fits() -> 
     let mut client = pod.start().await?;
     pod.serves(&mut client, "shop=1.0.0,keys=1").await?;
     hub.activate("shop", "1.0.1", &[("c", &large), ("d", &large)])?;
-    let status = pod.status_when(&mut client, SOON, "it is too large", |status| reason(status).is_some()).await?;
+    let status =
+        pod.status_when(&mut client, WAIT_TIMEOUT, "it is too large", |status| reason(status).is_some()).await?;
     assert_eq!((served(&status).as_str(), reason(&status)), ("shop=1.0.0,keys=1", Some(ProblemReason::TooLarge)));
-    hub.reported(SOON, "it is reported", |report| {
+    hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
         report.configs[0].problem.as_ref().is_some_and(|problem| problem.reason == "TooLarge")
     })
     .await?;
@@ -138,12 +139,12 @@ async fn a_config_that_the_hub_has_a_problem_with_keeps_its_last_good_content() 
         (HubReason::Other, ProblemReason::Other),
     ] {
         hub.say(|say| say.config("shop").fail(reason, "ask the admin"));
-        let status =
-            pod.status_when(&mut client, SOON, problem.as_str(), |status| self::reason(status) == Some(problem));
+        let status = pod
+            .status_when(&mut client, WAIT_TIMEOUT, problem.as_str(), |status| self::reason(status) == Some(problem));
         let status = status.await?;
         assert_eq!(served(&status), "shop=1.0.0");
         assert_eq!(status.configs[0].problem.as_ref().map(|problem| problem.message.as_str()), Some("ask the admin"));
-        hub.reported(SOON, "it is reported", |report| {
+        hub.reported(WAIT_TIMEOUT, "it is reported", |report| {
             report.configs[0].problem.as_ref().is_some_and(|reported| reported.reason == problem.as_str())
         })
         .await?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{Answer, Delivery, FakeHub, HookServer, Pod};
 
 use crate::hub_source::{APP, CATCHES, TWO, USR1};
@@ -19,7 +19,7 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
     hub.activate("shop", "1.0.1", &[("lives", b"5")])?;
     pod.serves(&mut client, "shop=1.0.1").await?;
     let file = pod.path("state/last-good");
-    nudge_tests::eventually(SOON, "the file is written", async || {
+    nudge_tests::eventually(WAIT_TIMEOUT, "the file is written", async || {
         fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
     })
     .await?;
@@ -33,7 +33,7 @@ async fn the_last_good_contents_are_served_again_and_reported_to_the_hub() -> Re
     pod.serves(&mut client, "shop=1.0.1").await?;
     assert_eq!((token, authority), (fs::read(pod.path("share/token"))?, fs::read(pod.path("share/ca.crt"))?));
     hub.up()?;
-    let polls = hub.polled(before + 1, SOON).await?;
+    let polls = hub.polled(before + 1, WAIT_TIMEOUT).await?;
     let held = &polls[before].request.configs[0];
     assert_eq!((held.uid.as_str(), held.revision), ("uid-shop", 2));
     assert_eq!(held.version.as_ref().map(AsRef::as_ref), Some("1.0.1"));
@@ -50,7 +50,7 @@ async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()>
     let mut pod = Pod::new(&hub)?;
     let mut client = pod.start().await?;
     let file = pod.path("state/last-good");
-    nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "the file is written", async || file.exists().then_some(())).await?;
     // As on a full disk: no other file can be written beside it.
     let draft = pod.path("state/last-good.new");
     fs::create_dir(&draft)?;
@@ -58,7 +58,7 @@ async fn what_could_not_be_stored_is_stored_as_soon_as_it_can_be() -> Result<()>
     pod.serves(&mut client, "shop=1.0.1").await?;
     pod.logs("last good contents not stored").await?;
     fs::remove_dir(&draft)?;
-    nudge_tests::eventually(SOON, "the file is written again", async || {
+    nudge_tests::eventually(WAIT_TIMEOUT, "the file is written again", async || {
         fs::read(&file).is_ok_and(|bytes| bytes.windows(5).any(|part| part == b"1.0.1")).then_some(())
     })
     .await?;
@@ -76,7 +76,7 @@ async fn a_damaged_file_is_not_used() -> Result<()> {
         let mut pod = Pod::new(&hub)?;
         pod.start().await?;
         let file = pod.path("state/last-good");
-        nudge_tests::eventually(SOON, "the file is written", async || file.exists().then_some(())).await?;
+        nudge_tests::eventually(WAIT_TIMEOUT, "the file is written", async || file.exists().then_some(())).await?;
         pod.kill().await?;
         let mut bytes = fs::read(&file)?;
         match damage {
@@ -182,7 +182,7 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
         ensure!(fs::read(format!("/proc/{}/environ", agent.pid())).is_err(), "its environment can be read");
     }
     agent.process().signal(Signal::SIGTERM)?;
-    let status = agent.process().exited(SOON).await?;
+    let status = agent.process().exited(WAIT_TIMEOUT).await?;
     assert_eq!(status.code(), Some(0));
     Ok(())
 }
@@ -191,7 +191,7 @@ async fn it_ends_soon_when_asked_to_and_its_memory_is_its_own() -> Result<()> {
 async fn recorded(pod: &Pod, what: &str, expected: impl Fn(&str) -> bool) -> Result<()> {
     let recorded =
         async || fs::read_to_string(pod.path("state/notified")).is_ok_and(|text| expected(&text)).then_some(());
-    nudge_tests::eventually(SOON, what, recorded).await
+    nudge_tests::eventually(WAIT_TIMEOUT, what, recorded).await
 }
 
 /// Waits until the agent would serve this version after a restart.
@@ -199,7 +199,7 @@ async fn keeps(pod: &Pod, version: &str) -> Result<()> {
     let file = pod.path("state/last-good");
     let there =
         || fs::read(&file).is_ok_and(|bytes| bytes.windows(version.len()).any(|part| part == version.as_bytes()));
-    nudge_tests::eventually(SOON, "the version is kept", async || there().then_some(())).await
+    nudge_tests::eventually(WAIT_TIMEOUT, "the version is kept", async || there().then_some(())).await
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn a_webhook_that_was_due_when_the_agent_was_killed_is_posted_once_when_it
     let mut client = pod.start().await?;
     hub.activate("shop", "1.0.2", &[("lives", b"7")])?;
     pod.serves(&mut client, "shop=1.0.2").await?;
-    let deliveries = server.wait_for(refused + 2, SOON).await?;
+    let deliveries = server.wait_for(refused + 2, WAIT_TIMEOUT).await?;
     let content =
         |delivery: &Delivery| -> Result<(String, bool)> { Ok((delivery.version()?, delivery.event()?.data.truncated)) };
     // The agent does not know any more which keys had changed before it was killed.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use hyper::Method;
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::fakes::standard_webhooks::Verifier;
 use nudge_tests::{AgentUnderTest, HookServer};
 
@@ -21,7 +21,7 @@ async fn a_webhook_is_signed_as_specified_and_holds_no_value() -> Result<()> {
     let hook = agent.subscribed(server.url()).await?;
     assert_eq!(hook.etag, agent.client.status().await?.etag);
     agent.dir.switch("shop", "2.0.0")?;
-    let delivery = server.notified_of("2.0.0", SOON).await?;
+    let delivery = server.notified_of("2.0.0", WAIT_TIMEOUT).await?;
 
     assert_eq!(delivery.method, Method::POST);
     assert_eq!(delivery.target, "/changed?by=nudge");
@@ -52,7 +52,7 @@ async fn an_event_lists_no_more_than_256_keys_and_says_so() -> Result<()> {
     let mut agent = AgentUnderTest::start(dir, &[], &IDLE).await?;
     agent.subscribed(server.url()).await?;
     agent.dir.switch("shop", "2.0.0")?;
-    let event = server.notified_of("2.0.0", SOON).await?.event()?;
+    let event = server.notified_of("2.0.0", WAIT_TIMEOUT).await?.event()?;
     assert!(event.data.truncated);
     assert_eq!((event.data.changed.len(), event.data.changed[0].as_str()), (256, "key-000"));
     Ok(())
@@ -66,7 +66,7 @@ async fn the_flag_subscribes_for_the_child_and_counts_as_its_acknowledgement() -
     let hooks = agent.client.status().await?.hooks;
     assert_eq!(hooks.iter().map(|hook| hook.url.as_str()).collect::<Vec<_>>(), [server.url()]);
     agent.dir.switch("shop", "1.0.1")?;
-    server.notified_of("1.0.1", SOON).await?;
+    server.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     let container = agent.notified_when("the child counts as notified", delivered).await?;
     assert!(container.acknowledged, "{container:?}");
     Ok(())

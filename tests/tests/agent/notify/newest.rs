@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use nudge_protocol::status::Notified;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, HookServer};
 
 use super::signalled_app::{FETCHES, USR1, delivered};
@@ -55,7 +55,7 @@ async fn storm(slow: &str) -> Result<()> {
         agent.output_when(&format!("{pid} ends on the newest version"), at_last).await?;
     }
     for hook in &hooks {
-        let last = hook.notified_of("2.49", SOON).await?;
+        let last = hook.notified_of("2.49", WAIT_TIMEOUT).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
     let newest = |notified: &Notified| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);

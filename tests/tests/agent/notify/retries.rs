@@ -6,14 +6,14 @@ use anyhow::Result;
 use hyper::StatusCode;
 use nudge_protocol::status::Outcome;
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::ports::Nobody;
 use nudge_tests::{AgentUnderTest, Answer, HookServer};
 
 use super::signalled_app::{FETCHES, USR1, delivered};
 
 /// How long the agent waits for an answer before it tries again, and some more.
-const PAST_GRACE: Duration = Duration::from_secs(40);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(40);
 
 #[tokio::test]
 async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing_waits_and_then_the_newest()
@@ -24,7 +24,7 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
     let mut agent = AgentUnderTest::start(dir, &[], &IDLE).await?;
     let hook = agent.subscribed(server.url()).await?;
     agent.dir.switch("shop", "1.0.1")?;
-    let tries = server.wait_for(4, SOON).await?;
+    let tries = server.wait_for(4, WAIT_TIMEOUT).await?;
     assert!(tries.iter().all(|one| one.id() == tries[0].id() && !one.id().is_empty()), "{tries:?}");
     // At least half of 1, 2 and 4 seconds.
     for (pair, least) in tries.windows(2).zip([500, 1000, 2000]) {
@@ -36,7 +36,7 @@ async fn a_webhook_that_answers_500_for_a_while_gets_the_same_event_with_growing
     assert!(failing.message.contains("500"), "{}", failing.message);
 
     agent.dir.switch("shop", "2.0.0")?;
-    let newest = server.notified_of("2.0.0", SOON).await?;
+    let newest = server.notified_of("2.0.0", WAIT_TIMEOUT).await?;
     assert_ne!(newest.id(), tries[0].id(), "another event has the same id");
     server.answer(Answer::Status(StatusCode::OK));
     let notified = agent.hook_when(&hook.id, "the newest is delivered", delivered).await?;
@@ -54,18 +54,18 @@ async fn a_webhook_that_hangs_delays_no_other_and_gets_the_newest_later() -> Res
     let stuck = agent.subscribed(hanging.url()).await?;
     agent.subscribed(willing.url()).await?;
     agent.dir.switch("shop", "1.0.1")?;
-    hanging.wait_for(1, SOON).await?;
-    willing.notified_of("1.0.1", SOON).await?;
+    hanging.wait_for(1, WAIT_TIMEOUT).await?;
+    willing.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     agent.says(1, "SIGUSR1 shop=1.0.1").await?;
     agent.dir.switch("shop", "1.0.2")?;
-    willing.notified_of("1.0.2", SOON).await?;
+    willing.notified_of("1.0.2", WAIT_TIMEOUT).await?;
     agent.says(1, "SIGUSR1 shop=1.0.2").await?;
     let held = agent.hook_when(&stuck.id, "it is known", |_| true).await?;
     assert_eq!(held.attempts, 0, "the others waited until the request that hangs was given up: {held:?}");
     assert_eq!(hanging.deliveries().len(), 1, "two requests at once");
 
     hanging.answer(Answer::Status(StatusCode::OK));
-    hanging.notified_of("1.0.2", PAST_GRACE).await?;
+    hanging.notified_of("1.0.2", RETRY_TIMEOUT).await?;
     agent.hook_when(&stuck.id, "the newest is delivered", delivered).await?;
     Ok(())
 }

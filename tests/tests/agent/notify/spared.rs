@@ -7,7 +7,7 @@ use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use nudge_protocol::status::Outcome;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, procfs, tools};
 
 use super::signalled_app::{APP, USR1, delivered};
@@ -85,7 +85,7 @@ async fn a_child_that_exits_at_once_ends_the_agent_with_its_status() -> Result<(
     let dir = AgentUnderTest::shop()?;
     let exec = nudge_tests::ExecCommand::new(nudge_tests::binary::debug()?, dir.path()).args(USR1);
     let mut agent = exec.spawn(&["sh", "-c", "exit 7"])?;
-    let status = agent.process().exited(SOON).await.map_err(|error| agent.explain(&error))?;
+    let status = agent.process().exited(WAIT_TIMEOUT).await.map_err(|error| agent.explain(&error))?;
     assert_eq!(status.code(), Some(7));
     Ok(())
 }
@@ -116,6 +116,6 @@ async fn a_signal_that_may_not_be_sent_is_reported_with_its_cause() -> Result<()
     for pid in procfs::descendants(agent.agent.pid())? {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    agent.agent.process().exited(SOON).await?;
+    agent.agent.process().exited(WAIT_TIMEOUT).await?;
     Ok(())
 }

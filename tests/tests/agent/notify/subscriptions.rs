@@ -5,7 +5,7 @@ use hyper::{Method, StatusCode};
 use nudge_protocol::ErrorBody;
 use nudge_protocol::webhooks::WebhookList;
 use nudge_tests::agent::IDLE;
-use nudge_tests::agent::SOON;
+use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, HookServer, eventually};
 
 use super::signalled_app::delivered;
@@ -59,14 +59,14 @@ async fn a_webhook_that_is_cancelled_gets_nothing_more() -> Result<()> {
     let hook = agent.subscribed(cancelled.url()).await?;
     agent.subscribed(other.url()).await?;
     agent.dir.switch("shop", "1.0.1")?;
-    cancelled.notified_of("1.0.1", SOON).await?;
+    cancelled.notified_of("1.0.1", WAIT_TIMEOUT).await?;
     let path = format!("/hooks/{}", hook.id);
     assert_eq!(agent.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NO_CONTENT);
     assert_eq!(agent.send(Method::DELETE, &path, String::new()).await?.status, StatusCode::NOT_FOUND);
     agent.dir.switch("shop", "1.0.2")?;
-    other.notified_of("1.0.2", SOON).await?;
+    other.notified_of("1.0.2", WAIT_TIMEOUT).await?;
     // Both would be notified at the same moment, so the cancelled one would have its event by now.
-    eventually(SOON, "the other is done", async || {
+    eventually(WAIT_TIMEOUT, "the other is done", async || {
         agent
             .client
             .status()

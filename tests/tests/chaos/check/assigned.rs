@@ -13,9 +13,9 @@ use super::{Property, Report};
 use crate::history::{How, Time};
 
 /// By how much the record of etcd may be later than the reading of what it was about.
-pub(super) const SLACK: Time = 5000;
+pub(super) const RECORD_DELAY_MILLIS: Time = 5000;
 /// How long a hub may not have heard of a change, beside the time of faults.
-const BEHIND: Time = 60_000;
+const MAX_HUB_DELAY_MILLIS: Time = 60_000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     for pod in story.pods.iter().filter(|pod| !pod.reads.is_empty()) {
@@ -26,7 +26,7 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
                     None => report.outcome(Property::Assigned, None),
                     Some(Wrong { property, since, at, what }) => {
                         let what = format!("{} {what}", pod.pod.name);
-                        if story.missed(since, at + SLACK) {
+                        if story.missed(since, at + RECORD_DELAY_MILLIS) {
                             report.undecided(property, at, what);
                         } else {
                             let what = format!("{what}; it was assigned {}", listed(assignments, pod));
@@ -64,7 +64,7 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
         // What it has already may be over for as long as it does not reach a hub.
         let since = if last == Some(version) { 0 } else { since(story, pod, before, read) };
         last = Some(version);
-        let is = |one: &Assignment<'_>| one.version == Some(version) && one.at <= at + SLACK;
+        let is = |one: &Assignment<'_>| one.version == Some(version) && one.at <= at + RECORD_DELAY_MILLIS;
         let held = |index: usize| assignments.get(index + 1).is_none_or(|next| next.at >= since);
         let mut later = assignments.iter().enumerate().skip(place).filter(|(_, one)| is(one)).map(|(index, _)| index);
         let (property, wrong) = match later.clone().find(|index| held(*index)) {
@@ -86,9 +86,9 @@ fn follow(story: &Story<'_>, pod: &PodStory<'_>, config: &str, files: bool) -> O
 fn since(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -> Time {
     let known = pod.contacts.iter().take_while(|contact| contact.at <= read.at);
     let Some(last) = known.clone().last().filter(|_| read.how != How::Files) else {
-        return story.before(read.at, BEHIND);
+        return story.before(read.at, MAX_HUB_DELAY_MILLIS);
     };
-    let mut from = before.saturating_sub(SLACK);
+    let mut from = before.saturating_sub(RECORD_DELAY_MILLIS);
     // What has arrived at an agent that stands still is served when it goes on.
     for fault in story.faults.iter().filter(|fault| fault.name.starts_with("stop: agent")) {
         if fault.from <= read.at && fault.until >= from {
@@ -96,7 +96,7 @@ fn since(story: &Story<'_>, pod: &PodStory<'_>, before: Time, read: &Read<'_>) -
         }
     }
     let began = known.filter(|contact| contact.at >= from).map(|contact| contact.since).min();
-    began.unwrap_or(last.since).max(story.before(last.at, BEHIND))
+    began.unwrap_or(last.since).max(story.before(last.at, MAX_HUB_DELAY_MILLIS))
 }
 
 fn listed(assignments: &[Assignment<'_>], pod: &PodStory<'_>) -> String {

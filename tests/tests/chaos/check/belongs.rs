@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::assigned;
 
-use crate::history::{Event, How, Pod, Stored, Time, Values, What};
+use crate::history::{Event, How, Occurrence, Pod, Stored, Time, Values};
 
 /// The last reading at its start or at a signal.
 const TOOK: &str = "start or signal";
@@ -13,7 +13,7 @@ const TOOK: &str = "start or signal";
 type LastReads<'a> = BTreeMap<&'a str, (Time, &'a Values)>;
 
 /// How old the last reading may be.
-pub(crate) const FRESH: Time = 4000;
+pub(crate) const MAX_READING_AGE_MILLIS: Time = 4000;
 
 /// The version of a config that an application has read.
 pub(crate) fn version_in<'a>(values: &'a Values, config: &str) -> Option<&'a str> {
@@ -45,15 +45,15 @@ pub(crate) fn at_rest(config: &Stored) -> bool {
 }
 
 /// Who is not where it belongs at this time, by what has happened until then.
-pub(crate) fn unplaced(events: &[Event], now: Time) -> Vec<String> {
+pub(crate) fn placement_faults(events: &[Event], now: Time) -> Vec<String> {
     let mut configs: BTreeMap<&str, Option<&Stored>> = BTreeMap::new();
     let mut pods: BTreeMap<&str, (&Pod, LastReads<'_>)> = BTreeMap::new();
     for event in events {
         match &event.what {
-            What::Stored { config, object } => drop(configs.insert(config, object.as_deref())),
-            What::Born(pod) => drop(pods.insert(&pod.name, (pod, BTreeMap::new()))),
-            What::Gone { pod } => drop(pods.remove(pod.as_str())),
-            What::Read { pod, how, values, .. } => {
+            Occurrence::Stored { config, object } => drop(configs.insert(config, object.as_deref())),
+            Occurrence::PodCreated(pod) => drop(pods.insert(&pod.name, (pod, BTreeMap::new()))),
+            Occurrence::PodDeleted { pod } => drop(pods.remove(pod.as_str())),
+            Occurrence::Read { pod, how, values, .. } => {
                 let Some((_, reads)) = pods.get_mut(pod.as_str()) else { continue };
                 reads.insert(if *how == How::Files { "files" } else { "endpoint" }, (event.at, values));
                 if [How::Started, How::Notified].contains(how) {
@@ -74,7 +74,7 @@ pub(crate) fn unplaced(events: &[Event], now: Time) -> Vec<String> {
             out.push(format!("{} was not notified of what it has", pod.name));
         }
         for way in ["endpoint", "files"] {
-            let Some((_, values)) = reads.get(way).filter(|(at, _)| at + FRESH >= now) else {
+            let Some((_, values)) = reads.get(way).filter(|(at, _)| at + MAX_READING_AGE_MILLIS >= now) else {
                 out.push(format!("{} has read nothing at its {way}", pod.name));
                 continue;
             };

@@ -65,9 +65,9 @@ pub(crate) struct Report {
 }
 
 /// Of so many outcomes one may be undecided.
-const ONE_IN: usize = 20;
+const OUTCOMES_PER_UNDECIDED: usize = 20;
 /// Findings that are printed of each kind.
-const PRINTED: usize = 20;
+const MAX_PRINTED_FINDINGS: usize = 20;
 
 impl Report {
     /// Judges a history.
@@ -84,7 +84,7 @@ impl Report {
 
     /// Whether enough could be decided.
     pub(crate) fn is_decided(&self) -> bool {
-        self.decided > 0 && self.undecided.len() * ONE_IN <= self.decided + self.undecided.len()
+        self.decided > 0 && self.undecided.len() * OUTCOMES_PER_UNDECIDED <= self.decided + self.undecided.len()
     }
 
     /// An outcome: what is wrong with it, if anything is.
@@ -105,7 +105,7 @@ impl fmt::Display for Report {
         let overtaken = self.overtaken;
         writeln!(out, "{all} outcomes: {bad} violations, {open} can't be decided; {overtaken} were overtaken")?;
         for (word, findings) in [("VIOLATION", &self.violations), ("undecided", &self.undecided)] {
-            for Finding { property, at, what } in findings.iter().take(PRINTED) {
+            for Finding { property, at, what } in findings.iter().take(MAX_PRINTED_FINDINGS) {
                 writeln!(out, "  {word} {property:?} at {at} ms: {what}")?;
             }
         }

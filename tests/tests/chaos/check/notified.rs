@@ -5,9 +5,9 @@ use super::{Property, Report};
 use crate::history::{How, Time};
 
 /// Two changes, one after the other, may be read at both signals: the second comes as soon as the first is dealt with.
-const TOGETHER: Time = 5000;
+const MERGE_WINDOW_MILLIS: Time = 5000;
 /// How long an assignment may be under way.
-const UNDER_WAY: Time = 60_000;
+const MAX_DELIVERY_MILLIS: Time = 60_000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     for pod in &story.pods {
@@ -42,7 +42,8 @@ fn after_the_last_change(pod: &PodStory<'_>, at: Time, report: &mut Report) {
 
 /// Whether a notification says nothing that the one before has not said.
 fn again(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<'_>) -> Option<String> {
-    let killed = pod.agent_killed.iter().any(|at| (first.at.saturating_sub(TOGETHER)..=second.at).contains(at));
+    let killed =
+        pod.agent_killed.iter().any(|at| (first.at.saturating_sub(MERGE_WINDOW_MILLIS)..=second.at).contains(at));
     if first.life != second.life || first.values != second.values || killed {
         return None;
     }
@@ -50,9 +51,9 @@ fn again(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<
         let changes = pod.pod.configs.iter().flat_map(|config| pod.assigned(config));
         changes.filter(|change| change.at > pod.born && (from..=second.at).contains(&change.at)).count()
     };
-    let soon = second.at - first.at < TOGETHER;
+    let soon = second.at - first.at < MERGE_WINDOW_MILLIS;
     // Where there was one change, nothing can have come together.
-    if soon && assigned(first.at.saturating_sub(UNDER_WAY)) > 1 {
+    if soon && assigned(first.at.saturating_sub(MAX_DELIVERY_MILLIS)) > 1 {
         return None;
     }
     // It was something else in between.
@@ -61,7 +62,9 @@ fn again(story: &Story<'_>, pod: &PodStory<'_>, first: &Read<'_>, second: &Read<
     }
     // One of them stood still, and all signals of that time come as one, or late.
     let stopped = story.faults.iter().any(|fault| {
-        fault.name.starts_with("stop") && fault.from <= second.at && fault.until.saturating_add(TOGETHER) >= first.at
+        fault.name.starts_with("stop")
+            && fault.from <= second.at
+            && fault.until.saturating_add(MERGE_WINDOW_MILLIS) >= first.at
     });
     if stopped && !soon {
         return None;

@@ -1,6 +1,6 @@
 //! Every application ends on the version that its pod is assigned.
 
-use super::belongs::{FRESH, at_rest, version_for, version_in};
+use super::belongs::{MAX_READING_AGE_MILLIS, at_rest, version_for, version_in};
 use super::story::Story;
 use super::{Property, Report};
 use crate::history::How;
@@ -20,7 +20,9 @@ pub(super) fn check(story: &Story<'_>, report: &mut Report) {
         for pod in story.pods.iter().filter(|pod| pod.lives_at(at)) {
             for files in [false, true] {
                 let name = &pod.pod.name;
-                let last = pod.last(at, |read| (read.how == How::Files) == files).filter(|read| read.at + FRESH >= at);
+                let last = pod
+                    .last(at, |read| (read.how == How::Files) == files)
+                    .filter(|read| read.at + MAX_READING_AGE_MILLIS >= at);
                 let Some(last) = last else {
                     report.undecided(Property::Placed, at, format!("{name} has read nothing, files: {files}"));
                     continue;

@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use k8s_openapi::jiff::Timestamp;
 use nudge_api::{ConditionType, Reason, RolloutStage, VersionedConfigStatus, condition, set_condition};
 
-use super::assigned::SLACK;
-use super::belongs::{FRESH, version_in};
-use super::rollouts::TIME;
+use super::assigned::RECORD_DELAY_MILLIS;
+use super::belongs::{MAX_READING_AGE_MILLIS, version_in};
+use super::rollouts::ROLLOUT_TIMEOUT_MILLIS;
 use super::story::Story;
 use super::{Property, Report};
-use crate::history::{Event, History, How, Pod, Stored, Time, Values, What};
+use crate::history::{Event, History, How, Occurrence, Pod, Stored, Time, Values};
 
 /// What is planted, and what must find it. `None` where the history has nothing to plant it in.
 type Plant = fn(&History) -> Option<History>;
@@ -76,7 +76,7 @@ pub(super) fn set_ready(status: &mut VersionedConfigStatus, ready: bool, reason:
 fn states<'a>(history: &'a History, config: &str) -> Vec<(usize, Time, Option<&'a Stored>)> {
     let events = history.events.iter().enumerate();
     let of = events.filter_map(|(index, event)| match &event.what {
-        What::Stored { config: of, object } if of == config => Some((index, event.at, object.as_deref())),
+        Occurrence::Stored { config: of, object } if of == config => Some((index, event.at, object.as_deref())),
         _ => None,
     });
     of.collect()
@@ -84,7 +84,7 @@ fn states<'a>(history: &'a History, config: &str) -> Vec<(usize, Time, Option<&'
 
 fn configs(history: &History) -> BTreeSet<&str> {
     let named = history.events.iter().filter_map(|event| match &event.what {
-        What::Stored { config, .. } => Some(config.as_str()),
+        Occurrence::Stored { config, .. } => Some(config.as_str()),
         _ => None,
     });
     named.collect()
@@ -156,7 +156,7 @@ fn step_on_hold(history: &History) -> Option<History> {
         })?;
         let mut planted = history.clone();
         for (index, ..) in pair {
-            if let What::Stored { object: Some(object), .. } = &mut planted.events[*index].what {
+            if let Occurrence::Stored { object: Some(object), .. } = &mut planted.events[*index].what {
                 object.held = true;
             }
         }
@@ -166,7 +166,7 @@ fn step_on_hold(history: &History) -> Option<History> {
 
 fn read(event: &Event) -> Option<(&str, u32, How, &Values)> {
     match &event.what {
-        What::Read { pod, life, how, values } => Some((pod, *life, *how, values)),
+        Occurrence::Read { pod, life, how, values } => Some((pod, *life, *how, values)),
         _ => None,
     }
 }
@@ -193,18 +193,17 @@ fn lost_notification(history: &History) -> Option<History> {
 }
 
 fn second_notification(history: &History) -> Option<History> {
-    const LATER: Time = 6000;
+    const REPEAT_DELAY_MILLIS: Time = 6000;
     let story = Story::of(history);
     history.events.iter().filter(|event| is_notified(event)).find_map(|event| {
         let (name, life, _, values) = read(event)?;
         let pod = story.pods.iter().find(|pod| pod.pod.name == name)?;
-        let until = event.at + LATER;
-        let other = |at: Time| (event.at.saturating_sub(LATER)..=until).contains(&at);
+        let until = event.at + REPEAT_DELAY_MILLIS;
+        let other = |at: Time| (event.at.saturating_sub(REPEAT_DELAY_MILLIS)..=until).contains(&at);
         let calm = !pod.agent_killed.iter().any(|&at| other(at))
-            && !story
-                .faults
-                .iter()
-                .any(|fault| fault.name.starts_with("stop") && fault.from <= until && fault.until + LATER >= event.at)
+            && !story.faults.iter().any(|fault| {
+                fault.name.starts_with("stop") && fault.from <= until && fault.until + REPEAT_DELAY_MILLIS >= event.at
+            })
             && pod
                 .reads
                 .iter()
@@ -216,7 +215,7 @@ fn second_notification(history: &History) -> Option<History> {
                 .iter()
                 .all(|config| pod.assigned(config).iter().all(|change| !(event.at..=until).contains(&change.at)));
         calm.then_some(())?;
-        let what = What::Read { pod: name.to_owned(), life, how: How::Notified, values: values.clone() };
+        let what = Occurrence::Read { pod: name.to_owned(), life, how: How::Notified, values: values.clone() };
         Some(sorted([history.events.clone(), vec![Event { at: until, what }]].concat()))
     })
 }
@@ -242,8 +241,8 @@ fn stale_assignment(history: &History) -> Option<History> {
     let (config, last) = (pod.pod.configs.first()?, pod.reads.last()?);
     let version = "planted".to_owned();
     let values = with_version(last.values, config, &version);
-    let made = What::Made { config: config.clone(), version, bad: false };
-    let what = What::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
+    let made = Occurrence::VersionCreated { config: config.clone(), version, bad: false };
+    let what = Occurrence::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
     Some(sorted(
         [vec![Event { at: 0, what: made }], history.events.clone(), vec![Event { at: last.at + 1, what }]].concat(),
     ))
@@ -272,17 +271,17 @@ fn taken_back(history: &History, contact: bool) -> Option<History> {
         })
     })?;
     let (name, read) = (&pod.pod.name, pod.reads.first()?);
-    let at = if contact { over + 2 } else { history.end() + TIME };
+    let at = if contact { over + 2 } else { history.end() + ROLLOUT_TIMEOUT_MILLIS };
     let is_dropped = |event: &Event| match &event.what {
-        What::Read { pod, .. } => pod == name && event.at + SLACK >= from,
-        What::Contact { pod, .. } => pod == name,
+        Occurrence::Read { pod, .. } => pod == name && event.at + RECORD_DELAY_MILLIS >= from,
+        Occurrence::Contact { pod, .. } => pod == name,
         _ => false,
     };
     let mut events: Vec<Event> = history.events.iter().filter(|event| !is_dropped(event)).cloned().collect();
-    let heard = What::Contact { pod: name.clone(), since: over + 1 };
+    let heard = Occurrence::Contact { pod: name.clone(), since: over + 1 };
     events.extend(contact.then_some(Event { at: over + 1, what: heard }));
     let values = with_version(read.values, config, version);
-    let what = What::Read { pod: name.clone(), life: read.life, how: How::Endpoint, values };
+    let what = Occurrence::Read { pod: name.clone(), life: read.life, how: How::Endpoint, values };
     events.push(Event { at, what });
     Some(sorted(events))
 }
@@ -300,7 +299,7 @@ fn way_back(history: &History) -> Option<History> {
             let is_over = |version: &str| assigned[since..].iter().all(|one| one.version != Some(version));
             let (old, _) = all.iter().find(|(_, version)| version != newest && is_over(version))?;
             let values = old.values.clone();
-            let what = What::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
+            let what = Occurrence::Read { pod: pod.pod.name.clone(), life: last.life, how: How::Endpoint, values };
             Some(sorted([history.events.clone(), vec![Event { at: last.at + 1, what }]].concat()))
         })
     })
@@ -309,7 +308,7 @@ fn way_back(history: &History) -> Option<History> {
 fn mix(history: &History) -> Option<History> {
     let mut planted = history.clone();
     let values = planted.events.iter_mut().find_map(|event| match &mut event.what {
-        What::Read { values, .. } if values.len() > 3 => Some(values),
+        Occurrence::Read { values, .. } if values.len() > 3 => Some(values),
         _ => None,
     })?;
     let (_, value) = values.iter_mut().find(|(key, _)| key.contains(".text"))?;
@@ -322,13 +321,15 @@ fn wrong_end(history: &History) -> Option<History> {
     let &settled = story.settled.last()?;
     let pod = story.pods.iter().find(|pod| {
         pod.lives_at(settled)
-            && pod.last(settled, |read| read.how == How::Endpoint).is_some_and(|read| read.at + FRESH > settled)
+            && pod
+                .last(settled, |read| read.how == How::Endpoint)
+                .is_some_and(|read| read.at + MAX_READING_AGE_MILLIS > settled)
     })?;
     let (name, config) = (pod.pod.name.clone(), pod.pod.configs.first()?.clone());
     let mut planted = history.clone();
     for event in &mut planted.events {
         match &mut event.what {
-            What::Read { pod, values, .. } if *pod == name && event.at + FRESH > settled => {
+            Occurrence::Read { pod, values, .. } if *pod == name && event.at + MAX_READING_AGE_MILLIS > settled => {
                 *values = with_version(values, &config, "planted");
             }
             _ => {}
@@ -341,7 +342,7 @@ fn bad_becomes_current(history: &History) -> Option<History> {
     let story = Story::of(history);
     let mut planted = history.clone();
     for event in &mut planted.events {
-        let What::Stored { config, object: Some(object) } = &mut event.what else { continue };
+        let Occurrence::Stored { config, object: Some(object) } = &mut event.what else { continue };
         let Some(version) = object.wanted.clone() else { continue };
         let bad = story.bad.get(&(config.as_str(), version.as_str())).copied().unwrap_or_default();
         if bad && object.status.observed_generation == Some(object.generation) {
@@ -372,7 +373,7 @@ fn never_ends(history: &History) -> Option<History> {
         let kept = history.events.iter().enumerate().filter(|(index, _)| !drop.contains(index));
         let mut events: Vec<Event> = kept.map(|(_, event)| event.clone()).collect();
         // Long enough for anything.
-        events.push(Event { at: history.end() * 2 + TIME * 2, what: What::Settled });
+        events.push(Event { at: history.end() * 2 + ROLLOUT_TIMEOUT_MILLIS * 2, what: Occurrence::Settled });
         Some(History { events })
     })
 }
@@ -383,15 +384,15 @@ fn deleted_for_newborn(history: &History) -> Option<History> {
     let read = parent.reads.last()?;
     let pod = Pod { name: "newborn".to_owned(), uid: "newborn".to_owned(), ..parent.pod.clone() };
     let end = history.end();
-    let gone = pod.configs.iter().map(|config| What::Stored { config: config.clone(), object: None });
-    let seen = What::Read { pod: pod.name.clone(), life: 1, how: How::Started, values: read.values.clone() };
-    let all = gone.chain([What::Born(pod.clone()), seen]);
+    let gone = pod.configs.iter().map(|config| Occurrence::Stored { config: config.clone(), object: None });
+    let seen = Occurrence::Read { pod: pod.name.clone(), life: 1, how: How::Started, values: read.values.clone() };
+    let all = gone.chain([Occurrence::PodCreated(pod.clone()), seen]);
     let events = all.zip(end + 1..).map(|(what, at)| Event { at, what }).collect();
     Some(sorted([history.events.clone(), events].concat()))
 }
 
 fn leak(history: &History) -> Option<History> {
     let last = history.events.last()?.at;
-    let what = What::Leaked { place: "a log".to_owned() };
+    let what = Occurrence::Leaked { place: "a log".to_owned() };
     Some(sorted([history.events.clone(), vec![Event { at: last, what }]].concat()))
 }

@@ -7,9 +7,9 @@ use super::{Property, Report};
 use crate::history::{Harms, Stored, Time};
 
 /// How long a rollout may take by itself, and wait for others with the same pods.
-pub(super) const TIME: Time = 180_000;
+pub(super) const ROLLOUT_TIMEOUT_MILLIS: Time = 180_000;
 /// By how much the record may be wrong about the time between two writes.
-const BLUR: Time = 1000;
+const RECORD_ERROR_MILLIS: Time = 1000;
 
 pub(super) fn check(story: &Story<'_>, report: &mut Report) {
     for (config, all) in &story.configs {
@@ -78,7 +78,8 @@ fn stays(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], repor
 
 fn too_soon(config: &str, what: &str, from: Time, until: Time, least: Time) -> Option<(Time, String)> {
     let took = until.saturating_sub(from);
-    (took + BLUR < least).then(|| (until, format!("{config}: {what} came after {took} ms, and {least} are asked for")))
+    (took + RECORD_ERROR_MILLIS < least)
+        .then(|| (until, format!("{config}: {what} came after {took} ms, and {least} are asked for")))
 }
 
 /// What became of every version that was asked for.
@@ -133,7 +134,7 @@ fn ends(story: &Story<'_>, config: &str, all: &[(Time, Option<&Stored>)], report
             }
             Some(_) => None,
             None => {
-                let deadline = began + TIME + story.troubled(began, over);
+                let deadline = began + ROLLOUT_TIMEOUT_MILLIS + story.troubled(began, over);
                 if over < deadline {
                     // It was overtaken, and whatever comes after a bad one, it must not become current.
                     report.overtaken += 1;

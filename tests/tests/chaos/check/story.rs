@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::belongs::version_for;
-use crate::history::{Event, Harms, History, How, Pod, Stored, Time, Values, What};
+use crate::history::{Event, Harms, History, How, Occurrence, Pod, Stored, Time, Values};
 
 /// One reading.
 #[derive(Clone, Copy, Debug)]
@@ -87,46 +87,46 @@ impl<'a> Story<'a> {
         for Event { at, what } in &history.events {
             let at = *at;
             match what {
-                What::Stored { config, object } => {
+                Occurrence::Stored { config, object } => {
                     story.configs.entry(config).or_default().push((at, object.as_deref()));
                 }
-                What::Missed | What::Restored => story.missed.push(at),
-                What::Made { config, version, bad } => drop(story.bad.insert((config, version), *bad)),
-                What::Born(pod) => {
+                Occurrence::Missed | Occurrence::Restored => story.missed.push(at),
+                Occurrence::VersionCreated { config, version, bad } => drop(story.bad.insert((config, version), *bad)),
+                Occurrence::PodCreated(pod) => {
                     numbers.insert(&pod.name, story.pods.len());
                     let (reads, agent_killed, contacts, assigned) = Default::default();
                     story.pods.push(PodStory { pod, born: at, gone: None, reads, agent_killed, contacts, assigned });
                 }
-                What::Gone { pod } => {
+                Occurrence::PodDeleted { pod } => {
                     if let Some(place) = numbers.get(pod.as_str()).copied() {
                         story.pods[place].gone = Some(at);
                     }
                 }
-                What::AgentKilled { pod } => {
+                Occurrence::AgentKilled { pod } => {
                     if let Some(place) = numbers.get(pod.as_str()).copied() {
                         story.pods[place].agent_killed.push(at);
                     }
                 }
-                What::Contact { pod, since } => {
+                Occurrence::Contact { pod, since } => {
                     if let Some(place) = numbers.get(pod.as_str()).copied() {
                         story.pods[place].contacts.push(Contact { at, since: *since });
                     }
                 }
-                What::Read { pod, life, how, values } => {
+                Occurrence::Read { pod, life, how, values } => {
                     let read = Read { at, life: *life, how: *how, values };
                     if let Some(place) = numbers.get(pod.as_str()).copied() {
                         story.pods[place].reads.push(read);
                     }
                 }
-                What::Fault { name, harms } => {
+                Occurrence::Fault { name, harms } => {
                     story.faults.push(FaultStory { name, harms, from: at, until: Time::MAX });
                 }
-                What::Healed { name } => {
+                Occurrence::Healed { name } => {
                     let open = |fault: &&mut FaultStory<'_>| fault.name == name && fault.until == Time::MAX;
                     story.faults.iter_mut().find(open).into_iter().for_each(|fault| fault.until = at);
                 }
-                What::Settled => story.settled.push(at),
-                What::Leaked { place } => story.leaked.push((at, place)),
+                Occurrence::Settled => story.settled.push(at),
+                Occurrence::Leaked { place } => story.leaked.push((at, place)),
             }
         }
         for pod in &mut story.pods {

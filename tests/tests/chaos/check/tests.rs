@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use nudge_api::{InternalStatus, Reason, RolloutFailure, RolloutStage, VersionedConfigStatus};
 use nudge_tests::cluster::assigned::ALL;
 
-use super::belongs::unplaced;
+use super::belongs::placement_faults;
 use super::planted::{Planted, set_ready};
 use super::{Property, Report};
-use crate::history::{Event, Harms, History, How, Pod, Stored, Time, Values, What};
+use crate::history::{Event, Harms, History, How, Occurrence, Pod, Stored, Time, Values};
 
 const PODS: [&str; 3] = ["web-1", "web-2", "web-3"];
 
 /// A history under way.
 #[derive(Default)]
-struct Made {
+struct VersionCreated {
     events: Vec<Event>,
     revision: u64,
     generation: i64,
     held: bool,
 }
 
-impl Made {
-    fn note(&mut self, at: Time, what: What) {
+impl VersionCreated {
+    fn note(&mut self, at: Time, what: Occurrence) {
         self.events.push(Event { at, what });
     }
 
     fn version(&mut self, version: &str, bad: bool) {
-        self.note(0, What::Made { config: "shop".to_owned(), version: version.to_owned(), bad });
+        self.note(0, Occurrence::VersionCreated { config: "shop".to_owned(), version: version.to_owned(), bad });
     }
 
     /// `wanted` is asked for, and the config is like this.
@@ -40,7 +40,7 @@ impl Made {
         let wanted = Some(wanted.to_owned());
         let (uid, held) = ("uid".to_owned(), self.held);
         let object = Stored { uid, generation, wanted, held, dwell: 5000, bake: 5000, status };
-        self.note(at, What::Stored { config: "shop".to_owned(), object: Some(Box::new(object)) });
+        self.note(at, Occurrence::Stored { config: "shop".to_owned(), object: Some(Box::new(object)) });
     }
 
     fn at_rest(&mut self, at: Time, current: &str) {
@@ -82,11 +82,11 @@ impl Made {
             labels: BTreeMap::new(),
             configs: vec!["shop".to_owned()],
         };
-        self.note(at, What::Born(pod));
+        self.note(at, Occurrence::PodCreated(pod));
     }
 
     fn reads(&mut self, at: Time, pod: &str, life: u32, how: How, values: Values) {
-        self.note(at, What::Read { pod: pod.to_owned(), life, how, values });
+        self.note(at, Occurrence::Read { pod: pod.to_owned(), life, how, values });
     }
 
     /// Looks at both ways, every second.
@@ -115,7 +115,7 @@ fn values(version: &str, bad: bool) -> Values {
 
 /// Version 1, then 2 for all of them, then 3, which is bad, for all of them, and back.
 fn healthy() -> History {
-    let mut made = Made::default();
+    let mut made = VersionCreated::default();
     for (version, bad) in [("1", false), ("2", false), ("3", true)] {
         made.version(version, bad);
     }
@@ -141,7 +141,7 @@ fn healthy() -> History {
         made.reads(54_200, pod, 1, How::Notified, values("2", false));
         made.looks(54_300, 70_300, pod, "2", false);
     }
-    made.note(70_000, What::Settled);
+    made.note(70_000, Occurrence::Settled);
     made.done()
 }
 
@@ -157,17 +157,18 @@ fn a_healthy_history_has_no_violation_and_is_decided() {
     let report = Report::of(&healthy());
     assert!(report.violations.is_empty() && report.undecided.is_empty() && report.is_decided(), "{report}");
     assert!(report.decided > 30, "{report}");
-    assert_eq!(unplaced(&healthy().events, 70_300), Vec::<String>::new());
-    assert_eq!(unplaced(&healthy().events, 90_000).len(), PODS.len() * 2);
+    assert_eq!(placement_faults(&healthy().events, 70_300), Vec::<String>::new());
+    assert_eq!(placement_faults(&healthy().events, 90_000).len(), PODS.len() * 2);
 }
 
 #[test]
 fn who_was_not_notified_of_what_it_has_is_not_placed() {
     let mut events = healthy().events;
-    let notified = |event: &Event| matches!(&event.what, What::Read { pod, how: How::Notified, .. } if pod == "web-1");
+    let notified =
+        |event: &Event| matches!(&event.what, Occurrence::Read { pod, how: How::Notified, .. } if pod == "web-1");
     let last = events.iter().rposition(notified).unwrap();
     events.remove(last);
-    assert_eq!(unplaced(&events, 70_300), ["web-1 was not notified of what it has"]);
+    assert_eq!(placement_faults(&events, 70_300), ["web-1 was not notified of what it has"]);
 }
 
 #[test]
@@ -186,10 +187,10 @@ fn in_a_history_of_nothing_no_defect_is_found() {
 fn an_agent_that_was_killed_may_notify_again() {
     let again = |at| Event {
         at,
-        what: What::Read { pod: "web-1".to_owned(), life: 1, how: How::Notified, values: values("2", false) },
+        what: Occurrence::Read { pod: "web-1".to_owned(), life: 1, how: How::Notified, values: values("2", false) },
     };
     assert_eq!(found(vec![again(66_000)]), [Property::Once]);
-    let killed = Event { at: 65_000, what: What::AgentKilled { pod: "web-1".to_owned() } };
+    let killed = Event { at: 65_000, what: Occurrence::AgentKilled { pod: "web-1".to_owned() } };
     assert_eq!(found(vec![killed, again(66_000)]), []);
 }
 
@@ -197,10 +198,10 @@ fn an_agent_that_was_killed_may_notify_again() {
 fn a_good_version_may_fail_where_a_fault_has_harmed_a_pod() {
     let mut history = healthy();
     for event in &mut history.events {
-        if let What::Made { version, bad, .. } = &mut event.what {
+        if let Occurrence::VersionCreated { version, bad, .. } = &mut event.what {
             *bad = version == "9";
         }
-        if let What::Read { values, .. } = &mut event.what {
+        if let Occurrence::Read { values, .. } = &mut event.what {
             values.remove("shop.bad");
         }
     }
@@ -208,7 +209,7 @@ fn a_good_version_may_fail_where_a_fault_has_harmed_a_pod() {
         Report::of(history).violations.iter().map(|finding| finding.property).collect()
     };
     assert_eq!(properties(&history), [Property::Good]);
-    let fault = What::Fault { name: "kill: web-1".to_owned(), harms: Harms::Pod("web-1".to_owned()) };
+    let fault = Occurrence::Fault { name: "kill: web-1".to_owned(), harms: Harms::Pod("web-1".to_owned()) };
     history.events.push(Event { at: 51_000, what: fault });
     assert_eq!(properties(&history), []);
 }
@@ -217,10 +218,10 @@ fn a_good_version_may_fail_where_a_fault_has_harmed_a_pod() {
 fn what_is_missing_of_the_record_can_not_be_decided() {
     let other = Event {
         at: 60_000,
-        what: What::Read { pod: "web-1".to_owned(), life: 1, how: How::Endpoint, values: values("1", false) },
+        what: Occurrence::Read { pod: "web-1".to_owned(), life: 1, how: How::Endpoint, values: values("1", false) },
     };
     assert!(found(vec![other.clone()]).contains(&Property::Order));
-    let missed = Event { at: 55_000, what: What::Missed };
+    let missed = Event { at: 55_000, what: Occurrence::Missed };
     let mut events = [healthy().events, vec![other, missed]].concat();
     events.sort_by_key(|event| event.at);
     let report = Report::of(&History { events });
@@ -228,7 +229,7 @@ fn what_is_missing_of_the_record_can_not_be_decided() {
 }
 
 fn read_of(at: Time, pod: &str, how: How, values: Values) -> Event {
-    Event { at, what: What::Read { pod: pod.to_owned(), life: 1, how, values } }
+    Event { at, what: Occurrence::Read { pod: pod.to_owned(), life: 1, how, values } }
 }
 
 #[test]
@@ -242,16 +243,16 @@ fn two_changes_together_may_be_read_at_both_signals() {
 
 #[test]
 fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
-    let gone = |at| Event { at, what: What::Stored { config: "shop".to_owned(), object: None } };
+    let gone = |at| Event { at, what: Occurrence::Stored { config: "shop".to_owned(), object: None } };
     let pod = |name: &str| {
         let healthy = healthy();
         let pod = healthy.events.iter().find_map(|event| match &event.what {
-            What::Born(pod) => Some(pod.clone()),
+            Occurrence::PodCreated(pod) => Some(pod.clone()),
             _ => None,
         });
         Pod { name: name.to_owned(), uid: name.to_owned(), ..pod.unwrap() }
     };
-    let born = Event { at: 71_000, what: What::Born(pod("late")) };
+    let born = Event { at: 71_000, what: Occurrence::PodCreated(pod("late")) };
     let kept = read_of(75_000, "web-1", How::Endpoint, values("2", false));
     let nothing = |at, pod| read_of(at, pod, How::Endpoint, Values::new());
     assert_eq!(found(vec![gone(70_500), born.clone(), kept, nothing(75_000, "late")]), []);
@@ -262,7 +263,7 @@ fn of_a_deleted_config_what_was_last_good_is_served_and_to_no_newborn() {
 
 /// What is found where version 2 is assigned at 50 s and taken back at 100 s, and an application reads 1 until 199.1 s, and 2 at 200 s.
 fn late(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Property> {
-    let mut made = Made::default();
+    let mut made = VersionCreated::default();
     made.version("1", false);
     made.version("2", true);
     made.at_rest(10, "1");
@@ -276,11 +277,11 @@ fn late(contacts: &[(Time, Time)], fault: Option<(&str, Time, Time)>) -> Vec<Pro
     }
     made.reads(200_000, "web-1", 1, How::Endpoint, values("2", true));
     for &(at, since) in contacts {
-        made.note(at, What::Contact { pod: "web-1".to_owned(), since });
+        made.note(at, Occurrence::Contact { pod: "web-1".to_owned(), since });
     }
     if let Some((name, from, until)) = fault {
-        made.note(from, What::Fault { name: name.to_owned(), harms: Harms::Nobody });
-        made.note(until, What::Healed { name: name.to_owned() });
+        made.note(from, Occurrence::Fault { name: name.to_owned(), harms: Harms::Nobody });
+        made.note(until, Occurrence::Healed { name: name.to_owned() });
     }
     Report::of(&made.done()).violations.into_iter().map(|finding| finding.property).collect()
 }
@@ -309,7 +310,7 @@ fn an_agent_that_stood_still_serves_what_had_arrived() {
 
 #[test]
 fn a_version_that_is_overtaken_need_not_end() {
-    let mut made = Made::default();
+    let mut made = VersionCreated::default();
     for version in ["1", "2", "3"] {
         made.version(version, false);
     }
@@ -321,14 +322,14 @@ fn a_version_that_is_overtaken_need_not_end() {
     let overtaken = Report::of(&History { events: made.events.clone() });
     assert!(overtaken.violations.is_empty() && overtaken.overtaken == 2, "{overtaken}");
     // What nothing overtakes must.
-    made.note(900_000, What::Healed { name: "time".to_owned() });
+    made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
     let report = Report::of(&made.done());
     assert_eq!(report.violations.iter().map(|finding| finding.property).collect::<Vec<_>>(), [Property::Good]);
 }
 
 /// What is found where version 2 is assigned at 10 s, its config is on hold from 12 s on, and then this happens.
-fn on_hold(bad: bool, then: impl FnOnce(&mut Made)) -> Vec<Property> {
-    let mut made = Made::default();
+fn on_hold(bad: bool, then: impl FnOnce(&mut VersionCreated)) -> Vec<Property> {
+    let mut made = VersionCreated::default();
     made.version("1", false);
     made.version("2", bad);
     made.at_rest(10, "1");
@@ -343,7 +344,7 @@ fn on_hold(bad: bool, then: impl FnOnce(&mut Made)) -> Vec<Property> {
 
 #[test]
 fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
-    let step = |at, number, stage| move |made: &mut Made| made.step(at, ("1", "2"), number, ALL, stage);
+    let step = |at, number, stage| move |made: &mut VersionCreated| made.step(at, ("1", "2"), number, ALL, stage);
     assert_eq!(on_hold(true, |made| made.failed(20_000, "1", "2")), []);
     assert_eq!(on_hold(false, step(20_000, 2, RolloutStage::Moving)), [Property::Hold]);
     assert_eq!(on_hold(false, step(20_000, 1, RolloutStage::Restarting)), [Property::Hold]);
@@ -371,25 +372,25 @@ fn on_hold_nothing_goes_on_and_a_bad_version_goes_back() {
 
 #[test]
 fn a_version_that_failed_is_not_tried_again_where_nobody_saw_another_one() {
-    let mut made = Made::default();
+    let mut made = VersionCreated::default();
     for (version, bad) in [("1", false), ("2", false), ("3", true)] {
         made.version(version, bad);
     }
     made.at_rest(10, "1");
     made.step(10_000, ("1", "2"), 1, ALL / 2, RolloutStage::Moving);
-    made.note(11_000, What::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
-    made.note(12_000, What::Healed { name: "kill: web-1".to_owned() });
+    made.note(11_000, Occurrence::Fault { name: "kill: web-1".to_owned(), harms: Harms::Everybody });
+    made.note(12_000, Occurrence::Healed { name: "kill: web-1".to_owned() });
     made.failed(20_000, "1", "2");
     made.failed_while(30_000, "3", ("1", "2"));
     made.failed(31_000, "1", "2");
-    made.note(900_000, What::Healed { name: "time".to_owned() });
+    made.note(900_000, Occurrence::Healed { name: "time".to_owned() });
     let report = Report::of(&made.done());
     assert!(report.violations.is_empty() && report.overtaken == 1, "{report}");
 }
 
 #[test]
 fn a_bad_version_that_is_overtaken_never_becomes_current() {
-    let mut made = Made::default();
+    let mut made = VersionCreated::default();
     for (version, bad) in [("1", false), ("2", true), ("3", false)] {
         made.version(version, bad);
     }

@@ -6,42 +6,42 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use rand::rngs::StdRng;
 
-use super::{Fault, STATIONS, any, seconds};
+use super::{Fault, PROCESS_NAMES, pick_any, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Answers {
-    station: &'static str,
-    lasts: Duration,
+    process: &'static str,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Answers { station: any(random, &STATIONS), lasts: seconds(random, 1..=8) })
+    Box::new(Answers { process: pick_any(random, &PROCESS_NAMES), duration: random_seconds(random, 1..=8) })
 }
 
 impl Fault for Answers {
     fn name(&self) -> String {
-        format!("answer: lost to {} for {:?}", self.station, self.lasts)
+        format!("answer: lost to {} for {:?}", self.process, self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
-        vec![format!("writes of {}", self.station)]
+    fn affected_parts(&self) -> Vec<String> {
+        vec![format!("writes of {}", self.process)]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            fleet.station(self.station)?.0.way.lose_answers(true);
+            fleet.control_plane_process(self.process)?.0.proxy.set_losing_answers(true);
             Ok(Harms::Nobody)
         })
     }
 
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            fleet.station(self.station)?.0.way.lose_answers(false);
+            fleet.control_plane_process(self.process)?.0.proxy.set_losing_answers(false);
             Ok(())
         })
     }

@@ -8,12 +8,12 @@ use futures::future::LocalBoxFuture;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use super::{Fault, STATIONS, any, seconds};
+use super::{Fault, PROCESS_NAMES, pick_any, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum CutKind {
     Hubs,
     HubsInAnswers,
     HubsSilent,
@@ -21,44 +21,44 @@ enum What {
 }
 
 struct Cut {
-    what: What,
-    lasts: Duration,
+    what: CutKind,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
     let what = match random.random_range(0..6) {
-        0 => What::Hubs,
-        1 | 2 => What::HubsInAnswers,
-        3 => What::HubsSilent,
-        _ => What::WatchesOf(any(random, &STATIONS[..4])),
+        0 => CutKind::Hubs,
+        1 | 2 => CutKind::HubsInAnswers,
+        3 => CutKind::HubsSilent,
+        _ => CutKind::WatchesOf(pick_any(random, &PROCESS_NAMES[..4])),
     };
-    let lasts = if matches!(what, What::HubsSilent) { seconds(random, 1..=20) } else { Duration::ZERO };
-    Box::new(Cut { what, lasts })
+    let duration = if matches!(what, CutKind::HubsSilent) { random_seconds(random, 1..=20) } else { Duration::ZERO };
+    Box::new(Cut { what, duration })
 }
 
 impl Fault for Cut {
     fn name(&self) -> String {
-        format!("cut: {:?} for {:?}", self.what, self.lasts)
+        format!("cut: {:?} for {:?}", self.what, self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
+    fn affected_parts(&self) -> Vec<String> {
         match self.what {
-            What::WatchesOf(station) => vec![format!("way of {station}")],
+            CutKind::WatchesOf(process) => vec![format!("way of {process}")],
             _ => vec!["way to the hubs".to_owned()],
         }
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
             match self.what {
-                What::Hubs => fleet.control_plane.hubs.cut(),
-                What::HubsInAnswers => fleet.control_plane.hubs.cut_in_answer(),
-                What::HubsSilent => fleet.control_plane.hubs.hold(true),
-                What::WatchesOf(station) => fleet.station(station)?.0.way.cut(),
+                CutKind::Hubs => fleet.control_plane.hubs.cut_connections(),
+                CutKind::HubsInAnswers => fleet.control_plane.hubs.cut_in_answers(),
+                CutKind::HubsSilent => fleet.control_plane.hubs.set_held(true),
+                CutKind::WatchesOf(process) => fleet.control_plane_process(process)?.0.proxy.cut_watches(),
             }
             Ok(Harms::Nobody)
         })
@@ -66,8 +66,8 @@ impl Fault for Cut {
 
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            if matches!(self.what, What::HubsSilent) {
-                fleet.control_plane.hubs.hold(false);
+            if matches!(self.what, CutKind::HubsSilent) {
+                fleet.control_plane.hubs.set_held(false);
             }
             Ok(())
         })

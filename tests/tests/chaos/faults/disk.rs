@@ -6,35 +6,35 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use rand::rngs::StdRng;
 
-use super::{Fault, Picked, seconds};
+use super::{Fault, PickedPod, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Full {
-    pod: Picked,
-    lasts: Duration,
+    pod: PickedPod,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Full { pod: Picked::random(random), lasts: seconds(random, 5..=40) })
+    Box::new(Full { pod: PickedPod::random(random), duration: random_seconds(random, 5..=40) })
 }
 
 impl Fault for Full {
     fn name(&self) -> String {
-        format!("disk: of {} full for {:?}", self.pod.part(), self.lasts)
+        format!("disk: of {} full for {:?}", self.pod.affected_part(), self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
-        vec![self.pod.part()]
+    fn affected_parts(&self) -> Vec<String> {
+        vec![self.pod.affected_part()]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            let Some(member) = self.pod.begin(fleet) else { return Ok(Harms::Nobody) };
+            let Some(member) = self.pod.pick(fleet) else { return Ok(Harms::Nobody) };
             member.disk.fill()?;
             // It can't take a version, and says so.
             Ok(Harms::Pod(member.name.clone()))
@@ -42,6 +42,6 @@ impl Fault for Full {
     }
 
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.pod.again(fleet).map_or(Ok(()), |member| member.disk.empty()) })
+        Box::pin(async move { self.pod.picked(fleet).map_or(Ok(()), |member| member.disk.empty()) })
     }
 }

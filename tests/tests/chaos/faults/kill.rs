@@ -8,17 +8,17 @@ use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 
 use super::victim::Victim;
-use super::{Fault, seconds};
+use super::{Fault, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Kill {
     victim: Victim,
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Kill { victim: Victim::random(random), lasts: seconds(random, 1..=8) })
+    Box::new(Kill { victim: Victim::random(random), duration: random_seconds(random, 1..=8) })
 }
 
 impl Fault for Kill {
@@ -26,29 +26,29 @@ impl Fault for Kill {
         format!("kill: {}", self.victim.name())
     }
 
-    fn parts(&self) -> Vec<String> {
-        self.victim.parts()
+    fn affected_parts(&self) -> Vec<String> {
+        self.victim.affected_parts()
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
             match &mut self.victim {
                 Victim::Agent(pod) => {
-                    let Some(member) = pod.begin(fleet) else { return Ok(Harms::Nobody) };
+                    let Some(member) = pod.pick(fleet) else { return Ok(Harms::Nobody) };
                     member.kill_agent()?;
                     Ok(Harms::Nobody)
                 }
                 Victim::Application(pod) => {
-                    let Some(member) = pod.begin(fleet) else { return Ok(Harms::Nobody) };
+                    let Some(member) = pod.pick(fleet) else { return Ok(Harms::Nobody) };
                     member.signal_app(Signal::SIGKILL)?;
                     Ok(Harms::Pod(member.name.clone()))
                 }
-                Victim::Role(station) => {
-                    fleet.station(station)?.0.kill()?;
+                Victim::Role(process) => {
+                    fleet.control_plane_process(process)?.0.kill()?;
                     Ok(Harms::Nobody)
                 }
             }
@@ -58,12 +58,12 @@ impl Fault for Kill {
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             match &self.victim {
-                Victim::Agent(pod) => pod.again(fleet).map_or(Ok(()), crate::fleet::member::Member::start_agent),
-                // What stands for its kubelet has started it at once.
+                Victim::Agent(pod) => pod.picked(fleet).map_or(Ok(()), crate::fleet::member::Member::start_agent),
+                // The shell around it has started it again at once.
                 Victim::Application(_) => Ok(()),
-                Victim::Role(station) => {
-                    let (station, cluster) = fleet.station(station)?;
-                    station.start(cluster)
+                Victim::Role(process) => {
+                    let (process, cluster) = fleet.control_plane_process(process)?;
+                    process.start(cluster)
                 }
             }
         })

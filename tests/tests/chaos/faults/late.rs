@@ -6,47 +6,47 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use rand::rngs::StdRng;
 
-use super::{Fault, STATIONS, any, seconds};
+use super::{Fault, PROCESS_NAMES, pick_any, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Late {
-    station: &'static str,
-    by: Duration,
-    lasts: Duration,
+    process: &'static str,
+    delay: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
     Box::new(Late {
-        station: any(random, &STATIONS[..4]),
-        by: seconds(random, 2..=60),
-        lasts: seconds(random, 10..=60),
+        process: pick_any(random, &PROCESS_NAMES[..4]),
+        delay: random_seconds(random, 2..=60),
+        duration: random_seconds(random, 10..=60),
     })
 }
 
 impl Fault for Late {
     fn name(&self) -> String {
-        format!("late: {} by {:?} for {:?}", self.station, self.by, self.lasts)
+        format!("late: {} by {:?} for {:?}", self.process, self.delay, self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
-        vec![format!("way of {}", self.station)]
+    fn affected_parts(&self) -> Vec<String> {
+        vec![format!("way of {}", self.process)]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            fleet.station(self.station)?.0.way.late(self.by);
+            fleet.control_plane_process(self.process)?.0.proxy.delay_watches(self.delay);
             Ok(Harms::Nobody)
         })
     }
 
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            fleet.station(self.station)?.0.way.late(Duration::ZERO);
+            fleet.control_plane_process(self.process)?.0.proxy.delay_watches(Duration::ZERO);
             Ok(())
         })
     }

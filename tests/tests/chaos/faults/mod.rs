@@ -1,11 +1,10 @@
-//! What is done to the fleet: a module for each kind of fault, and one list of all of them.
+//! Faults of the fleet: a module for each kind, and one list of all kinds.
 //!
 //! Not here, because it takes a node or a kernel: lost packets, a node that is started again, a kernel that kills for memory, and what a
 //! kubelet does with images, probes and volumes. The scenarios on a node (`tests/tests/node`) have some of it. The authority of the hub's
 //! certificate is not rotated: its shortest life is a day. `injector/certs/src/rotation_tests.rs` rotates it by a clock of its own.
 
 mod answers;
-mod births;
 mod clock;
 mod cut;
 mod disk;
@@ -13,6 +12,7 @@ mod kill;
 mod late;
 mod leader;
 mod nodes;
+mod pods;
 mod restore;
 mod servers;
 mod stop;
@@ -32,30 +32,30 @@ use crate::fleet::Fleet;
 use crate::fleet::member::Member;
 use crate::history::Harms;
 
-/// Something that is done to the fleet.
+/// A fault of the fleet.
 pub(crate) trait Fault: Send {
-    /// Its kind, and behind a colon what it is done to.
+    /// Returns the kind of the fault, and behind a colon what it affects.
     fn name(&self) -> String;
-    /// What has no other fault meanwhile.
-    fn parts(&self) -> Vec<String>;
-    /// From its beginning until its end.
-    fn lasts(&self) -> Duration;
-    /// Does it, and says whom it may harm.
+    /// Returns the parts of the fleet that have no other fault meanwhile.
+    fn affected_parts(&self) -> Vec<String>;
+    /// Returns the time from the beginning of the fault until its end.
+    fn duration(&self) -> Duration;
+    /// Begins the fault, and returns which pods it may harm.
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>>;
-    /// Undoes it.
+    /// Ends the fault.
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>>;
 }
 
 /// A kind of fault.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// How often it comes up beside the others; 0: only where it is named.
+    /// How often the kind comes up beside the others; 0: only where it is named.
     pub(crate) weight: u32,
-    /// One of it, at random.
+    /// Makes a fault of the kind, at random.
     pub(crate) make: fn(&mut StdRng) -> Box<dyn Fault>,
 }
 
-/// All of them.
+/// All kinds of faults.
 pub(crate) const KINDS: [Kind; 15] = [
     Kind { name: "version", weight: 12, make: versions::make },
     Kind { name: "kill", weight: 10, make: kill::make },
@@ -65,7 +65,7 @@ pub(crate) const KINDS: [Kind; 15] = [
     Kind { name: "cut", weight: 6, make: cut::make },
     Kind { name: "late", weight: 4, make: late::make },
     Kind { name: "answer", weight: 4, make: answers::make },
-    Kind { name: "pod", weight: 5, make: births::make },
+    Kind { name: "pod", weight: 5, make: pods::make },
     Kind { name: "token", weight: 2, make: tokens::make },
     Kind { name: "webhook", weight: 2, make: webhooks::make },
     Kind { name: "node", weight: 2, make: nodes::make },
@@ -74,50 +74,50 @@ pub(crate) const KINDS: [Kind; 15] = [
     Kind { name: "disk", weight: 3, make: disk::make },
 ];
 
-/// What every run begins with: a good version of one config, and a bad one of another that shares no pods with it.
-pub(crate) fn opening() -> [Box<dyn Fault>; 2] {
-    versions::opening()
+/// Returns the faults that every run begins with: a good version of one config, and a bad one of another that shares no pods with it.
+pub(crate) fn opening_faults() -> [Box<dyn Fault>; 2] {
+    versions::opening_faults()
 }
 
-/// The processes of the control plane.
-const STATIONS: [&str; 6] = ["control-0", "control-1", "hub-0", "hub-1", "certs-0", "certs-1"];
+/// The names of the processes of the control plane.
+const PROCESS_NAMES: [&str; 6] = ["control-0", "control-1", "hub-0", "hub-1", "certs-0", "certs-1"];
 
-/// A whole number of seconds.
-fn seconds(random: &mut StdRng, range: std::ops::RangeInclusive<u64>) -> Duration {
+/// Returns a random whole number of seconds.
+fn random_seconds(random: &mut StdRng, range: std::ops::RangeInclusive<u64>) -> Duration {
     Duration::from_secs(random.random_range(range))
 }
 
-/// Any of these.
-fn any<'a>(random: &mut StdRng, all: &[&'a str]) -> &'a str {
-    all[random.random_range(0..all.len())]
+/// Picks any of these names.
+fn pick_any<'a>(random: &mut StdRng, names: &[&'a str]) -> &'a str {
+    names[random.random_range(0..names.len())]
 }
 
 /// A pod that is picked when the fault begins, because pods come and go, and is known by its name from then on.
 #[derive(Clone, Debug)]
-struct Picked {
+struct PickedPod {
     number: usize,
     name: Option<String>,
 }
 
-impl Picked {
+impl PickedPod {
     fn random(random: &mut StdRng) -> Self {
         Self { number: random.random_range(0..20), name: None }
     }
 
-    fn part(&self) -> String {
+    fn affected_part(&self) -> String {
         format!("pod {}", self.number)
     }
 
-    /// Picks.
-    fn begin<'a>(&mut self, fleet: &'a mut Fleet) -> Option<&'a mut Member> {
+    /// Picks the pod, and returns it.
+    fn pick<'a>(&mut self, fleet: &'a mut Fleet) -> Option<&'a mut Member> {
         let count = fleet.members.len();
         let member = fleet.members.get_mut(self.number % count.max(1))?;
         self.name = Some(member.name.clone());
         Some(member)
     }
 
-    /// The one that was picked, if it is still there.
-    fn again<'a>(&self, fleet: &'a mut Fleet) -> Option<&'a mut Member> {
+    /// Returns the pod that was picked, if it still exists.
+    fn picked<'a>(&self, fleet: &'a mut Fleet) -> Option<&'a mut Member> {
         fleet.members.iter_mut().find(|member| Some(&member.name) == self.name.as_ref())
     }
 }

@@ -7,46 +7,46 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use rand::rngs::StdRng;
 
-use super::{Fault, seconds};
+use super::{Fault, random_seconds};
 use crate::fleet::Fleet;
 use crate::fleet::versions::CONFIGS;
 use crate::history::Harms;
 
 struct Restore {
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Restore { lasts: seconds(random, 3..=30) })
+    Box::new(Restore { duration: random_seconds(random, 3..=30) })
 }
 
 impl Fault for Restore {
     fn name(&self) -> String {
-        format!("restore: a backup {:?} old", self.lasts)
+        format!("restore: a backup {:?} old", self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
+    fn affected_parts(&self) -> Vec<String> {
         let configs = CONFIGS.map(|config| format!("config {config}"));
         let pods = (0..20).map(|number| format!("pod {number}"));
         configs.into_iter().chain(pods).chain(["servers".to_owned()]).collect()
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
             // A version that was asked for, and is neither in the backup nor asked for again, would be waited for in vain.
-            fleet.users_are_done().await?;
+            fleet.wait_for_users().await?;
             fleet.cluster.back_up_etcd().await?;
             for config in ["shop", "keys"] {
                 let (user, version) = (fleet.user.clone(), fleet.next_version(config));
-                fleet.made(config, &version, false);
-                fleet.asked(config, &version, false);
-                fleet.users.spawn(async move {
-                    user.makes(config, &version, false).await?;
-                    user.asks(config, &version).await
+                fleet.record_version(config, &version, false);
+                fleet.record_request(config, &version, false);
+                fleet.user_tasks.spawn(async move {
+                    user.create_version(config, &version, false).await?;
+                    user.request_version(config, &version).await
                 });
             }
             Ok(Harms::Nobody)

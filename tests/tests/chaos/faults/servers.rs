@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use super::{Fault, seconds};
+use super::{Fault, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
@@ -22,25 +22,25 @@ enum How {
 
 struct Server {
     how: How,
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
     let all = [How::ApiServerKilled, How::ApiServerFrozen, How::EtcdKilled, How::Compacted];
-    Box::new(Server { how: all[random.random_range(0..all.len())], lasts: seconds(random, 1..=10) })
+    Box::new(Server { how: all[random.random_range(0..all.len())], duration: random_seconds(random, 1..=10) })
 }
 
 impl Fault for Server {
     fn name(&self) -> String {
-        format!("server: {:?} for {:?}", self.how, self.lasts)
+        format!("server: {:?} for {:?}", self.how, self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
+    fn affected_parts(&self) -> Vec<String> {
         vec!["servers".to_owned()]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {

@@ -8,31 +8,31 @@ use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 
 use super::victim::Victim;
-use super::{Fault, seconds};
+use super::{Fault, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Stop {
     victim: Victim,
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Stop { victim: Victim::random(random), lasts: seconds(random, 1..=40) })
+    Box::new(Stop { victim: Victim::random(random), duration: random_seconds(random, 1..=40) })
 }
 
 impl Stop {
     fn signal(&mut self, fleet: &mut Fleet, signal: Signal, begins: bool) -> Result<()> {
         let (Victim::Agent(pod) | Victim::Application(pod)) = &mut self.victim else {
-            let Victim::Role(station) = &self.victim else { return Ok(()) };
-            let process = fleet.station(station)?.0.process.as_ref();
+            let Victim::Role(process) = &self.victim else { return Ok(()) };
+            let process = fleet.control_plane_process(process)?.0.replica.as_ref();
             process.map_or(Ok(()), |process| process.signal(signal))?;
             return Ok(());
         };
-        let member = if begins { pod.begin(fleet) } else { pod.again(fleet) };
+        let member = if begins { pod.pick(fleet) } else { pod.picked(fleet) };
         let Some(member) = member else { return Ok(()) };
         match &self.victim {
-            // Its agent may have been killed, and not be back.
+            // The agent may have been killed, and not be started again.
             Victim::Agent(_) if member.pod.agent.is_some() => member.signal_agent(signal)?,
             Victim::Agent(_) | Victim::Role(_) => {}
             Victim::Application(_) => member.signal_app(signal)?,
@@ -43,15 +43,15 @@ impl Stop {
 
 impl Fault for Stop {
     fn name(&self) -> String {
-        format!("stop: {} for {:?}", self.victim.name(), self.lasts)
+        format!("stop: {} for {:?}", self.victim.name(), self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
-        self.victim.parts()
+    fn affected_parts(&self) -> Vec<String> {
+        self.victim.affected_parts()
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {

@@ -9,54 +9,55 @@ use rand::RngExt as _;
 use rand::rngs::StdRng;
 use serde_json::json;
 
-use super::{Fault, any, seconds};
+use super::{Fault, pick_any, random_seconds};
 use crate::fleet::Fleet;
 use crate::fleet::versions::CONFIGS;
 use crate::history::Harms;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum VersionFault {
     Good,
     Bad,
-    /// One that was asked for before.
+    /// An earlier good version is requested again.
     Back,
-    /// A good one in the middle of which the config is on hold.
+    /// A good version, in the middle of which the config is put on hold.
     Held,
-    /// The same with a bad one, which goes back meanwhile.
+    /// A bad version, in the middle of which the config is put on hold, and which goes back meanwhile.
     HeldBad,
     /// Old versions are deleted.
     Deleted,
-    /// The config is deleted, and made again at the end.
+    /// The config is deleted, and created again at the end.
     ForceDeleted,
 }
 
 struct Change {
-    what: What,
+    what: VersionFault,
     config: &'static str,
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
     let what = match random.random_range(0..20) {
-        0..8 => What::Good,
-        8..13 => What::Bad,
-        13..15 => What::Back,
-        15 => What::Held,
-        16 => What::HeldBad,
-        17 => What::Deleted,
-        _ => What::ForceDeleted,
+        0..8 => VersionFault::Good,
+        8..13 => VersionFault::Bad,
+        13..15 => VersionFault::Back,
+        15 => VersionFault::Held,
+        16 => VersionFault::HeldBad,
+        17 => VersionFault::Deleted,
+        _ => VersionFault::ForceDeleted,
     };
-    // Most have time to end; some are overtaken.
-    let lasts = if random.random_range(0..4) > 0 { seconds(random, 25..=45) } else { seconds(random, 2..=15) };
-    let config = if what == What::ForceDeleted { "flags" } else { any(random, &CONFIGS) };
-    Box::new(Change { what, config, lasts })
+    // Most rollouts have time to end; some are overtaken.
+    let duration =
+        if random.random_range(0..4) > 0 { random_seconds(random, 25..=45) } else { random_seconds(random, 2..=15) };
+    let config = if what == VersionFault::ForceDeleted { "flags" } else { pick_any(random, &CONFIGS) };
+    Box::new(Change { what, config, duration })
 }
 
-/// A good version and a bad one, with time for both.
-pub(super) fn opening() -> [Box<dyn Fault>; 2] {
-    let lasts = Duration::from_secs(40);
-    let change = |what, config| -> Box<dyn Fault> { Box::new(Change { what, config, lasts }) };
-    [change(What::Good, "shop"), change(What::Bad, "flags")]
+/// Returns a good version and a bad one, with time for both.
+pub(super) fn opening_faults() -> [Box<dyn Fault>; 2] {
+    let duration = Duration::from_secs(40);
+    let change = |what, config| -> Box<dyn Fault> { Box::new(Change { what, config, duration }) };
+    [change(VersionFault::Good, "shop"), change(VersionFault::Bad, "flags")]
 }
 
 impl Fault for Change {
@@ -64,51 +65,52 @@ impl Fault for Change {
         format!("version: {:?} of {}", self.what, self.config)
     }
 
-    fn parts(&self) -> Vec<String> {
+    fn affected_parts(&self) -> Vec<String> {
         vec![format!("config {}", self.config)]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            let (user, config, lasts) = (fleet.user.clone(), self.config, self.lasts);
+            let (user, config, duration) = (fleet.user.clone(), self.config, self.duration);
             match self.what {
-                What::Good | What::Bad | What::Held | What::HeldBad => {
-                    let (version, bad) = (fleet.next_version(config), [What::Bad, What::HeldBad].contains(&self.what));
-                    fleet.made(config, &version, bad);
-                    fleet.asked(config, &version, bad);
-                    let holds = [What::Held, What::HeldBad].contains(&self.what);
-                    fleet.users.spawn(async move {
-                        user.makes(config, &version, bad).await?;
-                        user.asks(config, &version).await?;
+                VersionFault::Good | VersionFault::Bad | VersionFault::Held | VersionFault::HeldBad => {
+                    let (version, bad) =
+                        (fleet.next_version(config), [VersionFault::Bad, VersionFault::HeldBad].contains(&self.what));
+                    fleet.record_version(config, &version, bad);
+                    fleet.record_request(config, &version, bad);
+                    let holds = [VersionFault::Held, VersionFault::HeldBad].contains(&self.what);
+                    fleet.user_tasks.spawn(async move {
+                        user.create_version(config, &version, bad).await?;
+                        user.request_version(config, &version).await?;
                         if holds {
-                            // The moment is what is tried, nothing is waited for.
-                            tokio::time::sleep(lasts / 4).await;
-                            user.sets(config, json!({"rollout": {"hold": {"reason": "chaos"}}})).await?;
+                            // The hold comes at any moment of the rollout, so nothing is waited for.
+                            tokio::time::sleep(duration / 4).await;
+                            user.patch_spec(config, json!({"rollout": {"hold": {"reason": "chaos"}}})).await?;
                         }
                         Ok(())
                     });
                 }
-                What::Back => {
-                    let Some(version) = fleet.earlier(config) else { return Ok(Harms::Nobody) };
-                    fleet.asked(config, &version, false);
-                    fleet.users.spawn(async move { user.asks(config, &version).await });
+                VersionFault::Back => {
+                    let Some(version) = fleet.earlier_good_version(config) else { return Ok(Harms::Nobody) };
+                    fleet.record_request(config, &version, false);
+                    fleet.user_tasks.spawn(async move { user.request_version(config, &version).await });
                 }
-                What::Deleted => {
-                    let old = fleet.old(config);
-                    fleet.users.spawn(async move {
+                VersionFault::Deleted => {
+                    let old = fleet.take_old_versions(config);
+                    fleet.user_tasks.spawn(async move {
                         for version in old {
-                            user.deletes(config, &version).await;
+                            user.delete_version(config, &version).await;
                         }
                         Ok(())
                     });
                 }
-                What::ForceDeleted => {
-                    fleet.forget(config);
-                    fleet.users.spawn(async move { user.force_deletes(config).await });
+                VersionFault::ForceDeleted => {
+                    fleet.forget_config(config);
+                    fleet.user_tasks.spawn(async move { user.force_delete_config(config).await });
                 }
             }
             Ok(Harms::Nobody)
@@ -119,17 +121,19 @@ impl Fault for Change {
         Box::pin(async move {
             let (user, config) = (fleet.user.clone(), self.config);
             match self.what {
-                What::Held | What::HeldBad => {
-                    fleet.users.spawn(async move { user.sets(config, json!({"rollout": {"hold": null}})).await });
+                VersionFault::Held | VersionFault::HeldBad => {
+                    fleet
+                        .user_tasks
+                        .spawn(async move { user.patch_spec(config, json!({"rollout": {"hold": null}})).await });
                 }
-                What::ForceDeleted => {
+                VersionFault::ForceDeleted => {
                     let version = fleet.next_version(config);
-                    fleet.made(config, &version, false);
-                    fleet.asked(config, &version, false);
-                    fleet.users.spawn(async move {
-                        user.force_deletes(config).await?;
-                        user.makes(config, &version, false).await?;
-                        user.makes_config(config, &version).await
+                    fleet.record_version(config, &version, false);
+                    fleet.record_request(config, &version, false);
+                    fleet.user_tasks.spawn(async move {
+                        user.force_delete_config(config).await?;
+                        user.create_version(config, &version, false).await?;
+                        user.create_config(config, &version).await
                     });
                 }
                 _ => {}

@@ -3,36 +3,36 @@
 use rand::RngExt as _;
 use rand::rngs::StdRng;
 
-use super::{Picked, STATIONS, any};
+use super::{PROCESS_NAMES, PickedPod, pick_any};
 
 pub(super) enum Victim {
-    Agent(Picked),
-    Application(Picked),
+    Agent(PickedPod),
+    Application(PickedPod),
     Role(&'static str),
 }
 
 impl Victim {
     pub(super) fn random(random: &mut StdRng) -> Self {
         match random.random_range(0..10) {
-            0..3 => Self::Agent(Picked::random(random)),
-            3..5 => Self::Application(Picked::random(random)),
-            _ => Self::Role(any(random, &STATIONS)),
+            0..3 => Self::Agent(PickedPod::random(random)),
+            3..5 => Self::Application(PickedPod::random(random)),
+            _ => Self::Role(pick_any(random, &PROCESS_NAMES)),
         }
     }
 
     pub(super) fn name(&self) -> String {
         match self {
-            Self::Agent(pod) => format!("agent of {}", pod.part()),
-            Self::Application(pod) => format!("application of {}", pod.part()),
-            Self::Role(station) => (*station).to_owned(),
+            Self::Agent(pod) => format!("agent of {}", pod.affected_part()),
+            Self::Application(pod) => format!("application of {}", pod.affected_part()),
+            Self::Role(process) => (*process).to_owned(),
         }
     }
 
-    /// What has no other fault meanwhile.
-    pub(super) fn parts(&self) -> Vec<String> {
+    /// Returns the parts of the fleet that have no other fault meanwhile.
+    pub(super) fn affected_parts(&self) -> Vec<String> {
         match self {
-            Self::Agent(pod) | Self::Application(pod) => vec![pod.part()],
-            Self::Role(station) => vec![(*station).to_owned()],
+            Self::Agent(pod) | Self::Application(pod) => vec![pod.affected_part()],
+            Self::Role(process) => vec![(*process).to_owned()],
         }
     }
 }

@@ -6,41 +6,41 @@ use anyhow::Result;
 use futures::future::LocalBoxFuture;
 use rand::rngs::StdRng;
 
-use super::{Fault, seconds};
+use super::{Fault, random_seconds};
 use crate::fleet::Fleet;
 use crate::history::Harms;
 
 struct Webhooks {
-    lasts: Duration,
+    duration: Duration,
 }
 
 pub(super) fn make(random: &mut StdRng) -> Box<dyn Fault> {
-    Box::new(Webhooks { lasts: seconds(random, 2..=20) })
+    Box::new(Webhooks { duration: random_seconds(random, 2..=20) })
 }
 
 impl Fault for Webhooks {
     fn name(&self) -> String {
-        format!("webhook: none for {:?}", self.lasts)
+        format!("webhook: none for {:?}", self.duration)
     }
 
-    fn parts(&self) -> Vec<String> {
+    fn affected_parts(&self) -> Vec<String> {
         vec!["webhooks".to_owned()]
     }
 
-    fn lasts(&self) -> Duration {
-        self.lasts
+    fn duration(&self) -> Duration {
+        self.duration
     }
 
     fn begin<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<Harms>> {
         Box::pin(async move {
-            fleet.control_plane.webhooks.refuse(true);
+            fleet.control_plane.webhooks.set_refused(true);
             Ok(Harms::Nobody)
         })
     }
 
     fn end<'a>(&'a mut self, fleet: &'a mut Fleet) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            fleet.control_plane.webhooks.refuse(false);
+            fleet.control_plane.webhooks.set_refused(false);
             Ok(())
         })
     }

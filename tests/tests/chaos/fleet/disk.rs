@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use nix::unistd::geteuid;
 
-/// Much more than a version and the one before it.
-const BYTES: usize = 512 * 1024;
+/// The size of a volume: much more than a version and the one before it.
+const DISK_BYTES: usize = 512 * 1024;
 const FILLER: &str = "..filler";
 
 /// Folders that are file systems of their own, where this process may make them; else they can't be filled.
@@ -23,12 +23,12 @@ impl Disk {
         if geteuid().is_root() {
             for folder in folders {
                 fs::create_dir_all(&folder)?;
-                let made = Command::new("mount")
-                    .args(["-t", "tmpfs", "-o", &format!("size={BYTES},mode=0700"), "nudge-chaos"])
+                let status = Command::new("mount")
+                    .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES},mode=0700"), "nudge-chaos"])
                     .arg(&folder)
                     .status()?;
-                // Not everywhere may root do so.
-                if made.success() {
+                // In some containers not even root may mount.
+                if status.success() {
                     disk.mounted.push(folder);
                 }
             }
@@ -36,11 +36,11 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Not a byte is left.
+    /// Fills the volumes to the last byte.
     pub(crate) fn fill(&self) -> Result<()> {
         for folder in &self.mounted {
             let mut file = File::create(folder.join(FILLER))?;
-            let mut size = BYTES;
+            let mut size = DISK_BYTES;
             while size > 0 {
                 match file.write_all(&vec![0; size]) {
                     Ok(()) => {}
@@ -51,7 +51,7 @@ impl Disk {
         Ok(())
     }
 
-    /// There is room again.
+    /// Frees the room again.
     pub(crate) fn empty(&self) -> Result<()> {
         for folder in &self.mounted {
             let filler = folder.join(FILLER);

@@ -1,4 +1,4 @@
-//! The kubelet's part: it writes into a pod's status whether its application is ready, and how often its containers were started again.
+//! The status of a pod as its kubelet writes it: whether its application is ready, and how often its containers were started again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use super::versions::is_bad;
 use crate::history::{How, Values};
 
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the status is compared with the state of the pod.
+const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is so of a pod.
+/// The state of a pod that its status follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     life: Option<u32>,
@@ -28,13 +28,13 @@ struct State {
     agent_restarts: u32,
 }
 
-/// What is so of a pod, to be written.
+/// The health of a pod, which its status is to show.
 #[derive(Default)]
-pub(crate) struct Condition(Mutex<State>);
+pub(crate) struct PodHealth(Mutex<State>);
 
-impl Condition {
-    /// The application has read this.
-    pub(crate) fn seen(&self, life: u32, how: How, values: &Values) {
+impl PodHealth {
+    /// Records what the application has read.
+    pub(crate) fn record_reading(&self, life: u32, how: How, values: &Values) {
         let mut state = self.lock();
         if state.life.is_some_and(|before| before != life) {
             state.app_restarts += 1;
@@ -45,7 +45,7 @@ impl Condition {
         }
     }
 
-    pub(crate) fn agent_restarted(&self) {
+    pub(crate) fn record_agent_restart(&self) {
         self.lock().agent_restarts += 1;
     }
 
@@ -54,15 +54,15 @@ impl Condition {
     }
 }
 
-/// Writes the condition of a pod whenever it has changed, until the task is ended.
-pub(crate) async fn kubelet(space: Space, pod: String, condition: Arc<Condition>, node: watch::Receiver<bool>) {
+/// Writes the status of a pod whenever its health has changed, until the task is ended.
+pub(crate) async fn write_pod_status(space: Space, pod: String, health: Arc<PodHealth>, node: watch::Receiver<bool>) {
     let mut written = State::default();
-    let mut turns = tokio::time::interval(LOOK);
+    let mut ticks = tokio::time::interval(WRITE_INTERVAL);
     loop {
-        turns.tick().await;
-        let now = State { node_away: !*node.borrow(), ..*condition.lock() };
+        ticks.tick().await;
+        let now = State { node_away: !*node.borrow(), ..*health.lock() };
         let is_written = |state: State| (state.bad, state.node_away, state.app_restarts, state.agent_restarts);
-        // The API server is away from time to time: at the next turn.
+        // The API server is away from time to time; the next tick tries again.
         if is_written(now) == is_written(written) || write(&space, &pod, now).await.is_ok() {
             written = now;
         }
@@ -83,10 +83,10 @@ async fn write(space: &Space, pod: &str, state: State) -> Result<()> {
         }
         status["ready"] = Value::from(!(is_app && state.bad));
     }
-    // Of a node that is away only the pod is known not to be Ready.
+    // While a node is away, its containers keep their conditions and only the pod is not Ready.
     let kinds = [("ContainersReady", !state.bad), ("Ready", !state.bad && !state.node_away)];
-    let conditions = kinds.map(|(kind, is)| {
-        let status = if is { "True" } else { "False" };
+    let conditions = kinds.map(|(kind, is_true)| {
+        let status = if is_true { "True" } else { "False" };
         json!({"type": kind, "status": status, "lastTransitionTime": now})
     });
     let patch = Patch::Strategic(json!({"status": {"containerStatuses": statuses, "conditions": conditions}}));

@@ -1,4 +1,4 @@
-//! A pod of the fleet: an object that the API server holds, and the processes that stand for it: a real agent and an application.
+//! A pod of the fleet: an object that the API server holds, with a real agent and an application as processes.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,46 +19,48 @@ use serde_json::json;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::app_output::record_output;
 use super::disk::Disk;
-use super::kubelet::{Condition, kubelet};
+use super::kubelet::{PodHealth, write_pod_status};
 use super::nodes::{self, NODES, Nodes};
 use super::secrets::Canaries;
-use super::tail::tail;
 use crate::history::recorder::Recorder;
-use crate::history::{self, What};
-use crate::proxy::tcp::{Caller, Door, Service};
+use crate::history::{self, Occurrence};
+use crate::proxy::tcp::{Caller, Service, ServiceListener};
 
-/// The workloads: each with the configs of its pods.
+/// The workloads, each with the configs of its pods.
 pub(crate) const WORKLOADS: [(&str, &str); 4] =
     [("web", "shop,keys"), ("api", "shop"), ("worker", "keys"), ("batch", "flags")];
 
-/// How long a token may take, an answer to a request for one, and the time between two requests.
-const PATIENCE: Duration = Duration::from_mins(2);
-const ANSWER: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(500);
+/// How long a token may take.
+const TOKEN_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long the answer to one request for a token may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time between two requests for a token.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One pod.
+/// A pod of the fleet.
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) workload: usize,
-    // Before the folder that it is mounted in.
+    // Dropped before the folder that it is mounted in.
     pub(crate) disk: Disk,
     pub(crate) pod: Pod,
     pub(crate) object: PodObject,
     /// Starts the application again whenever it has ended, as a kubelet does.
     app: Process,
-    pub(crate) condition: Arc<Condition>,
+    pub(crate) health: Arc<PodHealth>,
     canaries: Canaries,
     recorder: Recorder,
-    /// What its agents have logged that have ended.
+    /// The file with what its agents have logged that have ended.
     log: PathBuf,
-    /// Its way to the hubs.
-    _door: Door,
+    /// The address at which its agent reaches the hubs.
+    _hub_listener: ServiceListener,
     tasks: [AbortHandle; 2],
 }
 
-/// What a new pod needs to know.
-pub(crate) struct Birth<'a> {
+/// What pods of the fleet are created from.
+pub(crate) struct PodFactory<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) space: &'a Space,
     pub(crate) hubs: &'a Service,
@@ -67,9 +69,9 @@ pub(crate) struct Birth<'a> {
     pub(crate) nodes: &'a Nodes,
 }
 
-impl Birth<'_> {
-    /// The pod of this number: the object, and its processes, which are not waited for. `image` is what pods of another template differ in.
-    pub(crate) async fn member(&self, number: usize, workload: usize, image: usize) -> Result<Member> {
+impl PodFactory<'_> {
+    /// Creates the pod of this number: the object, and its processes, which are not waited for. `image` is what pods of another template differ in.
+    pub(crate) async fn create_member(&self, number: usize, workload: usize, image: usize) -> Result<Member> {
         let (deployment, configs) = WORKLOADS[workload];
         let hash = format!("5d59{image}");
         let name = format!("{deployment}-{hash}-{number}");
@@ -83,31 +85,31 @@ impl Birth<'_> {
         let node = NODES[number % NODES.len()];
         nodes::bind(self.space, &name, node).await?;
         let ready = self.nodes.follow(node).context("no such node")?;
-        let born = history::Pod {
+        let created = history::Pod {
             name: name.clone(),
             uid: object.uid().context("no uid")?,
             workload: format!("Deployment/{deployment}"),
             labels: object.metadata.labels.clone().unwrap_or_default(),
             configs: configs.split(',').map(str::to_owned).collect(),
         };
-        self.recorder.note(What::Born(born));
-        let door = self.hubs.door(Caller { pod: name.clone(), recorder: self.recorder.clone() }).await?;
-        let hub = format!("https://{}", door.address);
+        self.recorder.note(Occurrence::PodCreated(created));
+        let hub_listener = self.hubs.listen_for(Caller { pod: name.clone(), recorder: self.recorder.clone() }).await?;
+        let hub = format!("https://{}", hub_listener.address);
         let mut pod = Pod::of(hub, &hub_ca(self.space).await?, &agent_token(self.space, &object).await?)?;
         pod.configs = configs;
         pod.group = Some(self.cluster.group());
         let files = pod.path("files");
         let mut pod = pod.with(&["--mount-path", text(&files)?, "--notify", "app=SIGUSR1"]).at_port(ports::free()?);
         let disk = Disk::new([files, pod.path("state")])?;
-        let app = application(&pod, |command| self.cluster.guard(command))?;
+        let app = start_application(&pod, |command| self.cluster.guard(command))?;
         pod.arguments.extend(["--process".into(), format!("app={}", app.pid()).into()]);
         pod.spawn()?;
-        let condition = Arc::new(Condition::default());
+        let health = Arc::new(PodHealth::default());
         let tasks = [
-            tokio::spawn(tail(pod.path("app.out"), name.clone(), self.recorder.clone(), Arc::clone(&condition))),
-            tokio::spawn(kubelet(self.space.clone(), name.clone(), Arc::clone(&condition), ready)),
+            tokio::spawn(record_output(pod.path("app.out"), name.clone(), self.recorder.clone(), Arc::clone(&health))),
+            tokio::spawn(write_pod_status(self.space.clone(), name.clone(), Arc::clone(&health), ready)),
         ];
-        let folder = logs(self.cluster);
+        let folder = log_folder(self.cluster);
         fs::create_dir_all(&folder)?;
         let log = folder.join(format!("{name}.log"));
         Ok(Member {
@@ -117,31 +119,31 @@ impl Birth<'_> {
             object,
             disk,
             app,
-            condition,
+            health,
             canaries: self.canaries.clone(),
             recorder: self.recorder.clone(),
             log,
-            _door: door,
+            _hub_listener: hub_listener,
             tasks: tasks.map(|task| task.abort_handle()),
         })
     }
 }
 
-/// Where the logs of agents are.
-pub(crate) fn logs(cluster: &Cluster) -> PathBuf {
+/// Returns the folder with the logs of agents.
+pub(crate) fn log_folder(cluster: &Cluster) -> PathBuf {
     cluster.folder().join("agents")
 }
 
-/// Puts another token of a pod's account into its agent's volume, as soon as there is one; none if the pod is gone.
+/// Writes a new token of a pod's account into the volume of its agent, unless the pod is gone.
 pub(crate) async fn renew_token(space: &Space, object: &PodObject, file: &Path) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TOKEN_TIMEOUT;
     let token = loop {
-        match timeout(ANSWER, agent_token(space, object)).await {
+        match timeout(REQUEST_TIMEOUT, agent_token(space, object)).await {
             Ok(Ok(token)) => break token,
             _ if file.parent().is_none_or(|folder| !folder.exists()) => return Ok(()),
-            _ => ensure!(Instant::now() < deadline, "no token within {PATIENCE:?}"),
+            _ => ensure!(Instant::now() < deadline, "no token within {TOKEN_TIMEOUT:?}"),
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     };
     let draft = file.with_extension("new");
     match fs::write(&draft, token).and_then(|()| fs::rename(&draft, file)) {
@@ -159,8 +161,8 @@ fn text(path: &Path) -> Result<&str> {
     path.to_str().context("the path is not UTF-8")
 }
 
-/// The application below what starts it again.
-pub(super) fn application(pod: &Pod, guard: impl FnOnce(&mut Command)) -> Result<Process> {
+/// Starts the application of a pod, below a shell that starts it again whenever it has ended.
+pub(super) fn start_application(pod: &Pod, guard: impl FnOnce(&mut Command)) -> Result<Process> {
     let mut command = Command::new("sh");
     command.args(["-c", r#"while :; do "$@"; done"#, "sh", env!("CARGO_BIN_EXE_observer")]);
     command.arg("--share").arg(pod.path("share")).arg("--files").arg(pod.path("files"));
@@ -172,33 +174,33 @@ pub(super) fn application(pod: &Pod, guard: impl FnOnce(&mut Command)) -> Result
 }
 
 impl Member {
-    /// Ends its agent without giving it time for anything.
+    /// Kills the agent.
     pub(crate) fn kill_agent(&mut self) -> Result<()> {
         let Some(mut agent) = self.pod.agent.take() else { return Ok(()) };
         agent.process().kill()?;
         append(&self.log, &agent.log())?;
-        self.canaries.look(&format!("the log of the agent of {}", self.name), &agent.log(), &self.recorder);
-        self.recorder.note(What::AgentKilled { pod: self.name.clone() });
+        self.canaries.record_leak(&format!("the log of the agent of {}", self.name), &agent.log(), &self.recorder);
+        self.recorder.note(Occurrence::AgentKilled { pod: self.name.clone() });
         Ok(())
     }
 
-    /// How its agent has ended by itself, if it has.
-    pub(crate) fn agent_ended(&mut self) -> Result<Option<ExitStatus>> {
+    /// Returns the status of the agent, if it has ended by itself.
+    pub(crate) fn agent_exit_status(&mut self) -> Result<Option<ExitStatus>> {
         self.pod.agent.as_mut().map_or(Ok(None), |agent| agent.process().try_exited())
     }
 
     /// Adds what the agent has logged since its start to the log of the pod.
-    pub(crate) fn keep_log(&self) -> Result<()> {
+    pub(crate) fn store_log(&self) -> Result<()> {
         self.pod.agent.as_ref().map_or(Ok(()), |agent| append(&self.log, &agent.log()))
     }
 
-    /// Starts it anew, where it does not run.
+    /// Starts the agent, unless it runs.
     pub(crate) fn start_agent(&mut self) -> Result<()> {
         if self.pod.agent.is_some() {
             return Ok(());
         }
         self.pod.spawn()?;
-        self.condition.agent_restarted();
+        self.health.record_agent_restart();
         Ok(())
     }
 
@@ -208,20 +210,20 @@ impl Member {
         Ok(kill(Pid::from_raw(agent.pid()), signal)?)
     }
 
-    /// Sends a signal to the application; one that is between two lives gets none.
+    /// Sends a signal to the application, if it runs at this moment.
     pub(crate) fn signal_app(&self, signal: Signal) -> Result<()> {
         for pid in procfs::descendants(self.app.pid())? {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill(Pid::from_raw(pid), signal);
         }
         Ok(())
     }
 
-    /// The pod is gone, and so are its processes.
-    pub(crate) fn bury(mut self) -> Result<()> {
+    /// Ends the processes of a pod that was deleted.
+    pub(crate) fn end(mut self) -> Result<()> {
         self.kill_agent()?;
         self.app.stop()?;
-        self.recorder.note(What::Gone { pod: self.name.clone() });
+        self.recorder.note(Occurrence::PodDeleted { pod: self.name.clone() });
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Nodes: objects alone, each with a controller that writes whether it is Ready, into it and then into its pods.
+//! Nodes, which are objects only: a controller for each writes whether it is Ready.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// The nodes, of which each pod is on one.
+/// The names of the nodes.
 pub(crate) const NODES: [&str; 4] = ["node-0", "node-1", "node-2", "node-3"];
-/// Before the API server is asked again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// The time until a failed write is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// All nodes.
+/// The nodes, and whether each is Ready.
 pub(crate) struct Nodes {
     ready: BTreeMap<&'static str, watch::Sender<bool>>,
     tasks: Vec<AbortHandle>,
@@ -30,15 +30,15 @@ impl Nodes {
         for name in NODES {
             let node: Node = serde_json::from_value(json!({"metadata": {"name": name}}))?;
             nodes.create(&PostParams::default(), &node).await?;
-            let (sender, mut seen) = watch::channel(true);
+            let (sender, mut wanted) = watch::channel(true);
             let nodes = nodes.clone();
             let controller = async move {
                 loop {
-                    let now = *seen.borrow_and_update();
+                    let now = *wanted.borrow_and_update();
                     while write(&nodes, name, now).await.is_err() {
-                        tokio::time::sleep(PAUSE).await;
+                        tokio::time::sleep(RETRY_INTERVAL).await;
                     }
-                    if seen.changed().await.is_err() {
+                    if wanted.changed().await.is_err() {
                         return;
                     }
                 }
@@ -49,13 +49,13 @@ impl Nodes {
         Ok(Self { ready, tasks })
     }
 
-    /// What the pods of a node follow.
+    /// Follows whether a node is Ready.
     pub(crate) fn follow(&self, node: &str) -> Option<watch::Receiver<bool>> {
         self.ready.get(node).map(watch::Sender::subscribe)
     }
 
-    /// Whether it is Ready from now on.
-    pub(crate) fn set(&self, node: &str, ready: bool) {
+    /// Sets whether a node is Ready from now on.
+    pub(crate) fn set_ready(&self, node: &str, ready: bool) {
         if let Some(node) = self.ready.get(node) {
             node.send_replace(ready);
         }

@@ -1,4 +1,4 @@
-//! The control plane: two processes of each role, each with a way of its own to the API server, behind the addresses of their Services.
+//! The control plane: two processes of each role, each with a proxy of its own before the API server, behind the addresses of their Services.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use nudge_tests::cluster::{Cluster, Identity};
 use nudge_tests::{Installation, Replica, ReplicaOptions, eventually, ports};
 use tokio::task::AbortHandle;
 
-use crate::proxy::api::ApiWay;
+use crate::proxy::api::ApiProxy;
 use crate::proxy::tcp::Service;
 
 /// How long the control plane may take to come up.
-const SOON: Duration = Duration::from_mins(2);
-/// How long a lease lasts, and the longest silence of a watch.
-pub(crate) const LEASE: Duration = Duration::from_secs(5);
-/// How often the kubelet looks at mounted Secrets.
-const MOUNTED: Duration = Duration::from_secs(1);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+/// The duration of a lease, and the longest silence of a watch.
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(5);
+/// How often mounted Secrets are read.
+const MOUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// The Secrets and their keys that the roles control and hub mount.
 const SECRETS: [(&str, &[&str]); 2] =
     [("nudge-serving", &["tls.crt", "tls.key", "ca.crt"]), ("nudge-content-key", &["content", "notes"])];
@@ -35,80 +35,80 @@ pub(crate) enum Role {
     Certs,
 }
 
-/// One process of a role, or its place while there is none.
-pub(crate) struct Station {
+/// One process of a role, or its settings while it does not run.
+pub(crate) struct ControlPlaneProcess {
     pub(crate) name: String,
     pub(crate) role: Role,
-    pub(crate) way: ApiWay,
-    pub(crate) process: Option<Replica>,
+    pub(crate) proxy: ApiProxy,
+    pub(crate) replica: Option<Replica>,
     kubeconfig: String,
     options: ReplicaOptions,
 }
 
-impl Station {
-    /// Starts its process, and returns at once.
+impl ControlPlaneProcess {
+    /// Starts the process, and returns at once.
     pub(crate) fn start(&mut self, cluster: &Cluster) -> Result<()> {
         let started = Installation { cluster }.launch(&self.name, &self.kubeconfig, &self.options)?;
-        self.process = Some(started);
+        self.replica = Some(started);
         Ok(())
     }
 
-    /// What its next process has in its environment.
+    /// Sets the environment variables with which the process starts the next time.
     pub(crate) fn set_variables(&mut self, variables: Vec<(&'static str, String)>) {
         self.options.variables = variables;
     }
 
-    /// How its process has ended by itself, if it has.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.process.as_mut().map_or(Ok(None), |replica| replica.process.try_exited())
+    /// Returns the status of the process, if it has ended by itself.
+    pub(crate) fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
+        self.replica.as_mut().map_or(Ok(None), |replica| replica.process.try_exited())
     }
 
-    /// Ends its process at once.
+    /// Ends the process at once.
     pub(crate) fn kill(&mut self) -> Result<()> {
-        self.process.take().map_or(Ok(()), |mut replica| replica.process.kill().map(drop))
+        self.replica.take().map_or(Ok(()), |mut replica| replica.process.kill().map(drop))
     }
 }
 
-/// All processes, and what stands before them.
+/// All processes, and the Services before them.
 pub(crate) struct ControlPlane {
-    pub(crate) stations: Vec<Station>,
+    pub(crate) processes: Vec<ControlPlaneProcess>,
     pub(crate) hubs: Service,
     pub(crate) webhooks: Service,
     mounts: AbortHandle,
 }
 
 impl ControlPlane {
-    /// Starts all, and waits until they serve.
+    /// Starts all processes, and waits until they serve.
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
         let installation = Installation { cluster };
         let mounted = cluster.folder().join("mounted");
         fs::create_dir_all(&mounted)?;
-        let mut stations = Vec::new();
+        let mut processes = Vec::new();
         for role in [Role::Certs, Role::Hub, Role::Control] {
             for number in 0..2 {
-                stations.push(station(cluster, role, number, &mounted).await?);
+                processes.push(new_process(cluster, role, number, &mounted).await?);
             }
         }
-        let of = |role: Role, address: fn(&Station) -> SocketAddr| {
-            stations.iter().filter(|station| station.role == role).map(address).collect::<Vec<_>>()
+        let addresses_of = |role: Role, address: fn(&ControlPlaneProcess) -> SocketAddr| {
+            processes.iter().filter(|process| process.role == role).map(address).collect::<Vec<_>>()
         };
-        let hubs = Service::start(of(Role::Hub, |station| station.addresses().1)).await?;
-        let webhooks = Service::start(of(Role::Control, |station| station.addresses().0)).await?;
+        let hubs = Service::start(addresses_of(Role::Hub, |process| process.addresses().1)).await?;
+        let webhooks = Service::start(addresses_of(Role::Control, |process| process.addresses().0)).await?;
         installation.apply_webhooks(webhooks.address()).await?;
-        for station in stations.iter_mut().filter(|station| station.role == Role::Certs) {
-            station.start(cluster)?;
+        for process in processes.iter_mut().filter(|process| process.role == Role::Certs) {
+            process.start(cluster)?;
         }
         let secrets: Api<Secret> = Api::namespaced(cluster.admin().await?, NAMESPACE);
         let filled = async || mount(&secrets, &mounted).await.ok();
-        eventually(SOON, "the Secrets of the control plane are filled", filled).await?;
+        eventually(START_TIMEOUT, "the Secrets of the control plane are filled", filled).await?;
         let mounts = tokio::spawn(keep_mounted(cluster.admin().await?, mounted)).abort_handle();
-        for station in stations.iter_mut().filter(|station| station.role != Role::Certs) {
-            station.start(cluster)?;
+        for process in processes.iter_mut().filter(|process| process.role != Role::Certs) {
+            process.start(cluster)?;
         }
-        for station in stations.iter().filter(|station| station.role != Role::Certs) {
-            station.process.as_ref().context("it was started")?.is_ready().await?;
+        for process in processes.iter().filter(|process| process.role != Role::Certs) {
+            process.replica.as_ref().context("it was started")?.wait_until_ready().await?;
         }
-        Ok(Self { stations, hubs, webhooks, mounts })
+        Ok(Self { processes, hubs, webhooks, mounts })
     }
 }
 
@@ -118,14 +118,14 @@ impl Drop for ControlPlane {
     }
 }
 
-impl Station {
+impl ControlPlaneProcess {
     fn addresses(&self) -> (SocketAddr, SocketAddr, SocketAddr) {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         self.options.addresses.unwrap_or((any, any, any))
     }
 }
 
-async fn station(cluster: &Cluster, role: Role, number: usize, mounted: &Path) -> Result<Station> {
+async fn new_process(cluster: &Cluster, role: Role, number: usize, mounted: &Path) -> Result<ControlPlaneProcess> {
     let free = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let (word, account, addresses) = match role {
@@ -133,7 +133,7 @@ async fn station(cluster: &Cluster, role: Role, number: usize, mounted: &Path) -
         Role::Hub => ("hub", HUB_ACCOUNT, (any, free()?, free()?)),
         Role::Certs => ("certs", CERTS_ACCOUNT, (any, any, any)),
     };
-    let seconds = LEASE.as_secs();
+    let seconds = LEASE_DURATION.as_secs();
     let mut arguments = vec![
         format!("--roles={word}"),
         format!("--lease-seconds={seconds}"),
@@ -144,21 +144,21 @@ async fn station(cluster: &Cluster, role: Role, number: usize, mounted: &Path) -
         arguments.push(format!("--certificate-dir={}", mounted.display()));
         arguments.push(format!("--content-key-dir={}", mounted.display()));
     }
-    let way = ApiWay::to(cluster.address(), cluster.authority()).await?;
-    // It lasts for longer than a run.
+    let proxy = ApiProxy::start(cluster.address(), cluster.authority()).await?;
+    // The token lasts for longer than a run.
     let token = Installation { cluster }.token(account).await?;
-    let kubeconfig = cluster.kubeconfig_at(&way.url(), &Identity::Token(&token));
+    let kubeconfig = cluster.kubeconfig_at(&proxy.url(), &Identity::Token(&token));
     let options = ReplicaOptions { arguments, addresses: Some(addresses), ..ReplicaOptions::default() };
-    Ok(Station { name: format!("{word}-{number}"), role, way, process: None, kubeconfig, options })
+    Ok(ControlPlaneProcess { name: format!("{word}-{number}"), role, proxy, replica: None, kubeconfig, options })
 }
 
-/// What the kubelet does with the Secrets that pods of the control plane mount.
+/// Keeps the files of mounted Secrets up to date, as a kubelet does.
 async fn keep_mounted(admin: Client, folder: PathBuf) {
     let secrets: Api<Secret> = Api::namespaced(admin, NAMESPACE);
-    let mut turns = tokio::time::interval(MOUNTED);
+    let mut reads = tokio::time::interval(MOUNT_INTERVAL);
     loop {
-        turns.tick().await;
-        // The API server is away from time to time: at the next turn.
+        reads.tick().await;
+        // The API server is away from time to time; the next read tries again.
         let _ = mount(&secrets, &folder).await;
     }
 }

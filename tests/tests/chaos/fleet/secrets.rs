@@ -1,9 +1,9 @@
 //! Values of Secrets that can be recognised wherever they turn up.
 
-use crate::history::What;
+use crate::history::Occurrence;
 use crate::history::recorder::Recorder;
 
-/// Makes them, and finds them again.
+/// The values of the Secrets of one run, all with one mark.
 #[derive(Clone)]
 pub(crate) struct Canaries {
     mark: String,
@@ -14,19 +14,19 @@ impl Canaries {
         Self { mark: format!("canary-{seed:016x}") }
     }
 
-    /// The secret of a version.
-    pub(crate) fn of(&self, config: &str, version: &str) -> String {
+    /// Returns the secret value of a version.
+    pub(crate) fn secret_value(&self, config: &str, version: &str) -> String {
         format!("{}-{config}-{version}", self.mark)
     }
 
-    /// Notes where one stands that must not.
-    pub(crate) fn look(&self, place: &str, text: &str, recorder: &Recorder) {
-        if self.stands_in(text) {
-            recorder.note(What::Leaked { place: place.to_owned() });
+    /// Records a leak, if the text has a value of a Secret.
+    pub(crate) fn record_leak(&self, place: &str, text: &str, recorder: &Recorder) {
+        if self.contains_mark(text) {
+            recorder.note(Occurrence::Leaked { place: place.to_owned() });
         }
     }
 
-    fn stands_in(&self, text: &str) -> bool {
+    fn contains_mark(&self, text: &str) -> bool {
         let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &self.mark);
         // What follows the mark changes the last characters.
         text.contains(&self.mark) || text.contains(&encoded[..encoded.len() - 4])
@@ -43,9 +43,9 @@ mod tests {
     #[test]
     fn a_secret_is_found_as_it_is_and_in_base64() {
         let canaries = Canaries::new(7);
-        let secret = canaries.of("shop", "3");
-        assert!(canaries.stands_in(&format!("a log with {secret} in it")));
-        assert!(canaries.stands_in(&BASE64_STANDARD.encode(&secret)));
-        assert!(!canaries.stands_in(&Canaries::new(8).of("shop", "3")));
+        let secret = canaries.secret_value("shop", "3");
+        assert!(canaries.contains_mark(&format!("a log with {secret} in it")));
+        assert!(canaries.contains_mark(&BASE64_STANDARD.encode(&secret)));
+        assert!(!canaries.contains_mark(&Canaries::new(8).secret_value("shop", "3")));
     }
 }

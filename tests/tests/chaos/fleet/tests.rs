@@ -8,19 +8,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nudge_tests::{FakeHub, Pod, eventually, procfs};
 
-use super::kubelet::Condition;
-use super::member::application;
-use super::tail::tail;
+use super::app_output::record_output;
+use super::kubelet::PodHealth;
+use super::member::start_application;
 use crate::history::recorder::Recorder;
-use crate::history::{How, What};
+use crate::history::{How, Occurrence};
 
-const SOON: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Whether the application has read this version so.
-fn has_read(recorder: &Recorder, wanted: How, version: &str) -> Option<u32> {
-    recorder.look(|events| {
+/// Returns the process of the application that has read this version in this way.
+fn reader_of(recorder: &Recorder, wanted: How, version: &str) -> Option<u32> {
+    recorder.with_events(|events| {
         events.iter().rev().find_map(|event| match &event.what {
-            What::Read { life, how, values, .. }
+            Occurrence::Read { life, how, values, .. }
                 if *how == wanted && values.get("nudge.config.shop.version").is_some_and(|read| read == version) =>
             {
                 Some(*life)
@@ -37,13 +37,13 @@ async fn an_application_says_what_it_reads_at_its_start_by_itself_and_when_it_is
     let mut pod = Pod::new(&hub)?;
     let files = pod.path("files");
     pod.arguments.extend(["--mount-path".into(), files.into(), "--notify".into(), "app=SIGUSR1".into()]);
-    let app = application(&pod, |_| ())?;
+    let app = start_application(&pod, |_| ())?;
     pod.arguments.extend(["--process".into(), format!("app={}", app.pid()).into()]);
-    let (recorder, condition) = (Recorder::new(), Arc::new(Condition::default()));
-    let tail = tokio::spawn(tail(pod.path("app.out"), "web".to_owned(), recorder.clone(), condition));
+    let (recorder, health) = (Recorder::new(), Arc::new(PodHealth::default()));
+    let output = tokio::spawn(record_output(pod.path("app.out"), "web".to_owned(), recorder.clone(), health));
     let reads = async |how: How, version: &str| {
-        let what = format!("it reads {version}, {how:?}");
-        eventually(SOON, &what, async || has_read(&recorder, how, version)).await
+        let wait = format!("it reads {version}, {how:?}");
+        eventually(READ_TIMEOUT, &wait, async || reader_of(&recorder, how, version)).await
     };
 
     let _client = pod.start().await?;
@@ -61,6 +61,6 @@ async fn an_application_says_what_it_reads_at_its_start_by_itself_and_when_it_is
     ensure!(other != life, "it is the same process");
     hub.activate("shop", "3", &[("shop.text", b"text@3")])?;
     ensure!(reads(How::Notified, "3").await? == other, "another one was notified");
-    tail.abort();
+    output.abort();
     Ok(())
 }

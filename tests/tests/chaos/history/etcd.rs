@@ -1,4 +1,4 @@
-//! etcd's own history of the configs, by a watch of etcd itself: it goes on over restarts, from the revision that was seen last.
+//! The history of the configs in etcd, by a watch of etcd itself: it goes on over restarts, from the revision that was seen last.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::recorder::Recorder;
-use super::{Stored, What};
+use super::{Occurrence, Stored};
 
-/// Before etcd is asked again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The time until etcd is asked again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Follows the configs of a namespace until it is dropped.
 pub(crate) struct Follower {
@@ -37,23 +37,23 @@ impl Follower {
             let mut seen = 0;
             loop {
                 tokio::select! {
-                    // What it is does not matter: etcd is away from time to time, and the watch goes on where it ended.
+                    // An error does not matter: etcd is away from time to time, and the watch goes on where it ended.
                     _ = follow(etcd, &prefix, &mut seen, &recorder) => {}
-                    () = until(&mut is_restored, true) => {
-                        // It is somebody else's history from here on: it begins anew when etcd is back.
-                        until(&mut is_restored, false).await;
-                        while again(etcd, &prefix, &mut seen, &recorder).await.is_err() {
-                            tokio::time::sleep(PAUSE).await;
+                    () = wait_until(&mut is_restored, true) => {
+                        // A restored etcd has another history, which begins anew when etcd is back.
+                        wait_until(&mut is_restored, false).await;
+                        while note_all(etcd, &prefix, &mut seen, &recorder).await.is_err() {
+                            tokio::time::sleep(RETRY_INTERVAL).await;
                         }
                     }
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         });
         Self { restored, task: task.abort_handle() }
     }
 
-    /// Whether etcd is being restored from a backup.
+    /// Sets whether etcd is being restored from a backup.
     pub(crate) fn set_restored(&self, restored: bool) {
         self.restored.send_replace(restored);
     }
@@ -65,20 +65,20 @@ impl Drop for Follower {
     }
 }
 
-async fn until(restored: &mut watch::Receiver<bool>, is: bool) {
-    // Its sender goes with the task.
-    let _ = restored.wait_for(|now| *now == is).await;
+async fn wait_until(restored: &mut watch::Receiver<bool>, wanted: bool) {
+    // The sender is dropped with the task.
+    let _ = restored.wait_for(|now| *now == wanted).await;
 }
 
-/// All there is, as a beginning.
-async fn again(etcd: SocketAddr, prefix: &str, seen: &mut i64, recorder: &Recorder) -> Result<()> {
+/// Notes all configs that etcd holds.
+async fn note_all(etcd: SocketAddr, prefix: &str, seen: &mut i64, recorder: &Recorder) -> Result<()> {
     let range = json!({"key": encode(prefix), "range_end": encode(&end_of(prefix))});
     let body = ask(etcd, "/v3/kv/range", &range).await?.collect().await?.to_bytes();
     let reply: Value = serde_json::from_slice(&body)?;
     *seen = number(&reply["header"]["revision"]).context("no revision")?;
-    recorder.note(What::Restored);
-    for held in reply["kvs"].as_array().into_iter().flatten() {
-        note(held, prefix, recorder)?;
+    recorder.note(Occurrence::Restored);
+    for entry in reply["kvs"].as_array().into_iter().flatten() {
+        note(entry, prefix, recorder)?;
     }
     Ok(())
 }
@@ -103,57 +103,57 @@ async fn ask(etcd: SocketAddr, path: &str, body: &Value) -> Result<Incoming> {
     Ok(sender.send_request(request.body(Full::new(Bytes::from(body.to_string())))?).await?.into_body())
 }
 
-/// One watch, from the revision after the last one.
+/// Follows one watch, from the revision after the last one.
 async fn follow(etcd: SocketAddr, prefix: &str, seen: &mut i64, recorder: &Recorder) -> Result<()> {
     let from = (*seen + 1).to_string();
     let watch = json!({"key": encode(prefix), "range_end": encode(&end_of(prefix)), "start_revision": from});
     let mut body = ask(etcd, "/v3/watch", &json!({"create_request": watch})).await?;
-    let mut rest = Vec::new();
+    let mut unparsed = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
-        rest.extend_from_slice(&data);
-        while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = rest.drain(..=end).collect();
-            take(&serde_json::from_slice(&line)?, prefix, seen, recorder)?;
+        unparsed.extend_from_slice(&data);
+        while let Some(end) = unparsed.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = unparsed.drain(..=end).collect();
+            note_message(&serde_json::from_slice(&line)?, prefix, seen, recorder)?;
         }
     }
     Ok(())
 }
 
-/// One message of the watch.
-fn take(message: &Value, prefix: &str, seen: &mut i64, recorder: &Recorder) -> Result<()> {
+/// Notes one message of the watch.
+fn note_message(message: &Value, prefix: &str, seen: &mut i64, recorder: &Recorder) -> Result<()> {
     let result = &message["result"];
     if result["canceled"] == true {
-        // Compacted: what was written meanwhile is lost.
-        recorder.note(What::Missed);
+        // etcd was compacted, so what was written meanwhile is lost.
+        recorder.note(Occurrence::Missed);
         *seen = number(&result["compact_revision"]).unwrap_or(*seen + 1) - 1;
         bail!("the watch was cancelled: {message}");
     }
     for event in result["events"].as_array().into_iter().flatten() {
-        let held = &event["kv"];
-        *seen = number(&held["mod_revision"]).context("no revision")?;
-        note(held, prefix, recorder)?;
+        let entry = &event["kv"];
+        *seen = number(&entry["mod_revision"]).context("no revision")?;
+        note(entry, prefix, recorder)?;
     }
     Ok(())
 }
 
-/// One config, or its end.
-fn note(held: &Value, prefix: &str, recorder: &Recorder) -> Result<()> {
-    let key = BASE64_STANDARD.decode(held["key"].as_str().context("no key")?)?;
+/// Notes a config as it is stored, or its deletion.
+fn note(entry: &Value, prefix: &str, recorder: &Recorder) -> Result<()> {
+    let key = BASE64_STANDARD.decode(entry["key"].as_str().context("no key")?)?;
     let config = String::from_utf8(key)?.trim_start_matches(prefix).to_owned();
-    let object = match held["value"].as_str() {
+    let object = match entry["value"].as_str() {
         Some(value) => Some(Box::new(stored(&BASE64_STANDARD.decode(value)?)?)),
         None => None,
     };
-    recorder.note(What::Stored { config, object });
+    recorder.note(Occurrence::Stored { config, object });
     Ok(())
 }
 
-/// What matters of a config.
+/// Returns what matters of a config.
 fn stored(bytes: &[u8]) -> Result<Stored> {
     let config: VersionedConfig = serde_json::from_slice(bytes)?;
     let mut status = config.status.unwrap_or_default();
-    // The bulk of it, about which nothing is asked.
+    // The largest parts, which no check reads.
     (status.versions, status.internal.retired) = (Vec::new(), Vec::new());
     let millis = |seconds: u32| u64::from(seconds) * 1000;
     Ok(Stored {

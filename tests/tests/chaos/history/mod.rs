@@ -1,4 +1,4 @@
-//! What happened in a run, as plain data: what etcd held, what befell processes, and what each application read.
+//! The history of a run, as plain data: what etcd held, what happened to processes, and what each application read.
 
 pub(crate) mod etcd;
 pub(crate) mod recorder;
@@ -13,41 +13,41 @@ pub(crate) type Time = u64;
 /// Keys and values as an application reads them.
 pub(crate) type Values = BTreeMap<String, String>;
 
-/// All that happened, in order.
+/// The events of a run, in order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct History {
     pub(crate) events: Vec<Event>,
 }
 
 impl History {
-    /// The time of the last event.
+    /// Returns the time of the last event.
     pub(crate) fn end(&self) -> Time {
         self.events.last().map_or(0, |event| event.at)
     }
 }
 
-/// Something that happened.
+/// An event, with its time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     pub(crate) at: Time,
-    pub(crate) what: What,
+    pub(crate) what: Occurrence,
 }
 
-/// What happened.
+/// What an event is about.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum What {
-    /// etcd holds this config from now on; nothing once it is deleted.
+pub(crate) enum Occurrence {
+    /// etcd holds this config from now on; none once it is deleted.
     Stored { config: String, object: Option<Box<Stored>> },
-    /// What etcd held is not known from the time before until now.
+    /// What etcd held since the event before is not known.
     Missed,
     /// etcd was replaced by a backup.
     Restored,
-    /// A version can be asked for. Applications that run a bad one are not ready.
-    Made { config: String, version: String, bad: bool },
-    /// There is a pod, from now on.
-    Born(Pod),
-    /// Its processes have ended, and so has it.
-    Gone { pod: String },
+    /// A version was created. Applications that run a bad one are not ready.
+    VersionCreated { config: String, version: String, bad: bool },
+    /// A pod was created.
+    PodCreated(Pod),
+    /// A pod was deleted, and its processes have ended.
+    PodDeleted { pod: String },
     /// The agent of a pod was killed, or stopped for good.
     AgentKilled { pod: String },
     /// Bytes of a hub's answer pass to the agent of a pod, over a connection that began at `since`.
@@ -56,11 +56,11 @@ pub(crate) enum What {
     Read { pod: String, life: u32, how: How, values: Values },
     /// A fault begins, which may harm these pods.
     Fault { name: String, harms: Harms },
-    /// It has ended.
+    /// A fault has ended.
     Healed { name: String },
-    /// No fault is left, and everything has had its time: each application is where it belongs.
+    /// No fault is left and everything has had its time, so each application must have its version.
     Settled,
-    /// A value of a Secret stands where it must not.
+    /// A value of a Secret was found where none may be.
     Leaked { place: String },
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Pod {
     pub(crate) uid: String,
     pub(crate) workload: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Its configs, in the order of merging.
+    /// The configs of the pod, in the order of merging.
     pub(crate) configs: Vec<String>,
 }
 
@@ -83,17 +83,17 @@ pub(crate) enum Harms {
     Everybody,
 }
 
-/// Why an application has read.
+/// Why an application has read its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum How {
-    /// It has begun.
+    /// The application has started.
     Started,
-    /// It got a signal.
+    /// The application got a signal.
     Notified,
-    /// It looked by itself, at the endpoint.
+    /// The application read the endpoint without being notified.
     Endpoint,
-    /// The same at its files.
+    /// The application read its files without being notified.
     Files,
 }
 
@@ -102,12 +102,13 @@ pub(crate) enum How {
 pub(crate) struct Stored {
     pub(crate) uid: String,
     pub(crate) generation: i64,
-    /// What `spec.version` asks for.
+    /// The value of `spec.version`.
     pub(crate) wanted: Option<String>,
-    /// `spec.rollout.hold` lets nothing go on.
+    /// Whether the config is on hold.
     pub(crate) held: bool,
-    /// Of `spec.rollout`, in milliseconds.
+    /// `minReadySeconds` of `spec.rollout`, in milliseconds.
     pub(crate) dwell: Time,
+    /// `bakeSeconds` of `spec.rollout`, in milliseconds.
     pub(crate) bake: Time,
     pub(crate) status: VersionedConfigStatus,
 }

@@ -1,4 +1,4 @@
-//! The way of one process to the API server. It ends TLS on both sides, so it knows what it carries: watches can be late or cut in the
+//! A proxy between one process and the API server. It ends TLS on both sides, so it knows what it carries: watches can be late or cut in the
 //! middle of an object, and the answers to writes can be lost after the writes were done.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,28 +23,28 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// What the half of an object has to leave in.
-const HALF: Duration = Duration::from_millis(50);
-/// Pieces of one watch that are on their way: more than a fleet's watch has in a minute.
-const ON_THE_WAY: usize = 10_000;
+/// The time until the connection ends after half of an object was sent.
+const HALF_OBJECT_DELAY: Duration = Duration::from_millis(50);
+/// The maximum number of pieces of one watch that wait: more than a watch of the fleet has in a minute.
+const MAX_WAITING_PIECES: usize = 10_000;
 
 type Body = UnsyncBoxBody<Bytes, anyhow::Error>;
-/// What was read, and when.
+/// A piece of a body, and when it was read.
 type Piece = (Instant, Result<Bytes>);
 
-/// What has been done to it.
+/// The faults of a proxy.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// How late watches are.
-    late: Duration,
-    /// Cuts of watches, in the middle of an object.
+    /// By how much watches are delayed.
+    delay: Duration,
+    /// The number of times that watches were cut, in the middle of an object.
     cuts: u64,
-    /// Answers to writes are lost.
-    loses: bool,
+    /// Whether answers to writes are lost.
+    loses_answers: bool,
 }
 
-/// A way to the API server.
-pub(crate) struct ApiWay {
+/// A proxy before the API server.
+pub(crate) struct ApiProxy {
     address: SocketAddr,
     state: watch::Sender<State>,
     task: AbortHandle,
@@ -57,14 +57,14 @@ struct Shared {
     state: watch::Receiver<State>,
 }
 
-impl ApiWay {
-    /// A way to the API server at `server`, with a certificate of its authority.
-    pub(crate) async fn to(server: SocketAddr, authority: &Authority) -> Result<Self> {
+impl ApiProxy {
+    /// Starts a proxy before the API server at `server`, with a certificate of its authority.
+    pub(crate) async fn start(server: SocketAddr, authority: &Authority) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (state, seen) = watch::channel(State::default());
+        let (state, followed) = watch::channel(State::default());
         let acceptor = acceptor(authority)?;
-        let shared = Arc::new(Shared { server, connector: connector(authority)?, state: seen });
+        let shared = Arc::new(Shared { server, connector: connector(authority)?, state: followed });
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
@@ -85,29 +85,29 @@ impl ApiWay {
         format!("https://{}", self.address)
     }
 
-    /// Lets all that watches bring arrive so much later, from now on.
-    pub(crate) fn late(&self, late: Duration) {
-        self.state.send_modify(|state| state.late = late);
+    /// Delays all that watches bring from now on.
+    pub(crate) fn delay_watches(&self, delay: Duration) {
+        self.state.send_modify(|state| state.delay = delay);
     }
 
     /// Cuts all watches, each in the middle of an object.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn cut_watches(&self) {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
-    /// Whether writes are done and their answers lost.
-    pub(crate) fn lose_answers(&self, loses: bool) {
-        self.state.send_modify(|state| state.loses = loses);
+    /// Sets whether the answers to writes are lost after the writes were done.
+    pub(crate) fn set_losing_answers(&self, loses_answers: bool) {
+        self.state.send_modify(|state| state.loses_answers = loses_answers);
     }
 }
 
-impl Drop for ApiWay {
+impl Drop for ApiProxy {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Serves one connection, by one of its own.
+/// Serves one connection, by a connection of its own to the server.
 async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) -> Result<()> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
@@ -119,7 +119,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) ->
     let sender = Arc::new(Mutex::new(sender));
     let service = service_fn(move |request| {
         let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
-        async move { answer(request, &sender, &shared).await }
+        async move { forward(request, &sender, &shared).await }
     });
     let served = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     connection.abort();
@@ -127,36 +127,35 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) ->
 }
 
 /// Passes one request on, and its answer back. An error ends the connection.
-async fn answer(
+async fn forward(
     request: Request<Incoming>,
     sender: &Mutex<SendRequest<Incoming>>,
     shared: &Shared,
 ) -> Result<Response<Body>> {
     let writes = ![Method::GET, Method::HEAD].contains(request.method());
-    let watches = request.uri().query().is_some_and(|query| query.split('&').any(|one| one.starts_with("watch=")));
+    let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
     let mut sender = sender.lock().await;
     sender.ready().await?;
     let reply = sender.send_request(request).await?;
-    // Reviews are no writes: who loses one has lost nothing.
-    if writes && shared.state.borrow().loses {
+    if writes && shared.state.borrow().loses_answers {
         return Err(anyhow!("the answer is lost"));
     }
     if watches {
-        return Ok(reply.map(|body| late(body, shared.state.clone())));
+        return Ok(reply.map(|body| delay_body(body, shared.state.clone())));
     }
     Ok(reply.map(|body| body.map_err(anyhow::Error::from).boxed_unsync()))
 }
 
-/// What becomes of a body.
-enum Course {
+/// The state of a body that is passed on.
+enum PassedBody {
     Open(mpsc::Receiver<Piece>, watch::Receiver<State>),
     Cut,
     Over,
 }
 
-/// A body whose pieces arrive later, to the middle of one.
-fn late(mut body: Incoming, mut state: watch::Receiver<State>) -> Body {
-    let (sender, receiver) = mpsc::channel(ON_THE_WAY);
+/// Returns the body with delayed pieces, which ends in the middle of one when watches are cut.
+fn delay_body(mut body: Incoming, mut state: watch::Receiver<State>) -> Body {
+    let (sender, receiver) = mpsc::channel(MAX_WAITING_PIECES);
     tokio::spawn(async move {
         while let Some(frame) = body.frame().await {
             let data = frame.map(|frame| frame.into_data().unwrap_or_default()).map_err(anyhow::Error::from);
@@ -166,32 +165,32 @@ fn late(mut body: Incoming, mut state: watch::Receiver<State>) -> Body {
         }
     });
     let cuts = state.borrow_and_update().cuts;
-    let pieces = futures::stream::unfold(Course::Open(receiver, state), move |course| async move {
-        let (mut receiver, mut state) = match course {
-            Course::Open(receiver, state) => (receiver, state),
-            // An error is no end: it ends the connection, once the half is on its way.
-            Course::Cut => {
-                tokio::time::sleep(HALF).await;
-                return Some((Err(anyhow!("the watch is cut")), Course::Over));
+    let pieces = futures::stream::unfold(PassedBody::Open(receiver, state), move |passed| async move {
+        let (mut receiver, mut state) = match passed {
+            PassedBody::Open(receiver, state) => (receiver, state),
+            // An error ends the connection, once the half is on its way.
+            PassedBody::Cut => {
+                tokio::time::sleep(HALF_OBJECT_DELAY).await;
+                return Some((Err(anyhow!("the watch is cut")), PassedBody::Over));
             }
-            Course::Over => return None,
+            PassedBody::Over => return None,
         };
         let mut cut = state.clone();
         tokio::select! {
-            piece = arrived(&mut receiver, &mut state) => Some((piece?.map(Frame::data), Course::Open(receiver, state))),
+            piece = next_piece(&mut receiver, &mut state) => Some((piece?.map(Frame::data), PassedBody::Open(receiver, state))),
             _ = cut.wait_for(|state| state.cuts > cuts) => {
-                Some((Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\",\"obj"))), Course::Cut))
+                Some((Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\",\"obj"))), PassedBody::Cut))
             }
         }
     });
     StreamBody::new(pieces).boxed_unsync()
 }
 
-/// The next piece, as soon as its time has come.
-async fn arrived(receiver: &mut mpsc::Receiver<Piece>, state: &mut watch::Receiver<State>) -> Option<Result<Bytes>> {
+/// Returns the next piece, as soon as its delay is over.
+async fn next_piece(receiver: &mut mpsc::Receiver<Piece>, state: &mut watch::Receiver<State>) -> Option<Result<Bytes>> {
     let (at, data) = receiver.recv().await?;
     loop {
-        let due = at + state.borrow_and_update().late;
+        let due = at + state.borrow_and_update().delay;
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => return Some(data),
             changed = state.changed() => if changed.is_err() { return Some(data) },

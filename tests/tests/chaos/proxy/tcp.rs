@@ -1,4 +1,4 @@
-//! What a Service is in a cluster, whose connections can be refused, held, cut, and cut in the middle of an answer.
+//! A stand-in for a Service of a cluster. Its connections can be refused, held, cut, and cut in the middle of an answer.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,34 +12,34 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::history::What;
+use crate::history::Occurrence;
 use crate::history::recorder::Recorder;
 
-/// What has been done to it.
+/// The faults of a Service.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     refused: bool,
     held: bool,
     cuts: u64,
-    /// Cuts that wait for the next piece of an answer, of which half arrives.
-    halves: u64,
+    /// The number of times that connections were cut in the middle of the next piece of an answer.
+    answer_cuts: u64,
 }
 
 /// Forwards each new connection to the next backend that takes it, until it is dropped.
 pub(crate) struct Service {
-    /// The address for those who have none of their own.
-    door: Door,
+    /// The address for clients that have none of their own.
+    listener: ServiceListener,
     backends: Arc<Backends>,
     state: watch::Sender<State>,
 }
 
 struct Backends {
     addresses: Vec<SocketAddr>,
-    turn: AtomicUsize,
+    next: AtomicUsize,
 }
 
 /// An address of a Service, until it is dropped.
-pub(crate) struct Door {
+pub(crate) struct ServiceListener {
     pub(crate) address: SocketAddr,
     task: AbortHandle,
 }
@@ -53,45 +53,45 @@ pub(crate) struct Caller {
 
 impl Service {
     pub(crate) async fn start(addresses: Vec<SocketAddr>) -> Result<Self> {
-        let (state, seen) = watch::channel(State::default());
-        let backends = Arc::new(Backends { addresses, turn: AtomicUsize::new(0) });
-        Ok(Self { door: Door::open(Arc::clone(&backends), seen, None).await?, backends, state })
+        let (state, followed) = watch::channel(State::default());
+        let backends = Arc::new(Backends { addresses, next: AtomicUsize::new(0) });
+        Ok(Self { listener: ServiceListener::open(Arc::clone(&backends), followed, None).await?, backends, state })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.door.address
+        self.listener.address
     }
 
-    /// An address for one pod.
-    pub(crate) async fn door(&self, caller: Caller) -> Result<Door> {
-        Door::open(Arc::clone(&self.backends), self.state.subscribe(), Some(caller)).await
+    /// Opens an address for one pod.
+    pub(crate) async fn listen_for(&self, caller: Caller) -> Result<ServiceListener> {
+        ServiceListener::open(Arc::clone(&self.backends), self.state.subscribe(), Some(caller)).await
     }
 
-    /// Refuses new connections, and ends all there are.
-    pub(crate) fn refuse(&self, refused: bool) {
+    /// Sets whether new connections are refused; those that exist end when that begins.
+    pub(crate) fn set_refused(&self, refused: bool) {
         self.state.send_modify(|state| {
             state.refused = refused;
             state.cuts += u64::from(refused);
         });
     }
 
-    /// Carries nothing, and lets nobody notice.
-    pub(crate) fn hold(&self, held: bool) {
+    /// Sets whether connections carry nothing while they stay open.
+    pub(crate) fn set_held(&self, held: bool) {
         self.state.send_modify(|state| state.held = held);
     }
 
     /// Ends all connections.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn cut_connections(&self) {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
     /// Ends each connection in the middle of the next piece of an answer.
-    pub(crate) fn cut_in_answer(&self) {
-        self.state.send_modify(|state| state.halves += 1);
+    pub(crate) fn cut_in_answers(&self) {
+        self.state.send_modify(|state| state.answer_cuts += 1);
     }
 }
 
-impl Door {
+impl ServiceListener {
     async fn open(backends: Arc<Backends>, state: watch::Receiver<State>, caller: Option<Caller>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -100,53 +100,58 @@ impl Door {
             while let Ok((client, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
                 let (backends, state, caller) = (Arc::clone(&backends), state.clone(), caller.clone());
-                connections.spawn(async move { carry(client, &backends, state, caller).await });
+                connections.spawn(async move { carry_connection(client, &backends, state, caller).await });
             }
         });
         Ok(Self { address, task: task.abort_handle() })
     }
 }
 
-impl Drop for Door {
+impl Drop for ServiceListener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn carry(client: TcpStream, backends: &Backends, mut state: watch::Receiver<State>, caller: Option<Caller>) {
+async fn carry_connection(
+    client: TcpStream,
+    backends: &Backends,
+    mut state: watch::Receiver<State>,
+    caller: Option<Caller>,
+) {
     let before = *state.borrow_and_update();
     if before.refused {
         return;
     }
     let since = caller.as_ref().map_or(0, |caller| caller.recorder.now());
-    let noted = || {
+    let note_contact = || {
         if let Some(Caller { pod, recorder }) = &caller {
-            recorder.note(What::Contact { pod: pod.clone(), since });
+            recorder.note(Occurrence::Contact { pod: pod.clone(), since });
         }
     };
-    let (turn, all) = (backends.turn.fetch_add(1, Ordering::Relaxed), &backends.addresses);
-    for offset in 0..all.len() {
-        let Ok(server) = TcpStream::connect(all[(turn + offset) % all.len()]).await else { continue };
-        // That it could fail on a connection that has just ended is no reason to care.
+    let (first, addresses) = (backends.next.fetch_add(1, Ordering::Relaxed), &backends.addresses);
+    for offset in 0..addresses.len() {
+        let Ok(server) = TcpStream::connect(addresses[(first + offset) % addresses.len()]).await else { continue };
+        // This fails only on a connection that has just ended.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-        let there = pump(from_client, to_server, state.clone(), None, || ());
-        let back = pump(from_server, to_client, state.clone(), Some(before.halves), noted);
+        let requests = carry_direction(from_client, to_server, state.clone(), None, || ());
+        let answers = carry_direction(from_server, to_client, state.clone(), Some(before.answer_cuts), note_contact);
         tokio::select! {
-            _ = async { tokio::join!(there, back) } => {}
+            _ = async { tokio::join!(requests, answers) } => {}
             _ = state.wait_for(|state| state.cuts > before.cuts) => {}
         }
         return;
     }
 }
 
-/// Carries one direction, and says when something `passes`; with `halves` to the middle of the first piece after there are more of them.
-async fn pump(
+/// Carries one direction and calls `on_piece` for each piece. With `answer_cuts` it ends in the middle of the first piece after there are more of them.
+async fn carry_direction(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<State>,
-    halves: Option<u64>,
-    passes: impl Fn(),
+    answer_cuts: Option<u64>,
+    on_piece: impl Fn(),
 ) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -155,8 +160,8 @@ async fn pump(
         if read == 0 {
             return to.shutdown().await;
         }
-        passes();
-        if halves.is_some_and(|halves| now.halves > halves) {
+        on_piece();
+        if answer_cuts.is_some_and(|answer_cuts| now.answer_cuts > answer_cuts) {
             to.write_all(&buffer[..read / 2]).await?;
             return to.shutdown().await;
         }

@@ -1,4 +1,4 @@
-//! The ways fail as they say.
+//! The proxies fail as they are set to.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::api::{ApiWay, acceptor, connector};
+use super::api::{ApiProxy, acceptor, connector};
 use super::tcp::{Caller, Service};
 use crate::history::recorder::Recorder;
-use crate::history::{Event, What};
+use crate::history::{Event, Occurrence};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-const SOON: Duration = Duration::from_secs(10);
-const LATE: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const DELAY: Duration = Duration::from_millis(500);
 
 /// A server that sends back what it gets.
 async fn echo() -> Result<SocketAddr> {
@@ -43,10 +43,10 @@ async fn echo() -> Result<SocketAddr> {
     Ok(address)
 }
 
-async fn said(stream: &mut TcpStream, text: &str) -> Result<String> {
+async fn send_and_read(stream: &mut TcpStream, text: &str) -> Result<String> {
     stream.write_all(text.as_bytes()).await?;
     let mut answer = vec![0; text.len()];
-    let read = tokio::time::timeout(SOON, stream.read(&mut answer)).await??;
+    let read = tokio::time::timeout(ANSWER_TIMEOUT, stream.read(&mut answer)).await??;
     Ok(String::from_utf8_lossy(&answer[..read]).into_owned())
 }
 
@@ -54,54 +54,55 @@ async fn said(stream: &mut TcpStream, text: &str) -> Result<String> {
 async fn a_service_is_cut_in_an_answer_and_held_and_refuses() -> Result<()> {
     let service = Service::start(vec![echo().await?]).await?;
     let mut client = TcpStream::connect(service.address()).await?;
-    assert_eq!(said(&mut client, "whole").await?, "whole");
-    service.cut_in_answer();
-    assert_eq!(said(&mut client, "half").await?, "ha");
+    assert_eq!(send_and_read(&mut client, "whole").await?, "whole");
+    service.cut_in_answers();
+    assert_eq!(send_and_read(&mut client, "half").await?, "ha");
     assert_eq!(client.read(&mut [0]).await?, 0);
 
     let mut client = TcpStream::connect(service.address()).await?;
-    assert_eq!(said(&mut client, "again").await?, "again");
-    service.hold(true);
-    let mut held = Box::pin(said(&mut client, "held"));
-    assert!(tokio::time::timeout(LATE, &mut held).await.is_err());
-    service.hold(false);
+    assert_eq!(send_and_read(&mut client, "again").await?, "again");
+    service.set_held(true);
+    let mut held = Box::pin(send_and_read(&mut client, "held"));
+    assert!(tokio::time::timeout(DELAY, &mut held).await.is_err());
+    service.set_held(false);
     assert_eq!(held.await?, "held");
 
-    service.refuse(true);
+    service.set_refused(true);
     assert_eq!(client.read(&mut [0]).await.unwrap_or(0), 0);
     let mut refused = TcpStream::connect(service.address()).await?;
     assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0);
-    service.refuse(false);
+    service.set_refused(false);
     let mut client = TcpStream::connect(service.address()).await?;
-    assert_eq!(said(&mut client, "back").await?, "back");
+    assert_eq!(send_and_read(&mut client, "back").await?, "back");
     Ok(())
 }
 
 #[tokio::test]
 async fn contacts_of_a_pod_are_noted_with_the_beginning_of_their_connection() -> Result<()> {
     let (service, recorder) = (Service::start(vec![echo().await?]).await?, Recorder::new());
-    let door = service.door(Caller { pod: "web-1".to_owned(), recorder: recorder.clone() }).await?;
+    let listener = service.listen_for(Caller { pod: "web-1".to_owned(), recorder: recorder.clone() }).await?;
     let contacts = || {
-        let all = recorder.history().events.into_iter();
-        all.filter_map(|Event { at, what }| match what {
-            What::Contact { pod, since } if pod == "web-1" => Some((at, since)),
-            _ => None,
-        })
-        .collect::<Vec<_>>()
+        let events = recorder.history().events.into_iter();
+        events
+            .filter_map(|Event { at, what }| match what {
+                Occurrence::Contact { pod, since } if pod == "web-1" => Some((at, since)),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
     };
-    assert_eq!(said(&mut TcpStream::connect(service.address()).await?, "of nobody").await?, "of nobody");
-    let mut client = TcpStream::connect(door.address).await?;
+    assert_eq!(send_and_read(&mut TcpStream::connect(service.address()).await?, "of nobody").await?, "of nobody");
+    let mut client = TcpStream::connect(listener.address).await?;
     assert_eq!(contacts(), []);
     for count in 1..=2 {
-        assert_eq!(said(&mut client, "answer").await?, "answer");
+        assert_eq!(send_and_read(&mut client, "answer").await?, "answer");
         assert_eq!(contacts().len(), count);
     }
     let first = contacts();
     assert!(first[0].1 == first[1].1 && first[0].1 <= first[0].0 && first[0].0 <= first[1].0, "{first:?}");
     // What is done to the Service is done to this connection.
-    service.cut();
+    service.cut_connections();
     assert_eq!(client.read(&mut [0]).await.unwrap_or(0), 0);
-    assert_eq!(said(&mut TcpStream::connect(door.address).await?, "again").await?, "again");
+    assert_eq!(send_and_read(&mut TcpStream::connect(listener.address).await?, "again").await?, "again");
     assert!(contacts()[2].1 >= first[1].0);
     Ok(())
 }
@@ -143,10 +144,10 @@ async fn server() -> Result<Server> {
     Ok(Server { address, authority, served, pieces })
 }
 
-/// The answer to a request by a way, whose body is not read.
-async fn asked(server: &Server, way: &ApiWay, method: Method, path: &str) -> Result<Response<Incoming>> {
-    let stream = TcpStream::connect(way.address()).await?;
-    let stream = connector(&server.authority)?.connect(ServerName::from(way.address().ip()), stream).await?;
+/// Sends a request through a proxy. Returns the answer, whose body is not read.
+async fn send_request(server: &Server, proxy: &ApiProxy, method: Method, path: &str) -> Result<Response<Incoming>> {
+    let stream = TcpStream::connect(proxy.address()).await?;
+    let stream = connector(&server.authority)?.connect(ServerName::from(proxy.address().ip()), stream).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let request = Request::builder().method(method).uri(path).header("host", "test").body(Empty::<Bytes>::new())?;
@@ -156,40 +157,40 @@ async fn asked(server: &Server, way: &ApiWay, method: Method, path: &str) -> Res
 #[tokio::test]
 async fn answers_to_writes_are_lost_after_they_were_done() -> Result<()> {
     let server = server().await?;
-    let way = ApiWay::to(server.address, &server.authority).await?;
-    assert!(asked(&server, &way, Method::PATCH, "/pods/a").await.is_ok());
-    way.lose_answers(true);
-    assert!(asked(&server, &way, Method::PATCH, "/pods/a").await.is_err());
-    assert!(asked(&server, &way, Method::GET, "/pods/a").await.is_ok());
+    let proxy = ApiProxy::start(server.address, &server.authority).await?;
+    assert!(send_request(&server, &proxy, Method::PATCH, "/pods/a").await.is_ok());
+    proxy.set_losing_answers(true);
+    assert!(send_request(&server, &proxy, Method::PATCH, "/pods/a").await.is_err());
+    assert!(send_request(&server, &proxy, Method::GET, "/pods/a").await.is_ok());
     assert_eq!(server.served.load(Ordering::Relaxed), 3);
-    way.lose_answers(false);
-    assert!(asked(&server, &way, Method::PATCH, "/pods/a").await.is_ok());
+    proxy.set_losing_answers(false);
+    assert!(send_request(&server, &proxy, Method::PATCH, "/pods/a").await.is_ok());
     Ok(())
 }
 
 #[tokio::test]
 async fn watches_are_late_and_cut_in_the_middle_of_an_object() -> Result<()> {
     let server = server().await?;
-    let way = ApiWay::to(server.address, &server.authority).await?;
-    let mut watch = asked(&server, &way, Method::GET, "/pods?watch=true").await?.into_body();
+    let proxy = ApiProxy::start(server.address, &server.authority).await?;
+    let mut watch = send_request(&server, &proxy, Method::GET, "/pods?watch=true").await?.into_body();
     let next = async |watch: &mut Incoming| -> Result<Option<String>> {
-        let frame = tokio::time::timeout(SOON, watch.frame()).await?;
+        let frame = tokio::time::timeout(ANSWER_TIMEOUT, watch.frame()).await?;
         let data = frame.transpose()?.and_then(|frame| frame.into_data().ok());
         Ok(data.map(|data| String::from_utf8_lossy(&data).into_owned()))
     };
     server.pieces.send("one".into()).await?;
     assert_eq!(next(&mut watch).await?.as_deref(), Some("one"));
-    way.late(LATE);
+    proxy.delay_watches(DELAY);
     let began = Instant::now();
     server.pieces.send("two".into()).await?;
     assert_eq!(next(&mut watch).await?.as_deref(), Some("two"));
-    assert!(began.elapsed() >= LATE);
-    // What is on its way arrives as soon as the way is good again.
-    way.late(Duration::from_mins(1));
+    assert!(began.elapsed() >= DELAY);
+    // What is on its way arrives as soon as the delay is over.
+    proxy.delay_watches(Duration::from_mins(1));
     server.pieces.send("three".into()).await?;
-    way.late(Duration::ZERO);
+    proxy.delay_watches(Duration::ZERO);
     assert_eq!(next(&mut watch).await?.as_deref(), Some("three"));
-    way.cut();
+    proxy.cut_watches();
     assert_eq!(next(&mut watch).await?.as_deref(), Some("{\"type\":\"MODIFIED\",\"obj"));
     assert!(next(&mut watch).await.is_err());
     Ok(())

@@ -42,7 +42,7 @@ async fn secret_shop(installation: &Installation<'_>, purpose: &str) -> Result<S
     bind(&space, "nudge-secrets").await?;
     version_with_secret(&space, "1", "one").await?;
     space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": {"version": "1"}})).await?;
-    is_current(&space, "1").await?;
+    wait_until_current(&space, "1").await?;
     Ok(space)
 }
 
@@ -98,7 +98,7 @@ async fn uids(space: &Space) -> Result<Vec<String>> {
     Ok(uids)
 }
 
-async fn is_held(space: &Space, message: &str) -> Result<()> {
+async fn wait_until_held(space: &Space, message: &str) -> Result<()> {
     let status = stands(space, &format!("it is held: {message}"), |status| {
         let is = |condition: &Condition| condition.reason == "NotRestarted" && condition.message.contains(message);
         ["Ready", "Stalled"].iter().all(|kind| status.conditions.iter().any(|it| it.type_ == *kind && is(it)))
@@ -115,15 +115,15 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     let bad = Arc::default();
     deployment(&space, "web", json!({"template": with_agent("web"), "progressDeadlineSeconds": 8})).await?;
     let _kubelet = kubelet(&space, &bad);
-    are_available(&space, &["web"]).await?;
+    wait_until_available(&space, &["web"]).await?;
     let first = uids(&space).await?;
 
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
-    is_held(&space, "bind ClusterRole nudge-restart").await?;
+    wait_until_held(&space, "bind ClusterRole nudge-restart").await?;
     ensure!(uids(&space).await? == first && digest(&space, "web").await?.is_none());
     bind(&space, "nudge-restart").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     ensure!(status.pods.summary == "2/2" && status.published_version.is_none(), "{status:#?}");
     let second = uids(&space).await?;
     ensure!(second.iter().all(|uid| !first.contains(uid)), "current with pods of before");
@@ -131,7 +131,7 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
 
     version_with_secret(&space, "3", "two").await?;
     use_version(&space, "3").await?;
-    is_current(&space, "3").await?;
+    wait_until_current(&space, "3").await?;
     // Not even a restart that is left out shows that two Secrets are equal.
     let third = uids(&space).await?;
     ensure!(third.iter().all(|uid| !second.contains(uid)), "not restarted for another version with a Secret");
@@ -141,12 +141,12 @@ async fn no_version_is_current_before_its_pods_were_born_with_it() -> Result<()>
     deployments.patch("web", &PatchParams::default(), &paused(true)).await?;
     version_with_secret(&space, "4", "four").await?;
     use_version(&space, "4").await?;
-    is_held(&space, "Deployment/web is paused").await?;
+    wait_until_held(&space, "Deployment/web is paused").await?;
     deployments.patch("web", &PatchParams::default(), &paused(false)).await?;
-    is_current(&space, "4").await?;
+    wait_until_current(&space, "4").await?;
     let fourth = digest(&space, "web").await?;
     ensure!(fourth.is_some() && fourth.as_ref() != Some(&content));
-    are_available(&space, &["web"]).await?;
+    wait_until_available(&space, &["web"]).await?;
 
     *bad.lock() = Some("5".to_owned());
     version_with_secret(&space, "5", "five").await?;
@@ -170,11 +170,12 @@ async fn a_bare_pod_is_reported_and_not_counted() -> Result<()> {
     stands(&space, "the pod runs version 1", |status| status.pods.summary == "1/1").await?;
     version_with_secret(&space, "2", "two").await?;
     use_version(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
     ensure!(status.pods.summary == "0/1", "{status:#?}");
     space.api::<Pod>().delete("bare", &DeleteParams::default().grace_period(0)).await?;
-    eventually(SOON, "the pod is made anew", async || space.create_object::<Pod>(pod.clone()).await.ok()).await?;
+    eventually(WAIT_TIMEOUT, "the pod is made anew", async || space.create_object::<Pod>(pod.clone()).await.ok())
+        .await?;
     stands(&space, "the pod runs version 2", |status| status.pods.summary == "1/1").await.map(drop)
 }

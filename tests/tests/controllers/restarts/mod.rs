@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::kubelet::Kubelet;
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const DIGEST: &str = "nudge.dev/config-digest";
 
 /// The shared control plane. `None` where there are no controllers of workloads and so the test is to be skipped.
@@ -76,14 +76,14 @@ async fn stands(
 ) -> Result<VersionedConfigStatus> {
     let configs = space.api::<VersionedConfig>();
     let found = async || configs.get("shop").await.ok()?.status.filter(&is);
-    let waited = eventually(SOON, what, found).await;
+    let waited = eventually(WAIT_TIMEOUT, what, found).await;
     match waited {
         Ok(status) => Ok(status),
         Err(error) => Err(error.context(format!("{:#?}", configs.get("shop").await?.status))),
     }
 }
 
-async fn is_current(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
+async fn wait_until_current(space: &Space, version: &str) -> Result<VersionedConfigStatus> {
     stands(space, &format!("version {version} is current"), |status| {
         status.current_version.as_deref() == Some(version) && status.rollout.stage.is_none()
     })
@@ -118,9 +118,9 @@ async fn digest(space: &Space, name: &str) -> Result<Option<String>> {
     Ok(template.metadata.and_then(|meta| meta.annotations?.remove(DIGEST)))
 }
 
-async fn are_available(space: &Space, names: &[&str]) -> Result<()> {
+async fn wait_until_available(space: &Space, names: &[&str]) -> Result<()> {
     for name in names {
-        eventually(SOON, &format!("{name} is available"), async || {
+        eventually(WAIT_TIMEOUT, &format!("{name} is available"), async || {
             let status = space.api::<Deployment>().get(name).await.ok()?.status?;
             (status.available_replicas == Some(2)).then_some(())
         })
@@ -144,17 +144,17 @@ async fn a_deployment_that_reads_the_environment_is_restarted_and_restarted_back
         Some(good) => pod.annotations().get(DIGEST) == Some(good),
         None => true,
     });
-    are_available(&space, &["api", "web"]).await?;
+    wait_until_available(&space, &["api", "web"]).await?;
 
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     ensure!(
         restarted(&status).is_some_and(|(status, reason, _)| (status, reason) == ("True", "Restarted")),
         "{status:#?}"
     );
     let first = digest(&space, "web").await?.context("web was not restarted")?;
     ensure!(digest(&space, "api").await?.as_ref() == Some(&first), "the same content is the same template");
-    are_available(&space, &["api", "web"]).await?;
+    wait_until_available(&space, &["api", "web"]).await?;
     // One after the other: the second was asked for after the first was there.
     let asked = async |name: &str| -> Result<String> {
         let object = space.api::<Deployment>().get(name).await?;
@@ -206,7 +206,7 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     space.create_object::<DaemonSet>(spec("log", "minReadySeconds", 0.into())).await?;
     let _kubelet = Kubelet::start(&space, |_| true);
     let pods = async |digest: Option<&str>| {
-        eventually(SOON, &format!("three pods of {digest:?} are Ready"), async || {
+        eventually(WAIT_TIMEOUT, &format!("three pods of {digest:?} are Ready"), async || {
             let sets = space.api::<StatefulSet>().get("db").await.ok()?.status?.ready_replicas == Some(2);
             let logs = space.api::<DaemonSet>().get("log").await.ok()?.status?.number_ready == 1;
             let pods = space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
@@ -217,7 +217,7 @@ async fn stateful_sets_and_daemon_sets_are_restarted_too() -> Result<()> {
     };
     pods(None).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("True", "Restarted"), "{message}");
     let template = space.api::<StatefulSet>().get("db").await?.spec.context("a spec")?.template;
@@ -244,14 +244,14 @@ async fn what_does_not_follow_its_template_is_reported_and_not_waited_for() -> R
     own["metadata"]["annotations"] = json!({"nudge.dev/restart": "never"});
     deployment(&space, "own", json!({"template": own})).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (state, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!((state, reason) == ("False", "Several"), "{message}");
     for part in ["Deployment/web is paused", "StatefulSet/db has the update strategy OnDelete", "DaemonSet/log has"] {
         ensure!(message.contains(part), "{message}");
     }
     ensure!(digest(&space, "web").await?.is_some() && digest(&space, "own").await?.is_none());
-    eventually(SOON, "an Event reports it", async || {
+    eventually(WAIT_TIMEOUT, "an Event reports it", async || {
         let events = space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         events.iter().any(|event| event.reason.as_deref() == Some("NotRestarted")).then_some(())
     })
@@ -264,7 +264,7 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     let space = shop(installation, "no-right", json!({})).await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "NotAllowed" && message.contains("bind ClusterRole nudge-restart"), "{message}");
 
@@ -272,7 +272,7 @@ async fn a_missing_right_is_reported_and_ignored_workloads_are_left_alone() -> R
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({"replicas": 0})).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     ensure!(restarted(&status).is_none() && digest(&space, "web").await?.is_none());
     Ok(())
 }
@@ -286,13 +286,13 @@ async fn a_config_without_objects_writes_no_config_map_and_restarts_no_reader() 
     let spec = json!({"version": "1", "rollout": at_once()});
     let config: VersionedConfig = space.create_object(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
     ensure!(config.spec.objects.is_empty(), "the API server fills in {:?}", config.spec.objects);
-    is_current(&space, "1").await?;
+    wait_until_current(&space, "1").await?;
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({})).await?;
     let _kubelet = Kubelet::start(&space, |_| true);
-    are_available(&space, &["web"]).await?;
+    wait_until_available(&space, &["web"]).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let said = |kind: &str| status.conditions.iter().any(|condition| condition.type_ == kind);
     ensure!(status.published_version.is_none() && !said("Published") && !said("Restarted"), "{status:#?}");
     ensure!(space.api::<ConfigMap>().get("shop").await?.resource_version() == map.resource_version(), "it was written");
@@ -316,12 +316,12 @@ async fn pods_without_rolling_updates_are_evicted_or_named() -> Result<()> {
         let ready = space.api::<ReplicaSet>().get("set").await.ok()?.status?.ready_replicas;
         (pods.len() == 2 && ready == Some(2)).then(|| pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect())
     };
-    let before = eventually(SOON, "the pods run", pods).await?;
+    let before = eventually(WAIT_TIMEOUT, "the pods run", pods).await?;
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "Stale" && message.contains("bare"), "{message}");
-    let after = eventually(SOON, "the new pods run", pods).await?;
+    let after = eventually(WAIT_TIMEOUT, "the new pods run", pods).await?;
     ensure!(after.iter().all(|uid| !before.contains(uid)), "{before:?}, {after:?}");
     Ok(())
 }

@@ -8,13 +8,13 @@ use k8s_openapi::jiff::Timestamp;
 use super::*;
 
 /// Deadline of the StatefulSet's restart, and how long each of its three pods takes, in seconds.
-const DEADLINE: u64 = 15;
-const SLOW: i64 = 6;
+const DEADLINE_SECONDS: u64 = 15;
+const SLOW_SECONDS: i64 = 6;
 
 #[tokio::test]
 async fn a_stateful_set_takes_longer_than_the_deadline_while_it_progresses() -> Result<()> {
     let Some((installation, _)) = installation().await? else { return Ok(()) };
-    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": DEADLINE});
+    let rollout = json!({"steps": [{"pods": "100%"}], "minReadySeconds": 0, "bakeSeconds": 0, "progressDeadlineSeconds": DEADLINE_SECONDS});
     let space = shop(installation, "slow", json!({"rollout": rollout})).await?;
     bind(&space, "nudge-restart").await?;
     let spec = json!({"replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}}, "template": template("db")});
@@ -23,17 +23,18 @@ async fn a_stateful_set_takes_longer_than_the_deadline_while_it_progresses() -> 
         let created = pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         Timestamp::now().duration_since(created).as_secs()
     };
-    let _kubelet = Kubelet::start(&space, move |pod| !pod.annotations().contains_key(DIGEST) || age(pod) >= SLOW);
+    let _kubelet =
+        Kubelet::start(&space, move |pod| !pod.annotations().contains_key(DIGEST) || age(pod) >= SLOW_SECONDS);
     let sets = space.api::<StatefulSet>();
-    eventually(SOON, "three pods are Ready", async || {
+    eventually(WAIT_TIMEOUT, "three pods are Ready", async || {
         (sets.get("db").await.ok()?.status?.ready_replicas == Some(3)).then_some(())
     })
     .await?;
     let began = Instant::now();
     wants(&space, "2").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
-    ensure!(began.elapsed().as_secs() > DEADLINE, "it was too fast to show anything");
+    ensure!(began.elapsed().as_secs() > DEADLINE_SECONDS, "it was too fast to show anything");
     Ok(())
 }
 
@@ -45,13 +46,13 @@ async fn a_template_that_somebody_changes_meanwhile_is_not_held_against_the_vers
     deployment(&space, "web", json!({"progressDeadlineSeconds": 8})).await?;
     // No new pod comes up.
     let _kubelet = Kubelet::start(&space, |pod| !pod.annotations().contains_key(DIGEST));
-    are_available(&space, &["web"]).await?;
+    wait_until_available(&space, &["web"]).await?;
     wants(&space, "2").await?;
-    eventually(SOON, "it is being restarted", async || digest(&space, "web").await.ok().flatten()).await?;
+    eventually(WAIT_TIMEOUT, "it is being restarted", async || digest(&space, "web").await.ok().flatten()).await?;
     let theirs = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "broken"}]}}}});
     let params = PatchParams::default();
     space.api::<Deployment>().patch("web", &params, &Patch::Strategic(theirs)).await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     let (_, reason, message) = restarted(&status).context("no condition Restarted")?;
     ensure!(reason == "TemplateChanged" && message.contains("Deployment/web"), "{reason}: {message}");
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
@@ -109,13 +110,13 @@ async fn pods_that_crash_after_their_start_fail_without_a_probe_too() -> Result<
     bind(&space, "nudge-restart").await?;
     deployment(&space, "web", json!({})).await?;
     let _kubelet = crashing_kubelet(&space);
-    are_available(&space, &["web"]).await?;
+    wait_until_available(&space, &["web"]).await?;
     wants(&space, "2").await?;
     let status = stands(&space, "version 2 has failed", |status| status.state() == ConfigState::Failed).await?;
     let failure = status.rollout.failure.context("no failure")?;
     ensure!((failure.version.as_str(), failure.reason.as_str()) == ("2", "RestartFailed"), "{failure:?}");
     ensure!(failure.message.contains("Deployment/web"), "{}", failure.message);
-    are_available(&space, &["web"]).await
+    wait_until_available(&space, &["web"]).await
 }
 
 /// Runs pods and stands for their agents, which have what is assigned to them at once.
@@ -171,7 +172,7 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
         deployment(&space, name, json!({"template": with_agent(name, notify)})).await?;
     }
     let _kubelet = kubelet_with_agents(&space);
-    are_available(&space, &["web", "asks", "alone"]).await?;
+    wait_until_available(&space, &["web", "asks", "alone"]).await?;
     // Their agents have version 2, and their processes do not.
     wants(&space, "2").await?;
     stands(&space, "held until Deployment/web can be restarted", |status| {
@@ -181,7 +182,7 @@ async fn what_only_variables_bring_is_brought_by_a_restart_with_an_agent_too() -
     })
     .await?;
     bind(&space, "nudge-restart").await?;
-    let status = is_current(&space, "2").await?;
+    let status = wait_until_current(&space, "2").await?;
     ensure!(restarted(&status).is_some_and(|(state, ..)| state == "True"), "{status:#?}");
     let restarted = digest(&space, "web").await?.context("web was not restarted")?;
     for name in ["asks", "alone"] {

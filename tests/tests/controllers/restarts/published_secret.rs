@@ -76,7 +76,7 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
         Some(good) => pod.annotations().get(DIGEST).is_none_or(|digest| digest == good),
         None => true,
     });
-    are_available(&space, &["api", "pulls", "other"]).await?;
+    wait_until_available(&space, &["api", "pulls", "other"]).await?;
 
     secret(&space, "2").await?;
     moves(&space, "2").await?;
@@ -86,7 +86,7 @@ async fn readers_of_the_secret_are_restarted_and_restarted_back_when_they_fail()
     for name in ["pulls", "other"] {
         ensure!(digest(&space, name).await?.is_none(), "{name} was restarted");
     }
-    are_available(&space, &["api"]).await?;
+    wait_until_available(&space, &["api"]).await?;
     ensure!(value(&space).await? == "2");
 
     *good.lock().unwrap() = Some(second.clone());

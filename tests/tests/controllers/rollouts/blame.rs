@@ -15,8 +15,8 @@ use serde_json::json;
 use super::rollout_under_test::RolloutUnderTest;
 
 /// How often the application crashes, and for how long pods are watched, which is longer.
-const CRASHES: Duration = Duration::from_millis(700);
-const WATCHED: u32 = 4;
+const CRASH_INTERVAL: Duration = Duration::from_millis(700);
+const WATCH_SECONDS: u32 = 4;
 
 /// A node that has stopped to report.
 async fn lost_node(space: &Space) -> Result<String> {
@@ -32,7 +32,7 @@ async fn lost_node(space: &Space) -> Result<String> {
 
 /// Ends the application again and again.
 async fn crashes(rollout: &RolloutUnderTest, name: &str) -> Result<VersionedConfigStatus> {
-    let mut turns = tokio::time::interval(CRASHES);
+    let mut turns = tokio::time::interval(CRASH_INTERVAL);
     loop {
         turns.tick().await;
         rollout.crash(name, true).await?;
@@ -60,7 +60,7 @@ async fn sick_and_lost_and_finished_pods_are_not_waited_for_and_not_blamed() -> 
     rollout.patch_pod("finished", &json!({"phase": "Succeeded"})).await?;
 
     // Held while all are watched, so that it can be looked at.
-    rollout.set(json!({"rollout": {"minReadySeconds": WATCHED, "bakeSeconds": 3600}})).await?;
+    rollout.set(json!({"rollout": {"minReadySeconds": WATCH_SECONDS, "bakeSeconds": 3600}})).await?;
     rollout.wants("2").await?;
     let all = |status: &VersionedConfigStatus| status.conditions.iter().any(|condition| condition.reason == "Baking");
     let status = tokio::select! {
@@ -75,7 +75,7 @@ async fn sick_and_lost_and_finished_pods_are_not_waited_for_and_not_blamed() -> 
     ensure!((evidence.harmed, evidence.not_waited_for, status.pods.total) == (0, 2, 16), "{evidence:?}");
 
     rollout.set(json!({"rollout": {"minReadySeconds": 1, "bakeSeconds": 0}})).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     // Its agent is well, whatever becomes of its application.
     rollout.all_end_with("2").await
 }

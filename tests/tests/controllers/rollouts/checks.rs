@@ -8,7 +8,7 @@ use nudge_tests::fakes::hook_server::Answer;
 use nudge_tests::{HookServer, Installation, eventually};
 use serde_json::json;
 
-use super::rollout_under_test::{LONG, RolloutUnderTest};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
 const PODS: usize = 4;
 
@@ -44,13 +44,13 @@ async fn a_version_that_a_container_refuses_is_asked_of_one_pod_and_served_by_no
     // Another version is taken by all of them, each of which is asked once.
     check.answer(Answer::Status(StatusCode::NO_CONTENT));
     rollout.wants("3").await?;
-    rollout.is_current("3").await?;
+    rollout.wait_until_current("3").await?;
     rollout.all_end_with("3").await?;
     ensure!(check.deliveries().len() == 1 + PODS, "{}", check.deliveries().len());
     // The way back is not asked about.
     check.answer(Answer::Status(StatusCode::UNPROCESSABLE_ENTITY));
     rollout.wants("1").await?;
-    rollout.is_current("1").await?;
+    rollout.wait_until_current("1").await?;
     rollout.all_end_with("1").await?;
     ensure!(check.deliveries().len() == 1 + PODS, "{}", check.deliveries().len());
     Ok(())
@@ -67,7 +67,7 @@ async fn a_container_that_does_not_answer_is_silent_and_holds_the_rollout() -> R
     let status = rollout.stands("the first pod is silent", silent).await?;
     let [only] = &rollout.assigned(&status)[..] else { anyhow::bail!("{status:#?}") };
     let pods = rollout.space.api::<Pod>();
-    eventually(LONG, "its condition says why", async || {
+    eventually(WAIT_TIMEOUT, "its condition says why", async || {
         let conditions = pods.get(&only.name).await.ok()?.status?.conditions?;
         let current = conditions.into_iter().find(|one| one.type_ == nudge_protocol::pod::CONDITION)?;
         (current.reason? == "CheckFailed" && current.message?.contains("has not answered its check within 2 s"))
@@ -77,6 +77,6 @@ async fn a_container_that_does_not_answer_is_silent_and_holds_the_rollout() -> R
     ensure!(served(&rollout) == vec!["1"; PODS]);
     // The attempt that hangs is cut, and the next one counts.
     check.answer(Answer::Status(StatusCode::OK));
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }

@@ -19,7 +19,7 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use super::rollout_under_test::{LONG, RolloutUnderTest};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
 /// Whom the config does not list.
 const STRANGER: &str = "stranger";
@@ -140,7 +140,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
         let (head, leaked) = liar.poll(&wish, "number").await.ok()?;
         (head.configs[0].problem.as_ref()?.reason == HubReason::NotAllowed).then_some((head, leaked))
     };
-    let (head, leaked) = eventually(LONG, "the hub knows whom the config allows", admitted).await?;
+    let (head, leaked) = eventually(WAIT_TIMEOUT, "the hub knows whom the config allows", admitted).await?;
     ensure!(!leaked, "the hub has sent it the config");
     let given: Vec<_> = head.configs.iter().map(|config| (config.name.as_str(), config.version.as_ref())).collect();
     ensure!(given == [("shop", None), ("theirs", None)], "{given:?}");
@@ -149,10 +149,10 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     // All along the rollout it says that the next version is broken. Nobody waits for it, counts it or believes it.
     let before = condition(space, &rollout.members[0].name).await.context("no condition")?;
     liar.report(&json!([failed("shop", "", "2"), failed("other", "", "2")]), false).await?;
-    eventually(LONG, "the report is taken", async || condition(space, "liar").await).await?;
+    eventually(WAIT_TIMEOUT, "the report is taken", async || condition(space, "liar").await).await?;
     ensure!(condition(space, &rollout.members[0].name).await == Some(before), "it has spoken for another pod");
     rollout.wants("2").await?;
-    let status = rollout.is_current("2").await?;
+    let status = rollout.wait_until_current("2").await?;
     ensure!(status.pods.summary == "4/4" && status.pods.total == 4, "they are counted: {status:#?}");
     ensure!(status.rollout.failure.is_none() && !serde_json::to_string(&status)?.contains("broken"), "{status:#?}");
     rollout.all_end_with("2").await?;
@@ -160,7 +160,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     // Without the list it is one pod more of the namespace: it has the config, and its word is one word.
     rollout.set(json!({"allowedServiceAccounts": null, "rollout": {"steps": [{"pods": "100%"}]}})).await?;
     let served = async || liar.poll(&json!({}), "number").await.ok().filter(|(_, served)| *served);
-    let (head, _) = eventually(LONG, "it is served", served).await?;
+    let (head, _) = eventually(WAIT_TIMEOUT, "it is served", served).await?;
     liar.report(&json!([runs("shop", &head.configs[0].uid, "2"), runs("other", "", "9")]), true).await?;
     let status = rollout.stands("it counts", |status| status.pods.summary == "5/6").await?;
     ensure!(status.rollout.failure.is_none(), "{status:#?}");
@@ -175,7 +175,7 @@ async fn pods_written_by_hand_get_what_their_service_account_may_and_speak_for_t
     rollout.stands("one is not waited for", others_wait).await?;
     liar.report(&json!([failed("shop", &head.configs[0].uid, "2")]), false).await?;
     let failure = async || rollout.status().await.ok()?.rollout.failure;
-    let RolloutFailure { message, .. } = eventually(LONG, "it is heard", failure).await?;
+    let RolloutFailure { message, .. } = eventually(WAIT_TIMEOUT, "it is heard", failure).await?;
     ensure!(message.contains("pod liar reported about version 3"), "{message}");
     for member in &rollout.members {
         let said = condition(space, &member.name).await;

@@ -5,7 +5,7 @@ use nudge_api::{ConfigState, VersionedConfigStatus};
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use super::rollout_under_test::{LONG, RolloutUnderTest};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
 /// Whether nothing but the hold keeps the next step back.
 fn on_hold(status: &VersionedConfigStatus) -> bool {
@@ -23,7 +23,8 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     let assigned = rollout.assigned(&status).len();
     ensure!(assigned == 2, "{assigned} pods have the version assigned");
     for member in rollout.assigned(&status) {
-        eventually(LONG, "those that have it assigned run it", async || member.was_notified("2").then_some(())).await?;
+        eventually(WAIT_TIMEOUT, "those that have it assigned run it", async || member.was_notified("2").then_some(()))
+            .await?;
     }
     // Looked at again with nothing left to wait for, and it stays where it is.
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
@@ -33,7 +34,7 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     let status = rollout.stands("the spec is seen, and every pod runs what is assigned to it", seen).await?;
     ensure!(on_hold(&status) && rollout.assigned(&status).len() == assigned, "{status:#?}");
     rollout.set(json!({"rollout": {"hold": null, "minReadySeconds": 1}})).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await?;
 
     // Three changes while pods are on their way.
@@ -42,7 +43,7 @@ async fn a_hold_lets_no_step_go_out_and_the_last_word_counts() -> Result<()> {
     rollout.set(json!({"version": "1"})).await?;
     rollout.set(json!({"rollout": {"steps": [{"pods": 1}]}})).await?;
     rollout.wants("4").await?;
-    rollout.is_current("4").await?;
+    rollout.wait_until_current("4").await?;
     rollout.all_end_with("4").await?;
     for member in &rollout.members {
         // Version 1 was the target for a moment, in which it may have begun.
@@ -84,8 +85,8 @@ async fn a_bad_version_goes_back_while_its_config_is_on_hold() -> Result<()> {
     ensure!(failed(&after) && after.releases == status.releases, "{after:#?}");
     // Another version meanwhile does.
     rollout.wants("1").await?;
-    rollout.is_current("1").await?;
+    rollout.wait_until_current("1").await?;
     rollout.wants("2").await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }

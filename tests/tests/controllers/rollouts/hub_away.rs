@@ -10,10 +10,10 @@ use nudge_tests::cluster::Options;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
-use super::rollout_under_test::{LONG, RolloutUnderTest};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT};
 
 /// Longer than it takes until the leader knows that the hub is away.
-const DEADLINE: Duration = Duration::from_mins(1);
+const NOTICE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Whether the rollout is held because the hub is away.
 fn holds(status: &VersionedConfigStatus) -> bool {
@@ -29,20 +29,20 @@ async fn a_rollout_outlasts_a_hub_that_is_away_for_longer_than_its_deadline() ->
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let config = VersionedConfig::new("trust", VersionedConfigSpec::default());
     let trusted = async || configs.create(&dry, &config).await.ok().map(drop);
-    eventually(LONG, "the API server trusts the webhooks", trusted).await?;
+    eventually(WAIT_TIMEOUT, "the API server trusts the webhooks", trusted).await?;
     let rollout = RolloutUnderTest::new(&installation, apart.hub.hub, 4, &["1"]).await?;
-    let deadline = json!({"rollout": {"progressDeadlineSeconds": DEADLINE.as_secs(), "ackTimeoutSeconds": 5}});
+    let deadline = json!({"rollout": {"progressDeadlineSeconds": NOTICE_TIMEOUT.as_secs(), "ackTimeoutSeconds": 5}});
     rollout.set(deadline).await?;
     apart.hub.signal(Signal::SIGSTOP)?;
     rollout.wants("2").await?;
     rollout.first_step("2").await?;
     rollout.stands("the hub is away", holds).await?;
-    tokio::time::sleep(DEADLINE).await; // the time is what is tried, nothing is waited for
+    tokio::time::sleep(NOTICE_TIMEOUT).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(holds(&status) && status.rollout.failure.is_none(), "{status:#?}");
     ensure!(rollout.assigned(&status).len() == 1, "no other pod gets it: {status:#?}");
     ensure!(apart.control.metric_where("nudge_configs_withheld", "reason=\"HubAway\"").await? > 0.5, "it is counted");
     apart.hub.signal(Signal::SIGCONT)?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }

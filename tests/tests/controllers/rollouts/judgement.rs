@@ -11,18 +11,18 @@ use nudge_tests::cluster::installation::overridden;
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
-use super::rollout_under_test::{LONG, RolloutUnderTest, steps_of};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, steps_of};
 
 const PODS: usize = 8;
 /// A default probe fails three times, so it notices nothing sooner than 20 s after it began. What it notices sooner had begun before.
-const NOTICED: Duration = Duration::from_secs(21);
+const MIN_NOTICE_DELAY: Duration = Duration::from_secs(21);
 
 /// Has all pods run the version at once, and it is current as soon as they are watched.
 async fn now(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let now = overridden(version, "it can't wait");
     rollout.set(json!({"rollout": {"override": now, "bakeSeconds": 0}})).await?;
     rollout.wants(version).await?;
-    rollout.is_current(version).await?;
+    rollout.wait_until_current(version).await?;
     rollout.set(json!({"rollout": null})).await?;
     Ok(())
 }
@@ -54,7 +54,7 @@ async fn all_pods_return_out_of_a_crash_loop_in_one_write() -> Result<()> {
             }
         }
     };
-    tokio::time::timeout(LONG, followed).await.context("it is not current again")??;
+    tokio::time::timeout(WAIT_TIMEOUT, followed).await.context("it is not current again")??;
     // They crash all along.
     rollout.all_end_with("1").await
 }
@@ -76,7 +76,7 @@ async fn all_pods_get_a_version_at_once_where_the_spec_says_now() -> Result<()> 
     let status = rollout.stands("more pods have it", more).await?;
     ensure!(rollout.assigned(&status).len() == PODS, "{status:#?}");
     for member in &rollout.members {
-        eventually(LONG, "all are notified", async || member.was_notified("2").then_some(())).await?;
+        eventually(WAIT_TIMEOUT, "all are notified", async || member.was_notified("2").then_some(())).await?;
     }
     // It is watched all the same: pods that get worse have all return at once.
     rollout
@@ -135,12 +135,12 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
     let status = rollout.stands("it is on hold", on_hold).await?;
     ensure!(rollout.assigned(&status).len() == 1, "{status:#?}");
     rollout.set(json!({"rollout": {"hold": null}})).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
 
     rollout.wants("3").await?;
     let status = rollout.first_step("3").await?;
     let sick = rollout.assigned(&status)[0];
-    eventually(LONG, "it is notified", async || sick.was_notified("3").then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "it is notified", async || sick.was_notified("3").then_some(())).await?;
     rollout.make_ready(&sick.name, false).await?;
     let failed = |status: &VersionedConfigStatus| status.rollout.failure.is_some() && status.internal.yields;
     let status = rollout.stands("it has failed and stands still", failed).await?;
@@ -148,7 +148,7 @@ async fn a_config_that_is_on_hold_or_has_failed_lets_another_pass() -> Result<()
     rollout.set_of("other", json!({"version": "3"})).await?;
     rollout.stands_of("other", "the other passes one that stands still", passed("3")).await?;
     rollout.wants("2").await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }
 
@@ -178,7 +178,7 @@ async fn steps_that_change_in_the_middle_hold_from_the_next_one_on() -> Result<(
         ensure!(is == should, "{}: {is}, {status:#?}", member.name);
     }
     rollout.set(json!({"rollout": {"steps": steps_of(&["1"])}})).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     for member in &rollout.members {
         ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());
     }
@@ -199,13 +199,13 @@ async fn a_version_that_no_pod_can_judge_any_more_waits_for_one_that_can() -> Re
     }
     let generation = rollout.set(json!({"rollout": {"minReadySeconds": 1}})).await?;
     rollout.stands("the spec is seen", |status| status.observed_generation == Some(generation)).await?;
-    tokio::time::sleep(NOTICED).await; // the time is what is tried, nothing is waited for
+    tokio::time::sleep(MIN_NOTICE_DELAY).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(status.current_version.as_deref() == Some("1"), "no pod could be asked: {status:#?}");
     for member in &rollout.members {
         rollout.patch_pod(&member.name, &json!({"phase": "Running"})).await?;
         rollout.make_ready(&member.name, true).await?;
     }
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }

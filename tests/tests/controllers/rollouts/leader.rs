@@ -12,12 +12,12 @@ use rand::RngExt as _;
 use serde_json::json;
 
 use super::plain::Plain;
-use super::rollout_under_test::{LONG, RolloutUnderTest, by_hand};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, by_hand};
 
 /// About as long as a rollout of these tests takes; a kill may come after its end.
-const ROLLOUT: Duration = Duration::from_millis(5500);
+const ROLLOUT_DURATION: Duration = Duration::from_millis(5500);
 /// Longer than harm is looked at before a verdict.
-const AWAY: Duration = Duration::from_secs(10);
+const ABSENCE_DURATION: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_twice() -> Result<()> {
@@ -30,14 +30,14 @@ async fn the_leader_is_killed_at_random_moments_and_no_application_is_notified_t
         let leads = pair.leader().await?;
         let began = Instant::now();
         rollout.wants(&version).await?;
-        let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT);
+        let moment = rand::rng().random_range(Duration::ZERO..ROLLOUT_DURATION);
         tokio::time::sleep(moment).await; // the moment is what is tried, nothing is waited for
         let (stage, notified) = (
             rollout.status().await?.rollout.stage,
             rollout.members.iter().filter(|it| it.was_notified(&version)).count(),
         );
         pair.kill(leads)?;
-        rollout.is_current(&version).await?;
+        rollout.wait_until_current(&version).await?;
         rollout.all_end_with(&version).await?;
         eprintln!(
             "kill {}: after {} ms, at {stage:?} with {notified} of {} notified; version {version} current after {} ms",
@@ -74,11 +74,11 @@ async fn what_happens_while_nobody_leads_holds_and_is_not_blamed() -> Result<()>
         status.observed_generation == Some(generation) && status.conditions.iter().any(of_pods)
     };
     rollout.stands("the new leader waits for it", waits).await?;
-    tokio::time::sleep(AWAY).await; // the time is what is tried, nothing is waited for
+    tokio::time::sleep(ABSENCE_DURATION).await; // the time is what is tried, nothing is waited for
     let status = rollout.status().await?;
     ensure!(status.rollout.failure.is_none() && rollout.assigned(&status).len() == 1, "{status:#?}");
     rollout.make_ready(&only.name, true).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await
 }
 
@@ -97,11 +97,11 @@ async fn the_leader_is_killed_while_a_workload_restarts_and_it_is_restarted_once
         let object = deployments.get("plain").await.ok()?;
         (object.metadata.generation == Some(2)).then_some(())
     };
-    eventually(LONG, "the Deployment has a new template", restarted).await?;
+    eventually(WAIT_TIMEOUT, "the Deployment has a new template", restarted).await?;
     pair.kill(leads)?;
     pair.leader().await?;
     plain.comes_up(true);
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     ensure!(deployments.get("plain").await?.metadata.generation == Some(2), "it was restarted again");
     for member in &rollout.members {
         ensure!(member.notified() == ["2"], "{}: {:?}", member.name, member.notified());

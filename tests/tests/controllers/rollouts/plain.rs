@@ -14,7 +14,7 @@ use nudge_tests::cluster::installation::bind;
 use nudge_tests::eventually;
 use serde_json::json;
 
-use super::rollout_under_test::LONG;
+use super::rollout_under_test::WAIT_TIMEOUT;
 use crate::kubelet::Kubelet;
 
 /// A Deployment that reads the published ConfigMap of the config `shop` without an agent. The cluster needs the controllers of workloads.
@@ -32,7 +32,7 @@ impl Plain {
         let published = |config: &VersionedConfig| {
             config.status.as_ref().is_some_and(|status| status.published_version == status.current_version)
         };
-        space.object_until(LONG, "shop", "it is published", published).await?;
+        space.object_until(WAIT_TIMEOUT, "shop", "it is published", published).await?;
         let container = json!({"name": "app", "image": "test", "envFrom": [{"configMapRef": {"name": "shop"}}]});
         let spec = json!({"automountServiceAccountToken": false, "containers": [container]});
         let template = json!({"metadata": {"labels": {"app": "plain"}}, "spec": spec});
@@ -45,7 +45,7 @@ impl Plain {
         });
         // One that was not well before is not waited for.
         let deployments = space.api::<Deployment>();
-        eventually(LONG, "the Deployment is well", async || {
+        eventually(WAIT_TIMEOUT, "the Deployment is well", async || {
             deployments.get("plain").await.ok()?.status?.available_replicas.filter(|&available| available == 1)
         })
         .await?;

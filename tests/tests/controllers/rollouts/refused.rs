@@ -88,7 +88,7 @@ async fn a_text_that_a_policy_refuses_keeps_no_pod_from_its_way_back() -> Result
     let message = said(&status).context("just seen")?;
     ensure!(message.contains("\"refuses.example.com\" denied the request"), "{message}");
     comes_back(&rollout).await?;
-    let event = rollout.has_event("RollingBack").await?;
+    let event = rollout.wait_for_event("RollingBack").await?;
     ensure!(event.message.as_ref().is_some_and(|event| event.contains(PLANTED)), "its Event has the text: {event:?}");
     let status = whole(&rollout, webhook).await?;
     ensure!(status.state() == ConfigState::Failed, "{status:#?}");

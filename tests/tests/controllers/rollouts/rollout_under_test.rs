@@ -19,7 +19,7 @@ use nudge_tests::{Installation, Pod, eventually, serving};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
-pub(super) const LONG: Duration = Duration::from_mins(2);
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The Deployments that the pods belong to.
 pub(super) const WORKLOADS: [&str; 2] = ["web", "api"];
 
@@ -96,7 +96,7 @@ impl RolloutUnderTest {
         let (uid, container) = (config.uid().context("no uid")?, container.clone());
         let mut rollout = Self { space, members: Vec::new(), uid, hub, born: 0, container, configs, check: None };
         rollout.make_version("1").await?;
-        rollout.is_current("1").await?;
+        rollout.wait_until_current("1").await?;
         rollout.populate(pods).await?;
         Ok(rollout)
     }
@@ -201,13 +201,13 @@ impl RolloutUnderTest {
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
         let found = async || self.status_of(config).await.ok().filter(&is);
-        match eventually(LONG, what, found).await {
+        match eventually(WAIT_TIMEOUT, what, found).await {
             Ok(status) => Ok(status),
             Err(error) => Err(error.context(format!("{:#?}", self.status_of(config).await?))),
         }
     }
 
-    pub(super) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
+    pub(super) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
         self.stands(&what, |status| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
@@ -267,7 +267,7 @@ impl RolloutUnderTest {
                 let serves = std::fs::read_to_string(&served).is_ok_and(|number| number == version);
                 (serves && notified.last().is_none_or(|notified| notified == version)).then_some(())
             };
-            eventually(LONG, &what, last).await.map_err(|error| member.pod.explain(&error))?;
+            eventually(WAIT_TIMEOUT, &what, last).await.map_err(|error| member.pod.explain(&error))?;
         }
         Ok(())
     }
@@ -296,8 +296,8 @@ impl RolloutUnderTest {
             .await
     }
 
-    pub(super) async fn has_event(&self, reason: &str) -> Result<Event> {
-        eventually(LONG, &format!("there is an Event {reason}"), async || {
+    pub(super) async fn wait_for_event(&self, reason: &str) -> Result<Event> {
+        eventually(WAIT_TIMEOUT, &format!("there is an Event {reason}"), async || {
             let events = self.space.api::<Event>().list(&ListParams::default()).await.ok()?;
             events.into_iter().find(|event| event.reason.as_deref() == Some(reason))
         })

@@ -10,7 +10,7 @@ use nudge_tests::{Cluster, Installation, Pair, ReplicaOptions, eventually};
 use serde_json::json;
 
 use super::plain::Plain;
-use super::rollout_under_test::{LONG, RolloutUnderTest, WORKLOADS, by_hand};
+use super::rollout_under_test::{RolloutUnderTest, WAIT_TIMEOUT, WORKLOADS, by_hand};
 
 /// What happens in each stage.
 enum Trouble<'a> {
@@ -95,7 +95,7 @@ async fn in_every_stage(
     rollout.stands("workloads are restarted", at(RolloutStage::Restarting)).await?;
     trouble.happens(&mut rollout, "restarting", &[]).await?;
     plain.comes_up(true);
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     rollout.all_end_with("2").await?;
 
     rollout.set(json!({"rollout": {"minReadySeconds": 3600}})).await?;
@@ -117,7 +117,7 @@ async fn in_every_stage(
     trouble.happens(&mut rollout, "returning", &[silent_one.clone(), other]).await?;
     rollout.set(json!({"rollout": {"minReadySeconds": 0}})).await?;
     goes_on(&rollout, &silent_one)?;
-    rollout.is_current("1").await?;
+    rollout.wait_until_current("1").await?;
     rollout.all_end_with("1").await?;
     for member in &rollout.members {
         let notified = member.notified();
@@ -152,7 +152,7 @@ async fn the_api_server_is_away_in_every_stage() -> Result<()> {
     let away = Duration::from_secs(by_hand("NUDGE_AWAY_SECONDS", 4));
     let hub = replica.hub;
     in_every_stage(&installation, hub, &mut Trouble::Away(wire, away)).await?;
-    eventually(LONG, "it leads again", async || {
+    eventually(WAIT_TIMEOUT, "it leads again", async || {
         replica.metric("nudge_leader").await.is_ok_and(|it| it > 0.0).then_some(())
     })
     .await

@@ -50,7 +50,7 @@ async fn what_cant_be_published_is_said_and_the_rollout_goes_on_when_it_can() ->
     ensure!(maps.get("shop").await?.data.context("no data")?["number"] == "0");
     let smaller = Patch::Merge(json!({"metadata": {"annotations": {"a": null}}}));
     maps.patch("shop", &PatchParams::default(), &smaller).await?;
-    rollout.is_current("2").await?;
+    rollout.wait_until_current("2").await?;
     ensure!(maps.get("shop").await?.data.context("no data")?["number"] == "2");
     Ok(())
 }

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, ensure};
 use nudge_api::{ConfigState, VersionedConfig};
 use nudge_tests::Installation;
 
-use super::rollout_under_test::{LONG, Member, RolloutUnderTest, WORKLOADS, by_hand};
+use super::rollout_under_test::{Member, RolloutUnderTest, WAIT_TIMEOUT, WORKLOADS, by_hand};
 
 /// Workloads of so many pods have their own share of each step.
 const LARGE: usize = 20;
 
 /// Between two looks, far shorter than any step lasts.
-const LOOK: Duration = Duration::from_millis(20);
+const READ_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Follows a rollout to its end: each step is as large as the spec says, and before another goes out, all pods of the last have the version.
 async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
@@ -24,11 +24,11 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
     let mut steps = steps.into_iter();
     let mut before: Vec<&Member> = Vec::new();
     loop {
-        ensure!(began.elapsed() < LONG, "{:#?}", rollout.status().await?);
+        ensure!(began.elapsed() < WAIT_TIMEOUT, "{:#?}", rollout.status().await?);
         let status = rollout.status().await?;
         if status.observed_generation != Some(generation) {
             // It is still of what was before.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(READ_INTERVAL).await;
             continue;
         }
         if status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version) {
@@ -37,7 +37,7 @@ async fn walks(rollout: &RolloutUnderTest, version: &str) -> Result<()> {
         ensure!(![ConfigState::Failed, ConfigState::RollingBack].contains(&status.state()), "{status:#?}");
         let now = rollout.assigned(&status);
         if now.len() == before.len() {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(READ_INTERVAL).await;
             continue;
         }
         for workload in WORKLOADS.map(|name| format!("Deployment/{name}")) {
@@ -71,7 +71,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
     let mut unready = None;
     let mut assigned_back = None;
     let status = loop {
-        ensure!(began.elapsed() < LONG, "{:#?}", rollout.status().await?);
+        ensure!(began.elapsed() < WAIT_TIMEOUT, "{:#?}", rollout.status().await?);
         let fall = rollout.members.iter().filter(|it| it.was_notified(bad));
         let fall: Vec<&Member> = fall.filter(|it| sick.iter().all(|sick| sick.uid != it.uid)).collect();
         for member in fall {
@@ -90,7 +90,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
             assigned_back.get_or_insert_with(Instant::now);
             break status;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(READ_INTERVAL).await;
     };
     stamp("Failed: all are back");
     let (unready, assigned_back) =
@@ -114,7 +114,7 @@ async fn fails(rollout: &RolloutUnderTest, good: &str, bad: &str) -> Result<()> 
     ensure!(stalled.message.contains(&others), "{stalled:?}");
     ensure!(condition("Ready").is_some_and(|ready| ready.status == "False"), "{:?}", status.conditions);
     for reason in ["RollingBack", "Failed"] {
-        let event = rollout.has_event(reason).await?;
+        let event = rollout.wait_for_event(reason).await?;
         ensure!(event.type_.as_deref() == Some("Warning"), "{event:?}");
     }
     let spec = rollout.space.api::<VersionedConfig>().get("shop").await?.spec;

@@ -26,7 +26,7 @@ use crate::log::Log;
 use crate::objects::{config, deployment, list, opted_in, pod, python, shell, template};
 use crate::place::Place;
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, containers, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -34,14 +34,14 @@ const TITLE: &str = "All attackers at once";
 /// How long the attack lasts.
 const SECONDS: &str = "NUDGE_ATTACK_SECONDS";
 /// How often it is looked.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Between two pods that are created.
-const PAUSE: Duration = Duration::from_millis(50);
+const CREATION_INTERVAL: Duration = Duration::from_millis(50);
 /// How long pods are created before the attack.
-const CALM: Duration = Duration::from_secs(10);
+const CALM_DURATION: Duration = Duration::from_secs(10);
 const AGENTS: usize = 3;
 /// What deploy/README.md says that a replica keeps within.
-const BOUND: u64 = 256 * 1024 * 1024;
+const MAX_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
 /// Connections of an attacker, by name and port, to each of the two replicas; of port 8080 there are four.
 const KEPT: [(&str, u16, usize); 3] = [("metrics", 8080, 500), ("webhooks", 8443, 1000), ("hub", 9443, 1000)];
 /// Bytes of bodies: as long as they may be, and as long as so many values may be to be parsed.
@@ -94,11 +94,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let replicas = starving::replicas(&home).await?;
     let version = |greeting: &str| json!({"greeting": greeting});
     home.apply(&config("tough", &[("1", version("one")), ("2", version("two"))], &at_once()))?;
-    home.is_current("tough", "1").await?;
+    home.wait_until_current("tough", "1").await?;
     home.apply(&list([deployment(&subscriber(&home, "agents"), i32::try_from(AGENTS)?)]))?;
     let agents = Agents::of(&home).await?;
     suite.report.row(TITLE, &["", "median", "p99", "worst", "of"].map(str::to_owned));
-    created(suite, &home, "before", CALM).await?;
+    created(suite, &home, "before", CALM_DURATION).await?;
     agents.switch(suite, &home, "before", "2", "two").await?;
     let contacts = agents.contacts(home.place).await?;
     let memory = Memory::of(home.place, &replicas)?;
@@ -107,11 +107,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let logs = attack(&stranger, &home, &replicas, &agents.pods[0]).await?;
     let began = Instant::now();
     let looks = async {
-        let mut turns = interval(LOOK);
+        let mut turns = interval(CHECK_INTERVAL);
         let mut looks = 0;
         while began.elapsed() < lasts {
             turns.tick().await;
-            starving::is_whole(&home, &replicas).await.with_context(|| format!("after {:?}", began.elapsed()))?;
+            starving::assert_whole(&home, &replicas).await.with_context(|| format!("after {:?}", began.elapsed()))?;
             looks += 1;
         }
         anyhow::Ok(looks)
@@ -131,7 +131,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         suite.report.row(TITLE, &[format!("{name} at its end: {}", starving::last(log)?)]);
     }
     memory.report(suite)?;
-    agents.are_connected(&home, &contacts).await?;
+    agents.assert_connected(&home, &contacts).await?;
     suite.report.row(TITLE, &[format!("all replicas Ready, none restarted, {looks} looks"), seconds(lasts)]);
     // Others are measured next.
     stranger.kubectl(&["delete", "pods", "--all", "--wait=true", "--grace-period=0", "--force"])?;
@@ -168,7 +168,9 @@ async fn attack(stranger: &Home<'_>, home: &Home<'_>, replicas: &[Pod], victim: 
         logs.push((name.to_owned(), log));
     }
     for (name, log) in &logs {
-        log.line(OffsetDateTime::UNIX_EPOCH, LONG, "all were opened").await.with_context(|| name.clone())?;
+        log.line(OffsetDateTime::UNIX_EPOCH, LONG_WAIT_TIMEOUT, "all were opened")
+            .await
+            .with_context(|| name.clone())?;
     }
     Ok(logs)
 }
@@ -226,7 +228,7 @@ async fn created(suite: &Suite, home: &Home<'_>, when: &str, lasts: Duration) ->
             times.push(asked.elapsed());
             let injected = serde_json::to_string(&created.spec)?.contains("nudge-agent");
             ensure!(injected == pod.labels().contains_key("nudge.dev/inject"), "{what}: {created:#?}");
-            sleep(PAUSE).await;
+            sleep(CREATION_INTERVAL).await;
         }
     }
     for (what, _, mut times) in kinds {
@@ -250,7 +252,7 @@ impl Agents {
         let mut logs = Vec::new();
         for pod in &pods {
             let log = home.follow(pod).await?;
-            log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has one").await?;
+            log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has one").await?;
             logs.push(log);
         }
         Ok(Self { pods, logs })
@@ -262,9 +264,9 @@ impl Agents {
         home.activate("tough", version).await?;
         let mut times = Vec::new();
         for log in &self.logs {
-            times.push(log.line(before, SOON, &format!("has {greeting}")).await?.at - before);
+            times.push(log.line(before, WAIT_TIMEOUT, &format!("has {greeting}")).await?.at - before);
         }
-        home.is_current("tough", version).await?;
+        home.wait_until_current("tough", version).await?;
         let last = times.into_iter().max().context("no agents")?;
         let row = [format!("all {AGENTS} agents have another version, {when}"), seconds(last.try_into()?)];
         suite.report.row(TITLE, &row);
@@ -279,7 +281,7 @@ impl Agents {
                 let process = memory::process(pod, "nudge-agent", "run")?;
                 // Another one is open for as long as there is something to report.
                 let only = async || to_hub(process).ok()?.try_into().ok();
-                let [contact] = eventually(SOON, "there is one connection to the hub", only).await?;
+                let [contact] = eventually(WAIT_TIMEOUT, "there is one connection to the hub", only).await?;
                 contacts.push((process, contact));
             }
         }
@@ -287,13 +289,13 @@ impl Agents {
     }
 
     /// Fails unless they still have these connections to the hub, and are what they were.
-    async fn are_connected(&self, home: &Home<'_>, contacts: &[(i32, String)]) -> Result<()> {
+    async fn assert_connected(&self, home: &Home<'_>, contacts: &[(i32, String)]) -> Result<()> {
         for (process, before) in contacts {
             let now = to_hub(*process)?;
             ensure!(now.contains(before), "an agent had {before} and has {now:?}");
         }
         for pod in &self.pods {
-            is_untouched(home, pod).await?;
+            assert_untouched(home, pod).await?;
             let status = ["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "status", "--format", "json"];
             let status: Status = serde_json::from_str(&home.kubectl(&status)?)?;
             let contact = status.contact.clone().context("no contact")?;
@@ -337,7 +339,7 @@ impl Memory {
             let row = [format!("memory of {name}, before and at most"), mebibytes(*before), mebibytes(peak)];
             suite.report.row(TITLE, &row);
         }
-        ensure!(highest <= BOUND, "a replica has had {}", mebibytes(highest));
+        ensure!(highest <= MAX_MEMORY_BYTES, "a replica has had {}", mebibytes(highest));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ use crate::node::Node;
 use crate::objects::{pod, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, containers, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -71,7 +71,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// Pods run, restart their containers, and start, apart from those that opt in.
 async fn goes_on(suite: &Suite, home: &Home<'_>, node: Option<&Node>, [first, second]: &[Pod; 2]) -> Result<()> {
     for pod in [first, second] {
-        is_untouched(home, pod).await?;
+        assert_untouched(home, pod).await?;
     }
     let refused = home.apply(&pod(subscriber(home, "later")).to_string());
     let message = refused.err().context("a pod that opts in is let in without an agent")?.to_string();
@@ -87,7 +87,7 @@ async fn goes_on(suite: &Suite, home: &Home<'_>, node: Option<&Node>, [first, se
         ensure!(greeting.trim() == "two", "after the end of its {what} the agent of a pod serves {greeting:?}");
     }
     let log = LogParams { container: Some("app".to_owned()), ..LogParams::default() };
-    let log = eventually(SOON, "the restarted application says something", async || {
+    let log = eventually(WAIT_TIMEOUT, "the restarted application says something", async || {
         home.space.api::<Pod>().logs(&first.name_any(), &log).await.ok().filter(|log| !log.is_empty())
     })
     .await?;
@@ -103,7 +103,7 @@ async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     let expected = both.len() * usize::try_from(replicas)?;
-    eventually(LONG, &format!("the control plane has {replicas} replicas"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("the control plane has {replicas} replicas"), async || {
         for name in both {
             let status = deployments.get(name).await.ok()?.status?;
             (status.ready_replicas.unwrap_or_default() == replicas).then_some(())?;
@@ -115,8 +115,10 @@ async fn scale(home: &Home<'_>, replicas: i32) -> Result<()> {
     if replicas > 0 {
         // The API server learns of the new endpoints a moment later.
         let probe = pod(subscriber(home, "probe")).to_string();
-        eventually(SOON, "pods that opt in are let in", async || home.apply_with(&["--dry-run=server"], &probe).ok())
-            .await?;
+        eventually(WAIT_TIMEOUT, "pods that opt in are let in", async || {
+            home.apply_with(&["--dry-run=server"], &probe).ok()
+        })
+        .await?;
     }
     Ok(())
 }
@@ -135,14 +137,16 @@ async fn containerd_killed(suite: &Suite, home: &Home<'_>, node: &Node) -> Resul
     let before = process()?;
     let began = OffsetDateTime::now_utc();
     node.exec(&["kill", "-KILL", &before])?;
-    eventually(SOON, "containerd is there again", async || {
+    eventually(WAIT_TIMEOUT, "containerd is there again", async || {
         let now = process().ok()?;
         (now != before && node.exec(&["ctr", "version"]).is_ok()).then_some(())
     })
     .await?;
     // The kubelet has found it again when it runs commands in containers.
-    eventually(LONG, "the kubelet uses it", async || home.kubectl(&["exec", "first", "-c", "app", "--", "true"]).ok())
-        .await?;
+    eventually(LONG_WAIT_TIMEOUT, "the kubelet uses it", async || {
+        home.kubectl(&["exec", "first", "-c", "app", "--", "true"]).ok()
+    })
+    .await?;
     let took = Duration::try_from(OffsetDateTime::now_utc() - began)?;
     suite.report.row(TITLE, &["containerd: until commands run in pods".to_owned(), seconds(took)]);
     Ok(())

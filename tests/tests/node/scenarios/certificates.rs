@@ -26,18 +26,18 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, python, shell, template};
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_TLS_MINUTES";
 const TITLE: &str = "A TLS Secret is rotated: from its write to the new certificate";
 /// How many rotations where nobody asks for minutes.
 const FEW: usize = 3;
-const EVERY: Duration = Duration::from_mins(2);
+const ROTATION_INTERVAL: Duration = Duration::from_mins(2);
 const LIVING: &str = "web-tls-live";
 const SERVERS: [&str; 2] = ["nginx", "python"];
 /// Versions that are kept beside those in use: the default of a source, current and previous, and one that a rollout leaves.
-const MOST_VERSIONS: usize = 3 + 3;
+const MAX_VERSIONS: usize = 3 + 3;
 
 /// An nginx that knows nothing of Nudge, with the agent's files.
 const NGINX: &str = r#"
@@ -164,10 +164,15 @@ fn form() -> Result<Form> {
         return Ok(Form { rotations: FEW, every: None, source, rollout: at_once() });
     };
     let minutes = minutes.to_str().and_then(|text| text.parse::<u64>().ok());
-    let rotations = minutes.with_context(|| format!("{MINUTES} is no number"))? * 60 / EVERY.as_secs();
+    let rotations = minutes.with_context(|| format!("{MINUTES} is no number"))? * 60 / ROTATION_INTERVAL.as_secs();
     // As injector/SOURCES.md has it.
     let rollout = json!({"steps": [{"pods": 1}, {"pods": "100%"}], "minReadySeconds": 10, "bakeSeconds": 0});
-    Ok(Form { rotations: usize::try_from(rotations)?.max(1), every: Some(EVERY), source: json!({}), rollout })
+    Ok(Form {
+        rotations: usize::try_from(rotations)?.max(1),
+        every: Some(ROTATION_INTERVAL),
+        source: json!({}),
+        rollout,
+    })
 }
 
 /// A certificate that was written, and who has it since when.
@@ -197,7 +202,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let client = client(&home, &authority, &pods).await?;
     let volume = if suite.alone() || form.every.is_some() { Some(volume(&home).await?) } else { None };
     for server in SERVERS {
-        client.line(OffsetDateTime::UNIX_EPOCH, SOON, &format!("{server} serves {}", digest(&first)?)).await?;
+        client.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("{server} serves {}", digest(&first)?)).await?;
     }
     let mut rotations = Vec::new();
     // The first one is no sooner after the first version than the others are after each other.
@@ -216,7 +221,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         None => Vec::new(),
     };
     for pod in pods.iter().map(|(_, pod)| pod).chain(volume.iter().map(|(pod, _)| pod)) {
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
     }
     let count = counted(&client)?;
     keeps_few(&home).await?;
@@ -296,7 +301,7 @@ async fn rotate(home: &Home<'_>, authority: &Authority, client: &Log) -> Result<
     let at = OffsetDateTime::now_utc();
     let mut served = BTreeMap::new();
     for server in SERVERS {
-        let line = client.line(at, LONG, &format!("{server} serves {}", digest(&certified)?)).await?;
+        let line = client.line(at, LONG_WAIT_TIMEOUT, &format!("{server} serves {}", digest(&certified)?)).await?;
         served.insert(server, Duration::try_from(line.at - at).unwrap_or_default());
     }
     Ok(Rotation { at, certified, served })
@@ -308,7 +313,7 @@ async fn refreshed(file: &Log, rotations: &[Rotation], each: bool) -> Result<Vec
     let mut times = Vec::new();
     for rotation in &rotations[first..] {
         let text = format!("file {}", sha256(rotation.certified.certificate.as_bytes()));
-        let line = file.line(rotation.at, LONG, &text).await?;
+        let line = file.line(rotation.at, LONG_WAIT_TIMEOUT, &text).await?;
         times.push(Duration::try_from(line.at - rotation.at).unwrap_or_default());
     }
     Ok(times)
@@ -336,7 +341,7 @@ async fn keeps_few(home: &Home<'_>) -> Result<()> {
     let of_config = ListParams::default().labels("nudge.dev/config=web-tls");
     let secrets = home.space.api::<Secret>().list_metadata(&of_config).await?.items;
     let names: Vec<_> = secrets.iter().map(|secret| &secret.metadata).map(ObjectMeta::clone).collect();
-    ensure!((1..=MOST_VERSIONS).contains(&names.len()), "{names:#?}");
+    ensure!((1..=MAX_VERSIONS).contains(&names.len()), "{names:#?}");
     let status = home.source_until("web-tls", "the source is content", |status| why(status).0 == "Activated").await?;
     ensure!(status.waiting.is_none(), "{status:?}");
     Ok(())

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use super::exposure::{nudge, ready, stands};
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "A typing error in a JSON value, four pods with a check";
@@ -79,7 +79,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let mut logs = Vec::new();
     for pod in &pods {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "ready").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "ready").await?;
         logs.push(log);
     }
 
@@ -98,17 +98,17 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!((count("asked 2: app.json"), count("notified")) == (1, 0), "asked {}", count("asked 2"));
 
     home.activate("asked", "3").await?;
-    home.is_current("asked", "3").await?;
+    home.wait_until_current("asked", "3").await?;
     for log in &logs {
-        log.line(activated, SOON, "notified {'lives': 5}").await?;
+        log.line(activated, WAIT_TIMEOUT, "notified {'lives': 5}").await?;
     }
     ensure!(count("asked 3: None") == PODS, "{} were asked", count("asked 3"));
     // The way back is not asked about.
     home.activate("asked", "1").await?;
-    home.is_current("asked", "1").await?;
+    home.wait_until_current("asked", "1").await?;
     ensure!(count("asked") == 1 + PODS, "{} questions", count("asked"));
     for pod in &pods {
-        is_untouched(&home, pod).await.with_context(|| pod.name_any())?;
+        assert_untouched(&home, pod).await.with_context(|| pod.name_any())?;
     }
     let took = Duration::try_from(failed - activated)?;
     suite.report.row(TITLE, &[String::new(), "time".to_owned(), "pods".to_owned()]);

@@ -9,7 +9,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -33,7 +33,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let annotations = [("configs", "herd"), ("notify", "SIGUSR1"), ("ack", "fetched")];
     home.apply(&list([deployment(&opted_in("herd", &shell(&home, APP), &annotations), PODS)]))?;
     let pods = home.space.api::<Pod>();
-    let before = eventually(LONG, "all pods are ready", async || {
+    let before = eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
         (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
     })
@@ -41,19 +41,19 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let mut logs = Vec::new();
     for pod in &before {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has one").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has one").await?;
         home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "touch", "/tmp/slow"])?;
         logs.push(log);
     }
     let configs = home.space.api::<VersionedConfig>();
-    eventually(SOON, "the agents of all pods have reported", async || {
+    eventually(WAIT_TIMEOUT, "the agents of all pods have reported", async || {
         let status = configs.get("herd").await.ok()?.status?;
         (u32::try_from(PODS) == Ok(status.pods.on_target)).then_some(())
     })
     .await?;
     home.activate("herd", "2").await?;
     let notified = async || logs.iter().position(|log| log.lines().iter().any(|line| line.text == "notified"));
-    let first = eventually(SOON, "a pod is notified", notified).await?;
+    let first = eventually(WAIT_TIMEOUT, "a pod is notified", notified).await?;
     for (index, pod) in before.iter().enumerate() {
         if index != first {
             home.kubectl(&["exec", &pod.name_any(), "-c", "app", "--", "rm", "/tmp/slow"])?;
@@ -69,19 +69,19 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     );
     pods.delete(&before[first].name_any(), &DeleteParams::default()).await?;
 
-    home.is_current("herd", "2").await?;
+    home.wait_until_current("herd", "2").await?;
     for (index, log) in others() {
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has two").await?;
-        is_untouched(&home, &before[index]).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has two").await?;
+        assert_untouched(&home, &before[index]).await?;
     }
     // Its successor was born with one of the two, and has the second by now or is notified of it.
     let known = |pod: &Pod| before.iter().any(|other| other.uid() == pod.uid());
-    let successor = eventually(LONG, "the successor is ready", async || {
+    let successor = eventually(LONG_WAIT_TIMEOUT, "the successor is ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
         all.into_iter().find(|pod| !known(pod) && is_ready(pod))
     })
     .await?;
-    home.follow(&successor).await?.line(OffsetDateTime::UNIX_EPOCH, SOON, "has two").await?;
+    home.follow(&successor).await?.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has two").await?;
     let status = configs.get("herd").await?.status.context("no status")?;
     ensure!(status.rollout.failure.is_none(), "the version is blamed: {status:#?}");
     Ok(())

@@ -47,7 +47,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let annotations = [("configs", "shop"), ("notify", "SIGUSR1"), ("mount-path", "/config")];
     home.apply(&list([deployment(&opted_in("web", &container, &annotations), 6)]))?;
     rollout::ready(&home).await?;
-    home.is_current("shop", "1.0.0").await?;
+    home.wait_until_current("shop", "1.0.0").await?;
 
     let folder = tempfile::tempdir()?;
     let script = folder.path().join("demo");

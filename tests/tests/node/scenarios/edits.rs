@@ -21,7 +21,7 @@ use crate::objects::{deployment, list, opted_in, plain, python};
 use crate::place::succeed;
 use crate::report::seconds;
 use crate::sourced::why;
-use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "kubectl edit with a typing error in a JSON value, four pods each";
@@ -162,7 +162,7 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     let mut logs = Vec::new();
     for pod in &pods {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "starts with {'lives': 3}").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "starts with {'lives': 3}").await?;
         logs.push(log);
     }
     let good = home.newest_is_current(name, None).await?;
@@ -189,10 +189,10 @@ async fn stopped(home: &Home<'_>, case: &Case) -> Result<[String; 5]> {
     ensure!(better != good, "{better}");
     let again = OffsetDateTime::now_utc() - corrected;
     for log in &logs {
-        log.line(corrected, LONG, "runs {'lives': 5}").await?;
+        log.line(corrected, LONG_WAIT_TIMEOUT, "runs {'lives': 5}").await?;
     }
     for pod in &pods {
-        is_untouched(home, pod).await.with_context(|| pod.name_any())?;
+        assert_untouched(home, pod).await.with_context(|| pod.name_any())?;
     }
     let time = |time: time::Duration| Duration::try_from(time).map(seconds);
     Ok([name.to_owned(), time(after)?, saw.1.to_string(), saw.0.to_string(), time(again)?])

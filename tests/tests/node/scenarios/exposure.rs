@@ -16,7 +16,7 @@ use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -44,10 +44,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let mut logs = Vec::new();
     for pod in &pods {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "runs one").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "runs one").await?;
         logs.push(log);
     }
-    home.is_current("fleet", "1").await?;
+    home.wait_until_current("fleet", "1").await?;
 
     home.activate("fleet", "2").await?;
     let activated = OffsetDateTime::now_utc();
@@ -62,7 +62,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
     let (mut unready, mut harmed) = (None, None);
     let (of_fleet, configs) = (ListParams::default().labels("app=fleet"), home.space.api::<VersionedConfig>());
-    let failed = eventually(LONG, "the version has failed", async || {
+    let failed = eventually(LONG_WAIT_TIMEOUT, "the version has failed", async || {
         let seen = home.space.api::<Pod>().list(&of_fleet).await.ok()?.items;
         let status = configs.get("fleet").await.ok()?.status?;
         let now = OffsetDateTime::now_utc();
@@ -84,10 +84,10 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let mut exposed = Vec::new();
     for (pod, log) in pods.iter().zip(&logs) {
         if let Some(line) = log.lines().into_iter().find(|line| line.text.contains("runs two")) {
-            log.line(line.at, SOON, "runs one").await.context("it does not come back")?;
+            log.line(line.at, WAIT_TIMEOUT, "runs one").await.context("it does not come back")?;
             exposed.push((pod.name_any(), line.at));
         }
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
     }
     ensure!(exposed.len() == 1, "{} of {PODS} pods had the version: {exposed:?}", exposed.len());
     let said = format!("1 of 1 pod on 2 became unready (first: {}, ", exposed[0].0);
@@ -111,7 +111,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// All pods of this label, once so many are Ready and none is terminating.
 pub(super) async fn ready(home: &Home<'_>, app: &str, count: usize) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
-    eventually(LONG, &format!("{count} pods are ready"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods are ready"), async || {
         let mut all = pods.list(&ListParams::default().labels(&format!("app={app}"))).await.ok()?.items;
         all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         (all.len() == count && all.iter().all(is_ready)).then_some(all)
@@ -127,7 +127,7 @@ pub(super) async fn stands(
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let configs = home.space.api::<VersionedConfig>();
-    eventually(LONG, what, async || configs.get(config).await.ok()?.status.filter(&is)).await
+    eventually(LONG_WAIT_TIMEOUT, what, async || configs.get(config).await.ok()?.status.filter(&is)).await
 }
 
 /// Runs a command of kubectl nudge in this namespace.

@@ -13,7 +13,7 @@ use crate::log::Log;
 use crate::node::Node;
 use crate::objects::{config, opted_in, pod, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, containers, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -38,7 +38,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let [first, second] = &pods;
     agent_killed(suite, &home, node, first).await?;
     next(&home, &logs, "2", "two").await?;
-    is_untouched(&home, second).await
+    assert_untouched(&home, second).await
 }
 
 /// Two pods with version 1 of a config that has three, and their logs.
@@ -46,14 +46,14 @@ pub(super) async fn two(home: &Home<'_>) -> Result<([Pod; 2], [Log; 2])> {
     let versions = ["one", "two", "three"].map(|it| json!({"greeting": it}));
     let [one, two, three] = versions;
     home.apply(&config("tough", &[("1", one), ("2", two), ("3", three)], &at_once()))?;
-    home.is_current("tough", "1").await?;
+    home.wait_until_current("tough", "1").await?;
     for name in ["first", "second"] {
         home.apply(&pod(subscriber(home, name)).to_string())?;
     }
     let pods = [home.ready_pod("app=first").await?, home.ready_pod("app=second").await?];
     let logs = [home.follow(&pods[0]).await?, home.follow(&pods[1]).await?];
     for log in &logs {
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has one").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has one").await?;
     }
     Ok((pods, logs))
 }
@@ -62,9 +62,9 @@ pub(super) async fn two(home: &Home<'_>) -> Result<([Pod; 2], [Log; 2])> {
 pub(super) async fn next(home: &Home<'_>, logs: &[Log], version: &str, greeting: &str) -> Result<()> {
     home.activate("tough", version).await?;
     for log in logs {
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, &format!("has {greeting}")).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("has {greeting}")).await?;
     }
-    home.is_current("tough", version).await
+    home.wait_until_current("tough", version).await
 }
 
 pub(super) fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
@@ -98,7 +98,7 @@ pub(super) async fn restarted(home: &Home<'_>, node: &Node, pod: &Pod, container
     let began = OffsetDateTime::now_utc();
     node.exec(&["sh", "-ec", script, &id])?;
     let pods = home.space.api::<Pod>();
-    eventually(LONG, &format!("{container} of {name} is there again"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("{container} of {name} is there again"), async || {
         let pod = pods.get(&name).await.ok()?;
         let status = pod.status.as_ref()?;
         let mut all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();

@@ -22,7 +22,7 @@ use crate::log::Log;
 use crate::objects::{list, opted_in, pod, shell};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From git or OpenBao to the handler in a pod, everything of the source at its default";
@@ -119,7 +119,7 @@ async fn timed(
     home.apply(&pod(opted_in(name, &shell(home, APP), &annotations)).to_string())?;
     let before = home.ready_pod(&format!("app={name}")).await?;
     let log = home.follow(&before).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has first").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has first").await?;
     let mut syncs = Vec::new();
     for number in 0..SYNCS {
         syncs.push(changes(home, name, &log, &format!("sync-{number}"), true, &write).await?);
@@ -127,7 +127,7 @@ async fn timed(
     syncs.sort_unstable();
     let period =
         if by_period { seconds(changes(home, name, &log, "period", false, &write).await?) } else { "-".to_owned() };
-    is_untouched(home, &before).await?;
+    assert_untouched(home, &before).await?;
     Ok([name.to_owned(), seconds(syncs[SYNCS / 2]), period])
 }
 
@@ -145,6 +145,7 @@ async fn changes(
         let said = nudge(home, &["source", "sync", name])?;
         ensure!(said.contains("looks at"), "{said}");
     }
-    let line = log.line(at, LONG, &format!("has {value}")).await.with_context(|| format!("{name}: {value}"))?;
+    let line =
+        log.line(at, LONG_WAIT_TIMEOUT, &format!("has {value}")).await.with_context(|| format!("{name}: {value}"))?;
     Ok(Duration::try_from(line.at - at).unwrap_or_default())
 }

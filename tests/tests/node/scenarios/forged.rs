@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::{NAMESPACE, at_once};
 use serde_json::{Value, json};
 
 use crate::objects::{APP, list, opted_in, pod, python, secret_config, shell, template};
-use crate::space::{Home, SOON};
+use crate::space::{Home, WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -35,14 +35,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let pin = |pin: &str| json!({"pin": pin});
     home.apply(&secret_config("keys", &[("1", pin(PIN)), ("2", pin("0815"))], &at_once()))?;
-    home.is_current("keys", "1").await?;
+    home.wait_until_current("keys", "1").await?;
     // A third was deleted, which only its digest is known of.
     home.apply(&secret_config("keys", &[("1", pin(PIN)), ("3", pin(PIN))], &at_once()))?;
     let configs = home.space.api::<VersionedConfig>();
     let known = async |version: &str| configs.get("keys").await.ok()?.status?.version(version).map(drop);
-    eventually(SOON, "3 is sealed", async || known("3").await).await?;
+    eventually(WAIT_TIMEOUT, "3 is sealed", async || known("3").await).await?;
     home.kubectl(&["delete", "secret", "keys-3"])?;
-    eventually(SOON, "3 is gone", async || known("3").await.is_none().then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "3 is gone", async || known("3").await.is_none().then_some(())).await?;
     home.apply(&pod(opted_in("user", &shell(&home, "exec sleep 86400"), &[("configs", "keys")])).to_string())?;
     home.ready_pod("app=user").await?;
 
@@ -148,7 +148,7 @@ async fn posted(home: &Home<'_>, reviews: Vec<Question>) -> Result<Vec<(u16, Str
     ensure!(attacker["spec"]["securityContext"]["runAsUser"] == APP, "it is to be a plain pod");
     home.apply(&list([attacker]))?;
     let pods = home.space.api::<Pod>();
-    let ended = eventually(SOON, "the pod has asked all", async || {
+    let ended = eventually(WAIT_TIMEOUT, "the pod has asked all", async || {
         let log = pods.logs("attacker", &kube::api::LogParams::default()).await.ok()?;
         log.lines().any(|line| line == "done").then_some(log)
     });

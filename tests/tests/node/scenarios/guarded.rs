@@ -21,7 +21,7 @@ use super::judged;
 use crate::log::Log;
 use crate::person::{APPROVE, EDIT, Person, Right};
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -55,18 +55,18 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let (alice, bob, carol, eve) = tokio::try_join!(alice, bob, carol, eve)?;
     let read = awaits_approval(&shop, [&alice, &bob, &eve]).await?;
     waits_for_its_time(&hours).await?;
-    eve.is_refused(&ACTIVATE, &["that removes spec.rollout.approval"])?;
-    eve.is_refused(&DELETE, &["that removes its guards (approval)"])?;
+    eve.assert_refused(&ACTIVATE, &["that removes spec.rollout.approval"])?;
+    eve.assert_refused(&DELETE, &["that removes its guards (approval)"])?;
 
     let approved = OffsetDateTime::now_utc();
     carol.nudge(&["approve", "shop", "1.0.2", "--reason=read it", &read])?;
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
     let moves = (shop.moves(approved, "1.0.2"), hours.moves(approved, "1.0.1"));
     let (shop_took, hours_took, judged) = tokio::try_join!(moves.0, moves.1, judged::run(suite))?;
-    is_recorded(&shop, &bob, &carol)?;
+    assert_recorded(&shop, &bob, &carol)?;
     let back = goes_back(&hours).await?;
-    shop.is_untouched("1.0.2").await?;
-    hours.is_untouched("1.0.0").await?;
+    shop.assert_untouched("1.0.2").await?;
+    hours.assert_untouched("1.0.0").await?;
     for (what, took) in [
         ("approved: the first pod runs the version", shop_took[0]),
         ("approved: it is current", shop_took[1]),
@@ -175,10 +175,10 @@ impl<'a> Guarded<'a> {
 
     /// While nobody watches.
     pub(super) async fn keeps_its_guards_alone(&self) -> Result<()> {
-        self.eve.is_refused(&ACTIVATE, &AWAY)?;
-        self.eve.is_refused(&DELETE, &AWAY)?;
-        self.shop.is_untouched("1.0.0").await?;
-        self.hours.is_untouched("1.0.0").await
+        self.eve.assert_refused(&ACTIVATE, &AWAY)?;
+        self.eve.assert_refused(&DELETE, &AWAY)?;
+        self.shop.assert_untouched("1.0.0").await?;
+        self.hours.assert_untouched("1.0.0").await
     }
 
     /// When somebody watches again.
@@ -189,7 +189,7 @@ impl<'a> Guarded<'a> {
 }
 
 /// The record names who asked and who approved, and the steps.
-fn is_recorded(shop: &Shop<'_>, requester: &Person<'_>, approver: &Person<'_>) -> Result<()> {
+fn assert_recorded(shop: &Shop<'_>, requester: &Person<'_>, approver: &Person<'_>) -> Result<()> {
     let history: Value = serde_json::from_str(&nudge(&shop.home, &["history", "shop", "-o", "json"])?)?;
     let release = history.as_array().and_then(|all| all.last()).context("no release")?;
     ensure!(release["version"] == "1.0.2" && release["outcome"] == "Current", "{release}");
@@ -211,14 +211,14 @@ async fn goes_back(hours: &Shop<'_>) -> Result<Duration> {
     hold(hours, "1.0.3").await?;
     // From what is held to what is current, and from there to what was before.
     nudge(&hours.home, &["rollback", "shop"])?;
-    hours.home.is_current("shop", "1.0.1").await?;
+    hours.home.wait_until_current("shop", "1.0.1").await?;
     let asked = OffsetDateTime::now_utc();
     nudge(&hours.home, &["rollback", "shop"])?;
     let mut last = asked;
     for log in &hours.logs {
-        last = last.max(log.line(asked, SOON, "shop=1.0.0 ").await?.at);
+        last = last.max(log.line(asked, WAIT_TIMEOUT, "shop=1.0.0 ").await?.at);
     }
-    hours.home.is_current("shop", "1.0.0").await?;
+    hours.home.wait_until_current("shop", "1.0.0").await?;
     ensure!(hours.logs.iter().all(|log| has_not(log, "1.0.3")), "a pod had what was on hold");
     hours.home.kubectl(&["delete", "rolloutpolicy", POLICY])?;
     Ok(Duration::try_from(last - asked)?)
@@ -234,7 +234,7 @@ impl<'a> Shop<'a> {
         let home = Home::enabled(suite, purpose).await?;
         home.apply_examples(&["shop", "shell"])?;
         home.kubectl(&["scale", "deployment", "example-shell", &format!("--replicas={count}")])?;
-        let pods = eventually(LONG, "all pods are ready", async || {
+        let pods = eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
             let all = home.space.api::<Pod>().list(&ListParams::default()).await.ok()?.items;
             (all.len() == count && all.iter().all(is_ready)).then_some(all)
         })
@@ -242,10 +242,10 @@ impl<'a> Shop<'a> {
         let mut logs = Vec::new();
         for pod in &pods {
             let log = home.follow(pod).await?;
-            log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0 ").await?;
+            log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0 ").await?;
             logs.push(log);
         }
-        home.is_current("shop", "1.0.0").await?;
+        home.wait_until_current("shop", "1.0.0").await?;
         Ok(Self { home, pods, logs })
     }
 
@@ -269,9 +269,9 @@ impl<'a> Shop<'a> {
     }
 
     /// Fails unless all pods are what they were, and their agents give them this version.
-    async fn is_untouched(&self, expected: &str) -> Result<()> {
+    async fn assert_untouched(&self, expected: &str) -> Result<()> {
         for pod in &self.pods {
-            is_untouched(&self.home, pod).await?;
+            assert_untouched(&self.home, pod).await?;
             let version = ["exec", &pod.name_any(), "-c", "app", "--", "nudge-agent", "get", "nudge.configs"];
             let version = self.home.kubectl(&version)?;
             ensure!(version.trim() == format!("shop={expected}"), "{}: {version}", pod.name_any());
@@ -284,10 +284,10 @@ impl<'a> Shop<'a> {
         let text = format!("shop={version} ");
         let mut first = None;
         for log in &self.logs {
-            let at = log.line(since, LONG, &text).await?.at;
+            let at = log.line(since, LONG_WAIT_TIMEOUT, &text).await?.at;
             first = Some(first.map_or(at, |first: OffsetDateTime| first.min(at)));
         }
-        self.home.is_current("shop", version).await?;
+        self.home.wait_until_current("shop", version).await?;
         let current = OffsetDateTime::now_utc();
         let first = first.context("no pod")?;
         Ok([Duration::try_from(first - since)?, Duration::try_from(current - since)?])

@@ -13,7 +13,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -36,13 +36,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     for name in SHOPS {
         let pod = home.ready_pod(&format!("app.kubernetes.io/name=example-{name}")).await?;
         let log = home.follow(&pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0 greeting=hello lives=3").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0 greeting=hello lives=3").await?;
         pods.push((name, pod, log));
     }
     let nginx = home.ready_pod("app.kubernetes.io/name=example-nginx").await?;
     serves(&home, &nginx, "hello\n").await?;
     for config in ["shop", "web"] {
-        home.is_current(config, "1.0.0").await?;
+        home.wait_until_current(config, "1.0.0").await?;
     }
 
     let mut times = vec![Vec::new(); SHOPS.len() + 1];
@@ -56,7 +56,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         home.activate("shop", version).await?;
         let activated = OffsetDateTime::now_utc();
         for ((name, _, log), times) in pods.iter().zip(&mut times) {
-            let line = log.line(before, SOON, line).await.with_context(|| format!("{name}, {version}"))?;
+            let line = log.line(before, WAIT_TIMEOUT, line).await.with_context(|| format!("{name}, {version}"))?;
             times.push(Duration::try_from(line.at - activated).unwrap_or_default());
         }
         home.activate("web", version).await?;
@@ -64,13 +64,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         serves(&home, &nginx, page).await?;
         times[SHOPS.len()].push(Duration::try_from(OffsetDateTime::now_utc() - activated)?);
         for config in ["shop", "web"] {
-            home.is_current(config, version).await?;
+            home.wait_until_current(config, version).await?;
         }
     }
     let all = pods.iter().map(|(name, pod, _)| (*name, pod)).chain([("nginx (SIGHUP, files)", &nginx)]);
     suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
     for ((name, pod), mut times) in all.zip(times) {
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
         times.sort();
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
         suite.report.row(TITLE, &[name.to_owned(), seconds(median), seconds(worst), times.len().to_string()]);
@@ -94,7 +94,7 @@ async fn without_nudge(suite: &Suite, home: &Home<'_>) -> Result<()> {
     let plain = Patch::Merge(json!({"data": {"greeting": "welcome"}}));
     home.space.api::<ConfigMap>().patch("plain", &PatchParams::default(), &plain).await?;
     let refreshed = OffsetDateTime::now_utc();
-    let line = volume_log.line(refreshed, LONG, "greeting=welcome").await?;
+    let line = volume_log.line(refreshed, LONG_WAIT_TIMEOUT, "greeting=welcome").await?;
     let refresh = Duration::try_from(line.at - refreshed)?;
     suite.report.row(TITLE, &["kubelet's refresh of a plain volume".to_owned(), seconds(refresh)]);
     Ok(())
@@ -122,7 +122,7 @@ fn plain(home: &Home<'_>) -> String {
 /// Waits until the pod's web server answers this. It is asked through the API server, by a way that is there on every cluster.
 async fn serves(home: &Home<'_>, pod: &Pod, page: &str) -> Result<()> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/", home.space.name, pod.name_any());
-    nudge_tests::eventually(SOON, &format!("nginx answers {page:?}"), async || {
+    nudge_tests::eventually(WAIT_TIMEOUT, &format!("nginx answers {page:?}"), async || {
         let request = hyper::Request::get(&path).body(Vec::new()).ok()?;
         (home.space.client.request_text(request).await.ok()? == page).then_some(())
     })
@@ -140,12 +140,15 @@ async fn rolling_restart(home: &Home<'_>) -> Result<(Duration, Duration)> {
     let began = OffsetDateTime::now_utc();
     let pods = home.space.api::<Pod>();
     let list = kube::api::ListParams::default().labels(label);
-    eventually(SOON, "the new pod is ready", async || {
+    eventually(WAIT_TIMEOUT, "the new pod is ready", async || {
         let all = pods.list(&list).await.ok()?.items;
         all.iter().any(|pod| pod.name_any() != old && is_ready(pod)).then_some(())
     })
     .await?;
     let up = OffsetDateTime::now_utc();
-    eventually(LONG, "the old pod is gone", async || pods.get_opt(&old).await.ok()?.is_none().then_some(())).await?;
+    eventually(LONG_WAIT_TIMEOUT, "the old pod is gone", async || {
+        pods.get_opt(&old).await.ok()?.is_none().then_some(())
+    })
+    .await?;
     Ok((Duration::try_from(up - began)?, Duration::try_from(OffsetDateTime::now_utc() - began)?))
 }

@@ -20,7 +20,7 @@ use super::exposure::{nudge, ready, stands};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG, containers};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -53,11 +53,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let server = install::minor(&home.place.client().await?).await?;
     if server < SERVER {
         tools::skipped(&format!("no restart in place: the server is 1.{server}, and it takes 1.{SERVER}"));
-        return is_refused(&home, &template);
+        return assert_refused(&home, &template);
     }
     home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
     let before = ready(&home, "greetings", PODS).await?;
-    home.is_current("greetings", "1").await?;
+    home.wait_until_current("greetings", "1").await?;
     for pod in &before {
         has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
     }
@@ -69,8 +69,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         for pod in &before {
             took.push(has(&home, pod, activated, says).await? - activated);
         }
-        home.is_current("greetings", version).await?;
-        is_the_same(&home, "greetings", &before).await?;
+        home.wait_until_current("greetings", version).await?;
+        assert_same_pods(&home, "greetings", &before).await?;
         took.sort();
         let all = took.into_iter().map(|time| Ok(seconds(Duration::try_from(time)?))).collect::<Result<Vec<_>>>()?;
         suite.report.row(TITLE, &[format!("restarted in place with version {version}"), all.join(", ")]);
@@ -97,7 +97,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(failure.reason.as_str() == "ContainerRestarted", "{failure:?}");
     ensure!(failure.message.starts_with("1 of 1 pod on crash"), "{failure:?}");
     suite.report.row(TITLE, &["a version that crashes: back, after one pod".to_owned(), seconds(took)]);
-    is_the_same(&home, "greetings", &before).await?;
+    assert_same_pods(&home, "greetings", &before).await?;
     for pod in &before {
         has(&home, pod, OffsetDateTime::UNIX_EPOCH, "has hello 3").await?;
     }
@@ -162,7 +162,7 @@ async fn init_containers_run_again(suite: &Suite, home: &Home<'_>) -> Result<()>
     ensure!(failure.message.starts_with("1 of 1 pod on 3"), "{failure:?}");
     let took = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
     suite.report.row(TITLE, &["an init container that fails: back, after one pod".to_owned(), seconds(took)]);
-    is_the_same(home, "started", &before).await
+    assert_same_pods(home, "started", &before).await
 }
 
 /// Waits until the version has failed, and all pods have left it.
@@ -183,11 +183,11 @@ async fn has(home: &Home<'_>, pod: &Pod, since: OffsetDateTime, text: &str) -> R
         let mut times = log.lines().filter(|line| line.contains(text)).filter_map(|line| line.split_once(' '));
         times.find_map(|(at, _)| OffsetDateTime::parse(at, &Rfc3339).ok().filter(|at| *at >= since))
     };
-    eventually(LONG, &format!("{name} says {text:?}"), found).await
+    eventually(LONG_WAIT_TIMEOUT, &format!("{name} says {text:?}"), found).await
 }
 
 /// Fails unless these pods are still there with their addresses, and no others.
-async fn is_the_same(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<()> {
+async fn assert_same_pods(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<()> {
     let of = |pods: &[Pod]| -> BTreeMap<_, _> {
         let address = |pod: &Pod| pod.status.as_ref().and_then(|status| status.pod_ip.clone());
         pods.iter().map(|pod| (pod.uid(), address(pod))).collect()
@@ -198,7 +198,7 @@ async fn is_the_same(home: &Home<'_>, app: &str, before: &[Pod]) -> Result<()> {
 }
 
 /// A pod is refused with the way out, where the server can't.
-fn is_refused(home: &Home<'_>, template: &Value) -> Result<()> {
+fn assert_refused(home: &Home<'_>, template: &Value) -> Result<()> {
     let mut pod = template.clone();
     (pod["apiVersion"], pod["kind"]) = (json!("v1"), json!("Pod"));
     pod["metadata"]["name"] = json!("greetings");

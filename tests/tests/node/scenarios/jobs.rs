@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::install;
 use crate::objects::{config, list, opted_in, shell};
-use crate::space::{Home, SOON};
+use crate::space::{Home, WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -20,7 +20,7 @@ const SIDECARS: u32 = 29;
 pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "jobs").await?;
     home.apply(&config("work", &[("1", json!({"greeting": "hello"}))], &at_once()))?;
-    home.is_current("work", "1").await?;
+    home.wait_until_current("work", "1").await?;
     let container = shell(&home, "nudge-agent get greeting");
     let mut template = opted_in("work", &container, &[("configs", "work")]);
     template["spec"]["restartPolicy"] = "Never".into();
@@ -39,7 +39,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
 async fn ends(home: &Home<'_>) -> Result<()> {
     let jobs = home.space.api::<Job>();
-    eventually(SOON, "the Job is complete", async || {
+    eventually(WAIT_TIMEOUT, "the Job is complete", async || {
         (jobs.get("work").await.ok()?.status?.succeeded == Some(1)).then_some(())
     })
     .await?;
@@ -59,7 +59,7 @@ async fn waits(home: &Home<'_>) -> Result<()> {
         "spec": {"backoffLimit": 0, "template": template},
     });
     home.apply(&list([job]))?;
-    eventually(SOON, "an Event says what the pod waits for", async || {
+    eventually(WAIT_TIMEOUT, "an Event says what the pod waits for", async || {
         let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         let waits = |event: &Event| {
             event.reason.as_deref() == Some("Unhealthy")
@@ -69,7 +69,7 @@ async fn waits(home: &Home<'_>) -> Result<()> {
     })
     .await?;
     home.apply(&config("late", &[("1", json!({"greeting": "hello"}))], &at_once()))?;
-    let status = eventually(SOON, "the Job is over", async || {
+    let status = eventually(WAIT_TIMEOUT, "the Job is over", async || {
         let status = home.space.api::<Job>().get("late").await.ok()?.status?;
         (status.succeeded == Some(1) || status.failed.is_some_and(|failed| failed > 0)).then_some(status)
     })
@@ -79,7 +79,7 @@ async fn waits(home: &Home<'_>) -> Result<()> {
 }
 
 async fn refused(home: &Home<'_>) -> Result<()> {
-    let said = eventually(SOON, "the Job's Event says why it has no pod", async || {
+    let said = eventually(WAIT_TIMEOUT, "the Job's Event says why it has no pod", async || {
         let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
         let of_job = |event: &Event| event.involved_object.kind.as_deref() == Some("Job");
         let failed = events.into_iter().find(|event| of_job(event) && event.reason.as_deref() == Some("FailedCreate"));

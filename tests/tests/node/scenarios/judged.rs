@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::exposure::{ready, stands};
 use crate::component::Component;
 use crate::objects::{config, deployment, list, opted_in, python};
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -89,10 +89,10 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let mut logs = Vec::new();
     for pod in &pods {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "runs one").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "runs one").await?;
         logs.push(log);
     }
-    home.is_current("judged", "1").await?;
+    home.wait_until_current("judged", "1").await?;
     let rate = |more: &str| {
         format!(r#"sum(rate(requests_total{{namespace="{{{{namespace}}}}",pod=~"{{{{pods}}}}"{more}}}[30s]))"#)
     };
@@ -112,10 +112,10 @@ pub(super) async fn run(suite: &Suite) -> Result<Option<Duration>> {
     let mut had = 0;
     for (pod, log) in pods.iter().zip(&logs) {
         if let Some(line) = log.lines().into_iter().find(|line| line.text.contains("runs two")) {
-            log.line(line.at, SOON, "runs one").await.context("it does not come back")?;
+            log.line(line.at, WAIT_TIMEOUT, "runs one").await.context("it does not come back")?;
             had += 1;
         }
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
     }
     ensure!(had == 1, "{had} pods had the version");
     Ok(Some(Duration::try_from(failed - asked)?))
@@ -157,7 +157,7 @@ impl Prometheus {
             .stderr(log);
         let process = Process::spawn("prometheus", &mut command)?;
         let answers = async || TcpStream::connect(address).await.ok().map(drop);
-        let waited = eventually(SOON, "Prometheus listens", answers).await;
+        let waited = eventually(WAIT_TIMEOUT, "Prometheus listens", answers).await;
         waited.with_context(|| fs::read_to_string(at("log")).unwrap_or_default())?;
         Ok(Self { url: format!("http://{address}"), _folder: folder, _process: process })
     }

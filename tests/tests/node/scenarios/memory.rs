@@ -15,11 +15,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::images;
 use crate::report::seconds;
-use crate::space::{Home, SOON, containers, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched, containers};
 use crate::suite::Suite;
 
 const MINUTES: &str = "NUDGE_E2E_MINUTES";
-const EVERY: Duration = Duration::from_secs(15);
+const READ_INTERVAL: Duration = Duration::from_secs(15);
 /// Readings on the way.
 const READINGS: u32 = 5;
 
@@ -41,14 +41,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.at_once("shop").await?;
     let pod = home.ready_pod("app.kubernetes.io/name=example-shell").await?;
     let log = home.follow(&pod).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await?;
     let agent = Agent::of(&pod)?;
     let title = format!("The agent's container ({} build), four activations a minute", images::profile());
     suite.report.row(&title, &["", "working set", "RssAnon", "CPU"].map(str::to_owned));
     suite.report.row(&title, &agent.reading("at first")?);
 
     let rounds = minutes * 4;
-    let mut turns = interval(EVERY);
+    let mut turns = interval(READ_INTERVAL);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first is at once.
     turns.tick().await;
@@ -56,13 +56,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let version = if round % 2 == 1 { "1.0.1" } else { "1.0.0" };
         let before = OffsetDateTime::now_utc();
         home.activate("shop", version).await?;
-        log.line(before, SOON, &format!("shop={version}")).await?;
+        log.line(before, WAIT_TIMEOUT, &format!("shop={version}")).await?;
         turns.tick().await;
         if round % rounds.div_ceil(READINGS) == 0 || round == rounds {
-            suite.report.row(&title, &agent.reading(&format!("after {round} in {}", seconds(EVERY * round)))?);
+            suite.report.row(&title, &agent.reading(&format!("after {round} in {}", seconds(READ_INTERVAL * round)))?);
         }
     }
-    is_untouched(&home, &pod).await
+    assert_untouched(&home, &pod).await
 }
 
 /// The agent's process, and the control group of its container.

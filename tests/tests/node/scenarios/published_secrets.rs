@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{deployment, list, secret_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG, is_ready};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -45,7 +45,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let activated = OffsetDateTime::now_utc();
         runs(&home, value).await?;
         let time = Duration::try_from(OffsetDateTime::now_utc() - activated)?;
-        home.is_current("login", version).await?;
+        home.wait_until_current("login", version).await?;
         holds(&home, version).await?;
         suite.report.row(TITLE, &[format!("all pods have the value of version {version}"), seconds(time)]);
     }
@@ -55,7 +55,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 /// Waits until the Secret is published with this version.
 async fn holds(home: &Home<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
-    eventually(LONG, &format!("version {version} is published"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("version {version} is published"), async || {
         let status = configs.get("login").await.ok()?.status?;
         (status.published_secret_version.as_deref() == Some(version)).then_some(())
     })
@@ -69,7 +69,7 @@ async fn holds(home: &Home<'_>, version: &str) -> Result<()> {
 async fn runs(home: &Home<'_>, value: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("has {value}");
-    eventually(LONG, &format!("all pods say {text}"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {
         let available = deployments.get("reader").await.ok()?.status?.available_replicas.unwrap_or_default();
         let mut all = pods.list(&ListParams::default()).await.ok()?.items;
         all.retain(|pod| pod.metadata.deletion_timestamp.is_none());

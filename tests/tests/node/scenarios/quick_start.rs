@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::install::type_in;
 use crate::readme;
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const EXAMPLE: &str = "app.kubernetes.io/name=example-python";
@@ -28,7 +28,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     let pod = home.ready_pod(EXAMPLE).await?;
     // Nobody types as fast as an application starts.
-    home.follow(&pod).await?.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
+    home.follow(&pod).await?.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await?;
     type_in(home.place, patch, &home.space.name)?;
 
     // The last of them goes on until somebody stops it.
@@ -40,7 +40,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let reader = thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let mut seen = Vec::new();
     let result = loop {
-        match lines.recv_timeout(SOON) {
+        match lines.recv_timeout(WAIT_TIMEOUT) {
             Ok(line) => seen.push(line),
             Err(error) => break Err(anyhow::anyhow!("{logs}: {error}, after {seen:?}")),
         }
@@ -54,5 +54,5 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let _ = reader.join();
     result?;
     ensure!(seen[0].ends_with("shop=1.0.0 greeting=hello lives=3"), "{seen:?}");
-    is_untouched(&home, &pod).await
+    assert_untouched(&home, &pod).await
 }

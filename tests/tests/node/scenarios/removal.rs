@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use time::OffsetDateTime;
 
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -18,16 +18,16 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.at_once("shop").await?;
     let pod = home.ready_pod("app.kubernetes.io/name=example-shell").await?;
     let log = home.follow(&pod).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await?;
     home.activate("shop", "1.0.1").await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.1").await?;
-    home.is_current("shop", "1.0.1").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.1").await?;
+    home.wait_until_current("shop", "1.0.1").await?;
     let before = maps(&home).await?;
     ensure!(["shop-1.0.0", "shop-1.0.1"].iter().all(|name| before.contains_key(*name)), "{:?}", before.keys());
 
     suite.removed().await?;
 
-    is_untouched(&home, &pod).await?;
+    assert_untouched(&home, &pod).await?;
     ensure!(maps(&home).await? == before, "ConfigMaps have changed");
     // The agent still answers, with what it has.
     let pod = pod.name_any();
@@ -35,7 +35,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     ensure!(served.trim() == "shop=1.0.1", "the agent serves {served:?}");
     // A pod that starts now has no agent, and nothing keeps it from starting.
     home.kubectl(&["delete", "pod", &pod, "--wait=false"])?;
-    let created = eventually(SOON, "another pod is made", async || {
+    let created = eventually(WAIT_TIMEOUT, "another pod is made", async || {
         let pods = home.space.api::<k8s_openapi::api::core::v1::Pod>().list(&ListParams::default()).await.ok()?;
         pods.items.into_iter().find(|other| other.name_any() != pod && other.metadata.deletion_timestamp.is_none())
     });

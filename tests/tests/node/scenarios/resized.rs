@@ -10,7 +10,7 @@ use serde_json::json;
 use super::exposure::{ready, stands};
 use crate::install;
 use crate::objects::{config, deployment, list, opted_in, shell};
-use crate::space::{Home, LONG, containers};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, containers};
 use crate::suite::Suite;
 
 const PODS: usize = 3;
@@ -42,12 +42,12 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let template = opted_in("resized", &app, &annotations);
     home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
     let before = ready(&home, "resized", PODS).await?;
-    home.is_current("resized", "1").await?;
+    home.wait_until_current("resized", "1").await?;
     let all_ready = |status: &VersionedConfigStatus| usize::try_from(status.pods.ready) == Ok(PODS);
     stands(&home, "resized", "all pods are seen to be ready", all_ready).await?;
 
     home.activate("resized", "2").await?;
-    let on_trial = eventually(LONG, "a pod has version 2", async || {
+    let on_trial = eventually(LONG_WAIT_TIMEOUT, "a pod has version 2", async || {
         before.iter().find(|pod| {
             let log = home.kubectl(&["logs", &pod.name_any(), "-c", "app"]);
             log.is_ok_and(|log| log.contains("has two"))
@@ -59,7 +59,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let restarts = |pod: &Pod| containers(pod).into_iter().find(|(name, ..)| name == "app").map(|(.., count)| count);
     let pods = home.space.api::<Pod>();
     let restarted = async || pods.get(&on_trial.name_any()).await.ok().filter(|pod| restarts(pod) == Some(1)).map(drop);
-    eventually(LONG, "its container is restarted", restarted).await?;
+    eventually(LONG_WAIT_TIMEOUT, "its container is restarted", restarted).await?;
     let status = stands(&home, "resized", "version 2 is current, or has failed", |status| {
         status.current_version.as_deref() == Some("2") || status.rollout.failure.is_some()
     })

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use crate::log::Log;
 use crate::objects::{deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         "apiVersion": "nudge.dev/v1alpha1", "kind": "VersionedConfig", "metadata": {"name": "vault"}, "spec": {"version": "1"},
     });
     home.apply(&list(parts.chain([config])))?;
-    home.is_current("vault", "1").await?;
+    home.wait_until_current("vault", "1").await?;
     let annotations = [("configs", "vault"), ("notify", "rollout")];
     let count = i32::try_from(PODS)?;
     home.apply(&deployment(&opted_in("vault", &shell(&home, APP), &annotations), count).to_string())?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         ensure!(ready.message.contains(text), "{}", ready.message);
     }
     for (pod, log) in &first {
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
         ensure!(seen(log).len() == 1, "{:?}", log.lines());
     }
 
@@ -99,7 +99,7 @@ async fn stands(
     is: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfigStatus> {
     let configs = home.space.api::<VersionedConfig>();
-    eventually(SOON, what, async || configs.get("vault").await.ok()?.status.filter(&is)).await
+    eventually(WAIT_TIMEOUT, what, async || configs.get("vault").await.ok()?.status.filter(&is)).await
 }
 
 /// What its endpoint had, one after the other. While a pod ends there may be none any more.
@@ -116,7 +116,7 @@ async fn pods(home: &Home<'_>) -> Result<Vec<Pod>> {
 
 /// Waits until two pods that are none of these run, and began with that password.
 async fn run_with(home: &Home<'_>, password: &str, not: &BTreeSet<String>) -> Result<Vec<(Pod, Log)>> {
-    let pods = eventually(LONG, &format!("two pods run with {password}"), async || {
+    let pods = eventually(LONG_WAIT_TIMEOUT, &format!("two pods run with {password}"), async || {
         let pods = pods(home).await.ok()?;
         let new = |pod: &Pod| is_ready(pod) && pod.uid().is_some_and(|uid| !not.contains(&uid));
         (pods.len() == PODS && pods.iter().all(new)).then_some(pods)
@@ -125,7 +125,7 @@ async fn run_with(home: &Home<'_>, password: &str, not: &BTreeSet<String>) -> Re
     let mut running = Vec::new();
     for pod in pods {
         let log = home.follow(&pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, &format!("has {password} fast")).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, &format!("has {password} fast")).await?;
         ensure!(seen(&log).len() == 1, "it did not begin with that: {:?}", log.lines());
         running.push((pod, log));
     }
@@ -142,7 +142,7 @@ async fn become_current(
 ) -> Result<Vec<(Pod, Log)>> {
     let (configs, deployments) = (home.space.api::<VersionedConfig>(), home.space.api::<Deployment>());
     let old: BTreeSet<String> = before.iter().filter_map(|(pod, _)| pod.uid()).collect();
-    eventually(LONG, &format!("version {version} is current"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("version {version} is current"), async || {
         let status = configs.get("vault").await.ok()?.status?;
         let available = deployments.get("vault").await.ok()?.status?.available_replicas.unwrap_or_default();
         if usize::try_from(available).ok()? < PODS {

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::exposure::{nudge, ready, stands};
 use crate::objects::{config, deployment, list, opted_in, shell};
 use crate::report::seconds;
-use crate::space::{Home, LONG};
+use crate::space::{Home, LONG_WAIT_TIMEOUT};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -38,14 +38,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.apply(&list([deployment(&template, i32::try_from(PODS)?)]))?;
     ready(&home, "loop", PODS).await?;
     home.activate("loop", "2").await?;
-    home.is_current("loop", "2").await?;
+    home.wait_until_current("loop", "2").await?;
     // From here on with everything at its default.
     let default = Patch::Merge(json!({"spec": {"rollout": Value::Null}}));
     home.space.api::<VersionedConfig>().patch("loop", &PatchParams::default(), &default).await?;
-    home.is_current("loop", "2").await?;
+    home.wait_until_current("loop", "2").await?;
     let pods = home.space.api::<Pod>();
     pods.delete_collection(&DeleteParams::default(), &ListParams::default().labels("app=loop")).await?;
-    let looping = eventually(LONG, "all pods crash again and again", async || {
+    let looping = eventually(LONG_WAIT_TIMEOUT, "all pods crash again and again", async || {
         let mut all = pods.list(&ListParams::default().labels("app=loop")).await.ok()?.items;
         all.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         (all.len() == PODS && all.iter().all(crash_loops)).then_some(all)
@@ -68,7 +68,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let version = assigned(&back, &uid, &pod.uid().context("no uid")?, "Deployment/loop", pod.labels());
         ensure!(version == Some("1"), "{} is assigned {version:?}: {back:#?}", pod.name_any());
     }
-    home.is_current("loop", "1").await?;
+    home.wait_until_current("loop", "1").await?;
     let current = OffsetDateTime::now_utc();
     ready(&home, "loop", PODS).await?;
     let whole = OffsetDateTime::now_utc();

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::log::Log;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -56,14 +56,14 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let mut logs = Vec::new();
     for pod in &pods {
         let log = home.follow(pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "runs one").await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "runs one").await?;
         logs.push(log);
     }
     suite.report.row(TITLE, &["", "after", "pods"].map(str::to_owned));
     steps(suite, &home, &logs).await?;
     comes_back(suite, &home, &pods, &logs).await?;
     for pod in &pods {
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(super) fn probe() -> Value {
 /// All pods, once they are ready.
 pub(super) async fn ready(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods = home.space.api::<Pod>();
-    eventually(LONG, "all pods are ready", async || {
+    eventually(LONG_WAIT_TIMEOUT, "all pods are ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
         (i32::try_from(all.len()).ok()? == PODS && all.iter().all(is_ready)).then_some(all)
     })
@@ -89,9 +89,9 @@ async fn steps(suite: &Suite, home: &Home<'_>, logs: &[Log]) -> Result<()> {
     let activated = OffsetDateTime::now_utc();
     let mut notified = Vec::new();
     for log in logs {
-        notified.push(log.line(OffsetDateTime::UNIX_EPOCH, LONG, "runs two").await?.at);
+        notified.push(log.line(OffsetDateTime::UNIX_EPOCH, LONG_WAIT_TIMEOUT, "runs two").await?.at);
     }
-    home.is_current("flock", "2").await?;
+    home.wait_until_current("flock", "2").await?;
     let proven = OffsetDateTime::now_utc();
     notified.sort();
     for pair in notified.windows(STEP + 1) {
@@ -116,17 +116,17 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     let patient = Patch::Merge(json!({"spec": {"rollout": {"minReadySeconds": 20}}}));
     let configs = home.space.api::<VersionedConfig>();
     configs.patch("flock", &PatchParams::default(), &patient).await?;
-    home.is_current("flock", "2").await?;
+    home.wait_until_current("flock", "2").await?;
     home.activate("flock", "3").await?;
     let activated = OffsetDateTime::now_utc();
     let pods = home.space.api::<Pod>();
-    eventually(SOON, "a pod is not ready", async || {
+    eventually(WAIT_TIMEOUT, "a pod is not ready", async || {
         let all = pods.list(&ListParams::default()).await.ok()?.items;
         all.iter().any(|pod| !is_ready(pod)).then_some(())
     })
     .await?;
     let unready = OffsetDateTime::now_utc();
-    let status = eventually(LONG, "the version has failed", async || {
+    let status = eventually(LONG_WAIT_TIMEOUT, "the version has failed", async || {
         configs.get("flock").await.ok()?.status.filter(|status| status.state() == ConfigState::Failed)
     })
     .await?;
@@ -138,7 +138,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     for (pod, log) in before.iter().zip(logs) {
         let lines = log.lines();
         let Some(bad) = lines.iter().find(|line| line.text.contains("runs three")) else { continue };
-        let back = log.line(bad.at, SOON, "runs two").await.context("it does not come back")?;
+        let back = log.line(bad.at, WAIT_TIMEOUT, "runs two").await.context("it does not come back")?;
         notified.push((bad.at, back.at));
         names.push(pod.name_any());
     }
@@ -148,7 +148,7 @@ async fn comes_back(suite: &Suite, home: &Home<'_>, before: &[Pod], logs: &[Log]
     ensure!(failure.version == "3" && failure.reason.as_str() == "PodNotReady", "{failure:?}");
     ensure!(names.iter().any(|name| failure.message.contains(name)), "{failure:?} names none of {names:?}");
     for reason in ["RollingBack", "Failed"] {
-        eventually(SOON, &format!("an Event {reason} names the pod"), async || {
+        eventually(WAIT_TIMEOUT, &format!("an Event {reason} names the pod"), async || {
             let events = home.space.api::<Event>().list(&ListParams::default()).await.ok()?.items;
             let of_config = |event: &Event| event.involved_object.name.as_deref() == Some("flock");
             let says = |event: &Event| {

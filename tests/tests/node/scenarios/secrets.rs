@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 
 use crate::objects::{opted_in, pod, secret_config, shell};
 use crate::report::seconds;
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -34,21 +34,21 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.kubectl(&["apply", "-k", "deploy/namespace/secrets"])?;
     let versions = VERSIONS.map(|(version, value)| (version, json!({"password": value})));
     home.apply(&secret_config("keys", &versions, &at_once()))?;
-    home.is_current("keys", "1").await?;
+    home.wait_until_current("keys", "1").await?;
     let annotations = [("configs", "keys"), ("notify", "SIGUSR1")];
     home.apply(&pod(opted_in("keys", &shell(&home, APP), &annotations)).to_string())?;
     let pod = home.ready_pod("app=keys").await?;
     let log = home.follow(&pod).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has first of 16").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has first of 16").await?;
     for (version, text) in [("2", "has second of 17"), ("3", "has third of 16")] {
         home.activate("keys", version).await?;
         let activated = OffsetDateTime::now_utc();
-        let line = log.line(OffsetDateTime::UNIX_EPOCH, SOON, text).await?;
+        let line = log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, text).await?;
         let time = Duration::try_from(line.at - activated).unwrap_or_default();
         suite.report.row(TITLE, &[format!("version {version}"), seconds(time)]);
-        home.is_current("keys", version).await?;
+        home.wait_until_current("keys", version).await?;
     }
-    is_untouched(&home, &pod).await?;
+    assert_untouched(&home, &pod).await?;
     audited(&home, &pod).await?;
     nowhere(&home, &pod).await
 }
@@ -57,7 +57,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 async fn control_plane(home: &Home<'_>) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // A replica of a component that somebody else installs may have none yet.
-    eventually(SOON, "every replica has a log", async || {
+    eventually(WAIT_TIMEOUT, "every replica has a log", async || {
         let mut text = String::new();
         for pod in pods.list(&ListParams::default()).await.ok()? {
             text += &pods.logs(&pod.name_any(), &LogParams::default()).await.ok()?;
@@ -72,7 +72,7 @@ async fn control_plane(home: &Home<'_>) -> Result<String> {
 async fn audited(home: &Home<'_>, pod: &Pod) -> Result<()> {
     let uid = pod.uid().context("no uid")?;
     // The container runtime may write a log later than the application acts.
-    let lines = eventually(SOON, "the audit has the last version", async || {
+    let lines = eventually(WAIT_TIMEOUT, "the audit has the last version", async || {
         let text = control_plane(home).await.ok()?;
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let ours: Vec<_> = lines.filter(|line| line["target"] == "audit" && line["pod_uid"] == *uid).collect();

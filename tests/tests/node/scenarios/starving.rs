@@ -16,15 +16,15 @@ use crate::log::Log;
 use crate::objects::{config, list, opted_in, pod, python, shell, template};
 use crate::place::succeed;
 use crate::report::seconds;
-use crate::space::{Home, LONG, SOON, containers, is_ready};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, containers, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
 const TITLE: &str = "One pod that takes all the connections it can get";
 /// More than twice what it took until both replicas were not Ready when a listener had one pool of places for all.
-const ATTACK: Duration = Duration::from_secs(25);
+const ATTACK_DURATION: Duration = Duration::from_secs(25);
 /// How often it is looked.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// How many it wants of each port of each replica: more than there are places for health (64) and webhooks (512).
 const WANTED: &str = "{8080: 80, 8443: 600, 9443: 200}";
 
@@ -93,7 +93,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     // Before the version is created: one that is created without the webhook does not become current by itself.
     let before = replicas(&home).await?;
     home.apply(&config("calm", &[("1", json!({"greeting": "one"}))], &nudge_tests::cluster::installation::at_once()))?;
-    home.is_current("calm", "1").await?;
+    home.wait_until_current("calm", "1").await?;
 
     let stranger = Home::create(suite, "stranger").await?;
     let mut container = python(&stranger, APP);
@@ -103,7 +103,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     stranger.apply(&list([pod(template("greedy", &container))]))?;
     let greedy = stranger.ready_pod("app=greedy").await?;
     let log = stranger.follow(&greedy).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "all were opened").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "all were opened").await?;
     let attacked = attacked(suite, &home, &before, &log).await;
     // Others are measured next.
     stranger.kubectl(&["delete", "pod", "greedy", "--wait=true", "--grace-period=0", "--force"])?;
@@ -112,13 +112,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 
 async fn attacked(suite: &Suite, home: &Home<'_>, before: &[Pod], log: &Log) -> Result<()> {
     let began = Instant::now();
-    let mut turns = tokio::time::interval(LOOK);
+    let mut turns = tokio::time::interval(CHECK_INTERVAL);
     let mut times = BTreeMap::<&str, Vec<Duration>>::new();
     let mut metrics = Vec::new();
     let mut looks = 0;
-    while began.elapsed() < ATTACK {
+    while began.elapsed() < ATTACK_DURATION {
         turns.tick().await;
-        is_whole(home, before).await.with_context(|| format!("after {:?}", began.elapsed()))?;
+        assert_whole(home, before).await.with_context(|| format!("after {:?}", began.elapsed()))?;
         looks += 1;
         if looks % 20 != 1 {
             continue;
@@ -167,7 +167,7 @@ fn subscriber(home: &Home<'_>, name: &str) -> serde_json::Value {
 pub(super) async fn replicas(home: &Home<'_>) -> Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(home.space.client.clone(), NAMESPACE);
     // One of an earlier scenario's may still be terminating.
-    eventually(LONG, "all replicas are there, and no other", async || {
+    eventually(LONG_WAIT_TIMEOUT, "all replicas are there, and no other", async || {
         let all = pods.list(&ListParams::default().labels(SELECTOR)).await.ok()?.items;
         (all.len() == REPLICAS && all.iter().all(is_ready)).then_some(all)
     })
@@ -193,7 +193,7 @@ pub(super) fn addresses(replicas: &[Pod], ports: &[u16]) -> Vec<(String, u16)> {
 }
 
 /// Fails unless the replicas are those from before, Ready, with the same containers, and in both Services.
-pub(super) async fn is_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
+pub(super) async fn assert_whole(home: &Home<'_>, before: &[Pod]) -> Result<()> {
     let client = &home.space.client;
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     for pod in before {

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 
 use super::failures;
 use crate::objects::{list, opted_in, plain, pod, published_config, shell};
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -22,13 +22,13 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let home = Home::enabled(suite, "takeover").await?;
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     home.apply(&published_config("shop", &[("1.0.0", json!({"greeting": "owner"}))], &at_once()))?;
-    home.is_current("shop", "1.0.0").await?;
+    home.wait_until_current("shop", "1.0.0").await?;
     home.apply(
         &pod(opted_in("web", &shell(&home, failures::APP), &[("configs", "shop"), ("notify", "SIGUSR1")])).to_string(),
     )?;
     let web = home.ready_pod("app=web").await?;
     let log = home.follow(&web).await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has owner").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has owner").await?;
     let configs = home.space.api::<VersionedConfig>();
 
     let force = ["annotate", "vcfg", "shop", "nudge.dev/force-delete=true"];
@@ -51,21 +51,25 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         "she is warned: {warned}"
     );
     eve(&home, &["patch", "vcfg", "shop", "--type=merge", "-p", r#"{"metadata": {"finalizers": null}}"#], "")?;
-    eventually(SOON, "the config is gone", async || configs.get_opt("shop").await.ok()?.is_none().then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "the config is gone", async || {
+        configs.get_opt("shop").await.ok()?.is_none().then_some(())
+    })
+    .await?;
     let maps = home.space.api::<ConfigMap>();
-    eventually(SOON, "so is its version", async || maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(()))
-        .await?;
+    eventually(WAIT_TIMEOUT, "so is its version", async || {
+        maps.get_opt("shop-1.0.0").await.ok()?.is_none().then_some(())
+    })
+    .await?;
     let said = eve(&home, &["create", "-f", "-"], &bare()).err().context("she could make the config")?.to_string();
     ensure!(said.contains("may not create it, because that decides what ConfigMap shop holds"), "{said}");
     home.apply(&bare())?;
-    is_held(&home, "6.6.7").await?;
-    is_untouched(&home, &web).await?;
+    assert_held(&home, "6.6.7").await?;
+    assert_untouched(&home, &web).await?;
 
     // It is the owner's to say.
     home.activate("shop", "6.6.7").await?;
-    home.is_current("shop", "6.6.7").await?;
-    log.line(OffsetDateTime::UNIX_EPOCH, SOON, "has hers").await?;
+    home.wait_until_current("shop", "6.6.7").await?;
+    log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "has hers").await?;
     ensure!(held(&home).await? == "hers", "it is not published");
     Ok(())
 }
@@ -74,9 +78,9 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 pub(super) async fn decides_nothing(home: &Home<'_>) -> Result<()> {
     home.apply(&list([plain("shop", &json!({"greeting": "owner"})), role(), binding()]))?;
     let made = async || eve(home, &["create", "-f", "-"], &version("6.6.7")).ok().map(drop);
-    eventually(SOON, "she may make a version", made).await?;
+    eventually(WAIT_TIMEOUT, "she may make a version", made).await?;
     home.apply(&bare())?;
-    is_held(home, "6.6.7").await
+    assert_held(home, "6.6.7").await
 }
 
 /// Nobody is asked while the control plane is away.
@@ -91,9 +95,11 @@ pub(super) fn decides_nothing_alone(home: &Home<'_>) -> Result<()> {
 /// It is back.
 pub(super) async fn still_decides_nothing(home: &Home<'_>) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
-    eventually(SOON, "6.6.8 is sealed", async || configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop))
-        .await?;
-    is_held(home, "6.6.7").await
+    eventually(WAIT_TIMEOUT, "6.6.8 is sealed", async || {
+        configs.get("shop").await.ok()?.status?.version("6.6.8").map(drop)
+    })
+    .await?;
+    assert_held(home, "6.6.7").await
 }
 
 /// What eve may.
@@ -155,9 +161,9 @@ async fn held(home: &Home<'_>) -> Result<String> {
 }
 
 /// Fails unless the version waits for somebody's word, and the ConfigMap is what it was.
-async fn is_held(home: &Home<'_>, version: &str) -> Result<()> {
+async fn assert_held(home: &Home<'_>, version: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
-    eventually(SOON, "the config waits", async || {
+    eventually(WAIT_TIMEOUT, "the config waits", async || {
         let status = configs.get("shop").await.ok()?.status?;
         let stalled = status.conditions.iter().find(|condition| condition.type_ == "Stalled")?;
         let waits = stalled.reason == "VersionNotAuthorized" && stalled.message.contains(version);

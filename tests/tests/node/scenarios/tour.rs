@@ -10,7 +10,7 @@ use crate::install::minor;
 use crate::place::repository;
 use crate::report::seconds;
 use crate::scenarios::demo::with_plugin;
-use crate::space::LONG;
+use crate::space::LONG_WAIT_TIMEOUT;
 use crate::suite::Suite;
 
 const PAGE: &str = "examples/TOUR.md";
@@ -46,11 +46,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         for line in lines {
             let mut command = place.command("sh");
             command.args(["-ec", &line]).env("PATH", &path).env("KUBECONFIG", &kubeconfig).current_dir(repository());
-            let mut finished = Finished::within(LONG, &mut command)?;
+            let mut finished = Finished::within(LONG_WAIT_TIMEOUT, &mut command)?;
             // As the page says: until the program has written something.
-            let until = Instant::now() + LONG;
+            let until = Instant::now() + LONG_WAIT_TIMEOUT;
             while line.starts_with("kubectl logs") && finished.stdout.is_empty() && Instant::now() < until {
-                finished = Finished::within(LONG, &mut command)?;
+                finished = Finished::within(LONG_WAIT_TIMEOUT, &mut command)?;
             }
             ensure!(finished.code == Some(0), "{line}: {finished:?}");
             said.extend(["$ ", &line, "\n", &finished.stdout, &finished.stderr]);

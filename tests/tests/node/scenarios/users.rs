@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use crate::install;
 use crate::log::Log;
-use crate::space::{Home, LONG, SOON, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -46,15 +46,15 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let pod = home.ready_pod(&format!("app={}", case.name)).await?;
         ensure!(agent_user(&pod)? == case.agent, "{}: the agent's user is {}", case.name, agent_user(&pod)?);
         let log = home.follow(&pod).await?;
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await.with_context(|| case.name)?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await.with_context(|| case.name)?;
         pods.push((case.name, pod, log));
     }
     home.activate("shop", "1.0.1").await?;
     for (name, pod, log) in &pods {
-        log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.1").await.with_context(|| *name)?;
-        is_untouched(&home, pod).await?;
+        log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.1").await.with_context(|| *name)?;
+        assert_untouched(&home, pod).await?;
     }
-    home.is_current("shop", "1.0.1").await?;
+    home.wait_until_current("shop", "1.0.1").await?;
     keeps_its_secrets(&home, &pods[0].1)?;
     without_handler(&home).await?;
     if install::minor(&home.space.client).await? >= 25 {
@@ -126,17 +126,17 @@ async fn without_handler(home: &Home<'_>) -> Result<()> {
     let case = Case { name: "no-handler", security, command: Some(command), agent: APP };
     home.apply(&pod(home, &case, "quiet").to_string())?;
     let pod = home.ready_pod("app=no-handler").await?;
-    home.is_current("quiet", "1").await?;
+    home.wait_until_current("quiet", "1").await?;
     home.activate("quiet", "2").await?;
     let pods = home.space.api::<Pod>();
-    eventually(LONG, "the pod says NoHandler", async || {
+    eventually(LONG_WAIT_TIMEOUT, "the pod says NoHandler", async || {
         let status = pods.get(&pod.name_any()).await.ok()?.status?;
         let mut conditions = status.conditions?.into_iter();
         let condition = conditions.find(|condition| condition.type_ == "nudge.dev/ConfigCurrent")?;
         (condition.status == "False" && condition.reason.as_deref() == Some("NoHandler")).then_some(())
     })
     .await?;
-    is_untouched(home, &pod).await
+    assert_untouched(home, &pod).await
 }
 
 fn two_versions(config: &str) -> String {
@@ -176,12 +176,12 @@ async fn pod_security(suite: &Suite) -> Result<()> {
             logs.push((pod, log));
         }
         for (_, log) in &logs {
-            log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0").await?;
+            log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0").await?;
         }
         home.activate("shop", "1.0.1").await?;
         for (pod, log) in &logs {
-            log.line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.1").await.context(level)?;
-            is_untouched(&home, pod).await?;
+            log.line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.1").await.context(level)?;
+            assert_untouched(&home, pod).await?;
         }
     }
     Ok(())

@@ -18,7 +18,7 @@ use super::exposure::stands;
 use super::rollout::APP;
 use crate::objects::{config, deployment, list, opted_in, python};
 use crate::report::seconds;
-use crate::space::{Home, LONG, is_ready};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
@@ -31,9 +31,9 @@ const SLOTS: i32 = 6;
 /// What the pods of that one need, and nothing else has.
 const SLOT: &str = "tests.nudge.dev/slot";
 /// How long the slow one takes to start, in seconds.
-const START: u32 = 40;
+const START_SECONDS: u32 = 40;
 /// Three steps and the bake of 37 s to 60 s, twice over: a version that is held is not current by then.
-const WHOLE: Duration = Duration::from_mins(9);
+const HOLD_CHECK_DURATION: Duration = Duration::from_mins(9);
 
 const NAMES: [&str; 4] = ["evicted", "replaced", "scaled", "slow"];
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     }
     for name in NAMES {
         all_ready(&home, name, PODS).await?;
-        home.is_current(name, "1").await?;
+        home.wait_until_current(name, "1").await?;
     }
     let activated = OffsetDateTime::now_utc();
     for name in NAMES {
@@ -105,7 +105,7 @@ fn workload(home: &Home<'_>, name: &str) -> Value {
     match name {
         "scaled" => container["resources"] = json!({"limits": {SLOT: "1"}}),
         "slow" => {
-            container["command"][2] = format!("import time\ntime.sleep({START})\n{APP}").into();
+            container["command"][2] = format!("import time\ntime.sleep({START_SECONDS})\n{APP}").into();
             container["startupProbe"] = probe;
             container["startupProbe"]["failureThreshold"] = 30.into();
         }
@@ -140,7 +140,7 @@ async fn pods(home: &Home<'_>, app: &str) -> Result<Vec<Pod>> {
 
 /// Waits until so many pods of this label are Ready, and all others can't be scheduled.
 async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
-    eventually(LONG, &format!("{count} pods of {app} are Ready"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("{count} pods of {app} are Ready"), async || {
         let (ready, others): (Vec<_>, Vec<_>) = pods(home, app).await.ok()?.into_iter().partition(is_ready);
         let placed = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
         (i32::try_from(ready.len()).ok()? == count && !others.iter().any(placed)).then_some(())
@@ -150,7 +150,7 @@ async fn all_ready(home: &Home<'_>, app: &str, count: i32) -> Result<()> {
 
 /// Waits until some pods can't be scheduled.
 async fn waits_for_slots(home: &Home<'_>) -> Result<()> {
-    eventually(LONG, "some pods wait for slots", async || {
+    eventually(LONG_WAIT_TIMEOUT, "some pods wait for slots", async || {
         let pending = |pod: &&Pod| {
             let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
             conditions.into_iter().any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
@@ -175,7 +175,7 @@ async fn evict(home: &Home<'_>) -> Result<()> {
 /// Waits until version 2 is current, which nothing has stopped, and every pod that runs has it.
 async fn ends_well(home: &Home<'_>, name: &str) -> Result<()> {
     let configs = home.space.api::<VersionedConfig>();
-    let config = eventually(WHOLE, "version 2 is current, or rolls back", async || {
+    let config = eventually(HOLD_CHECK_DURATION, "version 2 is current, or rolls back", async || {
         let config = configs.get(name).await.ok()?;
         let status = config.status.as_ref()?;
         let ended = matches!(status.state(), ConfigState::Current | ConfigState::Failed | ConfigState::RollingBack);

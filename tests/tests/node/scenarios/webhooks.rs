@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use crate::install;
 use crate::objects::{opted_in, pod, python};
 use crate::report::seconds;
-use crate::space::{Home, SOON, is_untouched};
+use crate::space::{Home, WAIT_TIMEOUT, assert_untouched};
 use crate::suite::Suite;
 
 const TITLE: &str = "From spec.version to the webhook";
@@ -65,8 +65,8 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let subscriber = home.ready_pod("app.kubernetes.io/name=example-webhook").await?;
     let named = home.ready_pod("app=named").await?;
     let logs = [home.follow(&subscriber).await?, home.follow(&named).await?];
-    logs[0].line(OffsetDateTime::UNIX_EPOCH, SOON, "shop=1.0.0 greeting=hello").await?;
-    let first = logs[1].line(OffsetDateTime::UNIX_EPOCH, SOON, "files").await?;
+    logs[0].line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "shop=1.0.0 greeting=hello").await?;
+    let first = logs[1].line(OffsetDateTime::UNIX_EPOCH, WAIT_TIMEOUT, "files").await?;
     let first: Value = serde_json::from_str(&first.text)?;
     ensure!(first["files"]["greeting"] == "hello", "{first}");
 
@@ -78,18 +78,18 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         let activated = OffsetDateTime::now_utc();
         let texts = [format!("shop={version} greeting={greeting}"), "\"event\"".to_owned()];
         for ((log, text), times) in logs.iter().zip(texts).zip(&mut times) {
-            let line = log.line(before, SOON, &text).await.context(version)?;
+            let line = log.line(before, WAIT_TIMEOUT, &text).await.context(version)?;
             times.push(Duration::try_from(line.at - activated).unwrap_or_default());
             if text.contains("event") {
-                is_notified(&serde_json::from_str(&line.text)?, version, greeting)?;
+                assert_notified(&serde_json::from_str(&line.text)?, version, greeting)?;
             }
         }
-        home.is_current("shop", version).await?;
+        home.wait_until_current("shop", version).await?;
     }
     suite.report.row(TITLE, &["", "median", "worst", "of"].map(str::to_owned));
     let names = ["subscribed by POST /hooks", "named by annotation, with files"];
     for ((name, pod), mut times) in names.into_iter().zip([&subscriber, &named]).zip(times) {
-        is_untouched(&home, pod).await?;
+        assert_untouched(&home, pod).await?;
         times.sort();
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
         suite.report.row(TITLE, &[name.to_owned(), seconds(median), seconds(worst), times.len().to_string()]);
@@ -100,7 +100,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
 }
 
 /// Fails unless the webhook got what belongs to the version, and found its files.
-fn is_notified(notified: &Value, version: &str, greeting: &str) -> Result<()> {
+fn assert_notified(notified: &Value, version: &str, greeting: &str) -> Result<()> {
     ensure!(notified["genuine"] == true, "not signed with the token: {notified}");
     ensure!(notified["files"]["greeting"] == greeting, "notified before the files were there: {notified}");
     let changed: Vec<_> =

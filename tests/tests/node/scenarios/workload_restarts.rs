@@ -15,14 +15,14 @@ use time::OffsetDateTime;
 
 use crate::objects::{config, deployment, list, plain, published_config, shell, template};
 use crate::report::seconds;
-use crate::space::{Home, LONG, is_ready, is_untouched};
+use crate::space::{Home, LONG_WAIT_TIMEOUT, assert_untouched, is_ready};
 use crate::suite::Suite;
 use nudge_tests::eventually;
 
 const TITLE: &str = "Two pods with values from the environment, from spec.version";
 const PODS: i32 = 2;
 /// Until the Deployment's controller says that pods do not come up, in seconds: longer than one takes on a busy machine.
-const DEADLINE: i32 = 30;
+const DEADLINE_SECONDS: i32 = 30;
 
 const APP: &str = r#"[ "$MODE" != crash ] || exit 1; echo "mode=$MODE"; exec sleep 86400"#;
 
@@ -32,19 +32,19 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     let [one, two, crash] = ["one", "two", "crash"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("mode", &one)]))?;
     home.apply(&published_config("mode", &[("1", one), ("2", two), ("3", crash)], &at_once()))?;
-    home.is_current("mode", "1").await?;
+    home.wait_until_current("mode", "1").await?;
     let mut container = shell(&home, APP);
     container["envFrom"] = json!([{"configMapRef": {"name": "mode"}}]);
     let mut environment = deployment(&template("environment", &container), PODS);
     // Time for a pod to crash before it counts as there.
     environment["spec"]["minReadySeconds"] = 5.into();
-    environment["spec"]["progressDeadlineSeconds"] = DEADLINE.into();
+    environment["spec"]["progressDeadlineSeconds"] = DEADLINE_SECONDS.into();
     home.apply(&list([environment]))?;
     runs(&home, "one").await?;
 
     home.activate("mode", "2").await?;
     let activated = OffsetDateTime::now_utc();
-    home.is_current("mode", "2").await?;
+    home.wait_until_current("mode", "2").await?;
     let restarted = OffsetDateTime::now_utc();
     // Already: the version is current when they run it.
     let pods = home.space.api::<Pod>().list(&ListParams::default()).await?.items;
@@ -57,7 +57,7 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
     home.activate("mode", "3").await?;
     let bad = OffsetDateTime::now_utc();
     let (configs, deployments) = (home.space.api::<VersionedConfig>(), home.space.api::<Deployment>());
-    let status = eventually(LONG, "the version has failed", async || {
+    let status = eventually(LONG_WAIT_TIMEOUT, "the version has failed", async || {
         // Those that were well go on meanwhile.
         let available = deployments.get("environment").await.ok()?.status?.available_replicas.unwrap_or_default();
         if available < PODS {
@@ -82,7 +82,11 @@ pub(crate) async fn run(suite: &Suite) -> Result<()> {
         Ok(())
     };
     row("restarted one by one, the version is current", activated, restarted)?;
-    row(&format!("a version that crashes: all are back (the Deployment's own deadline is {DEADLINE} s)"), bad, failed)
+    row(
+        &format!("a version that crashes: all are back (the Deployment's own deadline is {DEADLINE_SECONDS} s)"),
+        bad,
+        failed,
+    )
 }
 
 /// A version of a config without objects becomes current; nothing else comes of it.
@@ -90,7 +94,7 @@ async fn stays(home: &Home<'_>) -> Result<()> {
     let [one, two] = ["one", "two"].map(|mode| json!({"MODE": mode}));
     home.apply(&list([plain("quiet", &one)]))?;
     home.apply(&config("quiet", &[("1", one), ("2", two)], &at_once()))?;
-    home.is_current("quiet", "1").await?;
+    home.wait_until_current("quiet", "1").await?;
     let mut container = shell(home, APP);
     container["envFrom"] = json!([{"configMapRef": {"name": "quiet"}}]);
     home.apply(&list([deployment(&template("reader", &container), 1)]))?;
@@ -101,12 +105,12 @@ async fn stays(home: &Home<'_>) -> Result<()> {
     };
     let before = seen().await?;
     home.activate("quiet", "2").await?;
-    home.is_current("quiet", "2").await?;
+    home.wait_until_current("quiet", "2").await?;
     let status = home.space.api::<VersionedConfig>().get("quiet").await?.status.context("no status")?;
     ensure!(status.published_version.is_none(), "{status:#?}");
     let after = seen().await?;
     ensure!(after == before, "the ConfigMap or the Deployment was written: {before:?}, {after:?}");
-    is_untouched(home, &pod).await
+    assert_untouched(home, &pod).await
 }
 
 async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {
@@ -118,7 +122,7 @@ async fn says(home: &Home<'_>, pod: &Pod) -> Result<String> {
 async fn runs(home: &Home<'_>, mode: &str) -> Result<()> {
     let (pods, deployments) = (home.space.api::<Pod>(), home.space.api::<Deployment>());
     let text = format!("mode={mode}");
-    eventually(LONG, &format!("all pods say {text}"), async || {
+    eventually(LONG_WAIT_TIMEOUT, &format!("all pods say {text}"), async || {
         let available = deployments.get("environment").await.ok()?.status?.available_replicas;
         let mut all = pods.list(&ListParams::default()).await.ok()?.items;
         all.retain(|pod| pod.metadata.deletion_timestamp.is_none());

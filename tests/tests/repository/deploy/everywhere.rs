@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::deploy::installing::by_address;
 use crate::deploy::manifests::{documents, read, render};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> Result<()> {
@@ -47,7 +47,7 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
         let api: Api<VersionedConfig> = Api::namespaced(cluster.admin().await?, namespace);
         let config = VersionedConfig::new("seen", VersionedConfigSpec::default());
         let made = async || api.create(&PostParams::default(), &config).await.ok().map(drop);
-        eventually(SOON, "a config is made", made).await?;
+        eventually(WAIT_TIMEOUT, "a config is made", made).await?;
         Ok::<_, anyhow::Error>(api)
     };
     let others = ["kube-system", "kube-public", "kube-node-lease", "nudge-system", &said_no.name];
@@ -59,7 +59,8 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
     // `later` came in a round of its own, after that in which all of the others would have come.
     for namespace in [&asked.name, &later.name] {
         let api = config(namespace).await?;
-        eventually(SOON, "a config has a status", async || api.get("seen").await.ok()?.status.map(drop)).await?;
+        eventually(WAIT_TIMEOUT, "a config has a status", async || api.get("seen").await.ok()?.status.map(drop))
+            .await?;
     }
     for (namespace, api) in not_seen {
         ensure!(api.get("seen").await?.status.is_none(), "{namespace}: {}", replica.log());
@@ -76,7 +77,7 @@ async fn all_namespaces_are_enabled_but_the_systems_and_those_that_say_no() -> R
         Ok::<_, anyhow::Error>(api.create(&dry, &config).await.err().map(|error| error.to_string()))
     };
     let refused = async || asks(&later.name).await.ok()?.filter(|said| said.contains("shorter name"));
-    eventually(SOON, "the webhooks are asked", refused).await?;
+    eventually(WAIT_TIMEOUT, "the webhooks are asked", refused).await?;
     for namespace in ["kube-system", "nudge-system", &said_no.name] {
         let said = asks(namespace).await?;
         ensure!(said.is_none(), "{namespace}: {said:?}");

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::deploy::manifests::{documents, read};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Examples, and how each is notified.
 const EXAMPLES: [(&str, &str); 6] = [
@@ -99,7 +99,7 @@ async fn every_example_is_accepted() -> Result<()> {
         for way in [["apply", "--server-side", "--dry-run=server"].as_slice(), &["apply", "--server-side"]] {
             // Until the server's schemas have the new kind, kubectl looks for it in ways that old servers warn of.
             let mut refusal = String::new();
-            let accepted = eventually(SOON, "it is accepted", async || {
+            let accepted = eventually(WAIT_TIMEOUT, "it is accepted", async || {
                 let tried = cluster.kubectl_on(&[way, &place].concat(), &text).await;
                 tried.map_err(|error| refusal = format!("{name}: {error:#}")).ok().map(drop)
             })

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::deploy::installing::installed;
 
 const POLICY: &str = "nudge-pods-status";
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 async fn pod(space: &Space) -> Result<Pod> {
     space.service_account("app").await?;
@@ -55,7 +55,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
     // Its own condition: made, changed, and with others beside it left alone.
     let own = "nudge.dev/ConfigCurrent";
     let made = async || writes(Patch::Strategic(condition(own, "False"))).await.ok().map(drop);
-    eventually(SOON, "the hub writes its condition", made).await?;
+    eventually(WAIT_TIMEOUT, "the hub writes its condition", made).await?;
     writes(Patch::Strategic(condition(own, "True"))).await?;
 
     // The policy is in force a moment after it was applied.
@@ -64,7 +64,7 @@ async fn the_hub_writes_its_own_condition_and_nothing_else() -> Result<()> {
         let dry = PatchParams { dry_run: true, ..PatchParams::default() };
         hub.patch_status("web", &dry, &Patch::Merge(&label)).await.err().map(drop)
     };
-    eventually(SOON, "the policy is in force", held).await?;
+    eventually(WAIT_TIMEOUT, "the policy is in force", held).await?;
     let recorder = Recorder::start("pods-status", &cluster.admin().await?, &[("", "pods/status")]).await?;
     let containers = json!({"status": {"containerStatuses": [{"name": "app", "ready": false}]}});
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}]);

@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::deploy::manifests::{base, difference, documents, read, render};
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 const APPLY: [&str; 3] = ["apply", "--server-side", "--warnings-as-errors"];
 
 /// What README says to apply on the server at hand; the base alone where this machine's kubectl can't render the rest.
@@ -63,7 +63,7 @@ async fn applied(cluster: &Cluster, text: &str) -> Result<bool> {
         Err(error) if error.to_string().contains("currently unable to handle the request") => None,
         other => Some(other.map(|said| said.is_some())),
     };
-    eventually(SOON, "the server has its schemas", try_it).await?
+    eventually(WAIT_TIMEOUT, "the server has its schemas", try_it).await?
 }
 
 /// The objects as the server has them, but for what old servers write anew with every application.
@@ -131,7 +131,7 @@ async fn the_pods_of_every_role_fit_their_namespace() -> Result<()> {
             let account = accounts.get(account).await.ok()?;
             (cluster.version().minor >= 24 || account.secrets.is_some()).then_some(())
         };
-        eventually(SOON, "the service account has a token", token).await?;
+        eventually(WAIT_TIMEOUT, "the service account has a token", token).await?;
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let mut template = deployment["spec"]["template"].clone();
@@ -213,13 +213,13 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     let configs = space.api::<VersionedConfig>();
     let shop: VersionedConfig = serde_json::from_value(config)?;
     let made = async || configs.create(&PostParams::default(), &shop).await.ok().map(drop);
-    eventually(SOON, "the config is made", made).await?;
+    eventually(WAIT_TIMEOUT, "the config is made", made).await?;
     let current = async |version: &str| {
         let shown = async || {
             let status = configs.get("shop").await.ok()?.status?;
             (status.published_version.as_deref() == Some(version)).then_some(())
         };
-        eventually(SOON, &format!("{version} is published"), shown).await
+        eventually(WAIT_TIMEOUT, &format!("{version} is published"), shown).await
     };
     current("2").await?;
     hub_ca(&space).await?;
@@ -233,7 +233,7 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
         let patch = kube::api::Patch::Merge(&patch);
         configs.patch("shop", &kube::api::PatchParams::default(), &patch).await.ok().map(drop)
     };
-    eventually(SOON, "the webhooks are trusted", switched).await?;
+    eventually(WAIT_TIMEOUT, "the webhooks are trusted", switched).await?;
     current("1").await?;
     injected_pod(&space, "web", "shop").await?;
 
@@ -246,7 +246,8 @@ async fn upgraded_while_it_runs_and_removed_as_readme_says() -> Result<()> {
     replica.process.stop()?;
     cluster.kubectl_on(&["delete", "--ignore-not-found"], &text).await?;
     let namespaces: Api<Namespace> = Api::all(cluster.admin().await?);
-    eventually(SOON, "Nudge's namespace is gone", async || namespaces.get(NAMESPACE).await.err().map(drop)).await?;
+    eventually(WAIT_TIMEOUT, "Nudge's namespace is gone", async || namespaces.get(NAMESPACE).await.err().map(drop))
+        .await?;
     assert_eq!(what_users_have(&space).await?, before);
     Ok(())
 }

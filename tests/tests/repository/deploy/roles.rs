@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::deploy::installing::installed;
 
-const SOON: Duration = Duration::from_mins(1);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Gives a new user one of Kubernetes' own roles in the namespace.
 async fn user(space: &Space, role: &str) -> Result<String> {
@@ -57,7 +57,7 @@ async fn view_reads_edit_switches_and_no_admin_of_a_namespace_binds() -> Result<
     let (view, edit, admin) = (user(&space, "view").await?, user(&space, "edit").await?, user(&space, "admin").await?);
     // Kubernetes adds the roles up a moment after they are there.
     let added = async || may(&space, &admin, "create", "nudge.dev/versionedconfigs/", None).await.ok()?.then_some(());
-    eventually(SOON, "the roles are added up", added).await?;
+    eventually(WAIT_TIMEOUT, "the roles are added up", added).await?;
 
     let configs = "nudge.dev/versionedconfigs/";
     for verb in ["get", "list", "watch"] {
@@ -124,7 +124,7 @@ async fn an_admin_of_a_namespace_binds_no_role_of_nudge_with_rights_that_an_admi
     let oneself = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": admin});
     // The admin may bind what an admin has, and so the refusals are about these roles.
     let view = async || bind("view", oneself.clone()).await.ok()?.ok();
-    eventually(SOON, "the admin may bind", view).await?;
+    eventually(WAIT_TIMEOUT, "the admin may bind", view).await?;
     for role in ["nudge-namespace", "nudge-namespace-hub", "nudge-injector", "nudge-hub", "nudge-certs"] {
         for subject in [oneself.clone(), account("nudge-injector"), account("nudge-hub")] {
             let refused = bind(role, subject).await?.err().with_context(|| format!("{role} was bound"))?;
@@ -158,7 +158,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     let of = |name: &str| format!("system:serviceaccount:{NAMESPACE}:{name}");
     let (control, hub, certs) = (of(ACCOUNT), of(HUB_ACCOUNT), of(CERTS_ACCOUNT));
     let bound = async || may(&space, &hub, "patch", "/pods/status", None).await.ok()?.then_some(());
-    eventually(SOON, "the roles are bound", bound).await?;
+    eventually(WAIT_TIMEOUT, "the roles are bound", bound).await?;
     for (user, verb, what) in [
         (&control, "update", "/configmaps/"),
         (&control, "update", "nudge.dev/versionedconfigs/status"),
@@ -234,7 +234,7 @@ async fn each_role_has_its_own_rights_and_no_others() -> Result<()> {
     bind(&space, "nudge-publish-secrets").await?;
     for verb in ["create", "update"] {
         let bound = async || may(&space, &control, verb, "/secrets/", None).await.ok()?.then_some(());
-        eventually(SOON, "Secrets may be published", bound).await?;
+        eventually(WAIT_TIMEOUT, "Secrets may be published", bound).await?;
         for (place, user) in [(&other, &control), (&secrets, &control), (&space, &hub), (&space, &certs)] {
             ensure!(!may(place, user, verb, "/secrets/", None).await?, "{user} {verb} in {}", place.name);
         }

@@ -16,10 +16,10 @@ use tokio::sync::OnceCell;
 use crate::analysis::load::Load;
 
 /// For a machine that has much else to do.
-pub(crate) const LONG: Duration = Duration::from_mins(2);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The progress deadline, in seconds: what can't be measured holds for longer, and nothing goes back.
-pub(crate) const DEADLINE: u64 = 10;
+pub(crate) const DEADLINE_SECONDS: u64 = 10;
 
 /// The control plane with its webhooks, and the role analysis.
 pub(crate) async fn shared() -> Result<Option<&'static (Installation<'static>, Replica)>> {
@@ -47,13 +47,13 @@ impl Scene {
         let space = installation.enabled("analysis").await?;
         let rollout = json!({
             "steps": [{"pods": 1}, {"pods": "50%"}], "minReadySeconds": 1, "bakeSeconds": 0, "ackTimeoutSeconds": 60,
-            "progressDeadlineSeconds": DEADLINE,
+            "progressDeadlineSeconds": DEADLINE_SECONDS,
         });
         let config = json!({"metadata": {"name": "shop"}, "spec": {"version": "1", "rollout": rollout}});
         space.create_object::<VersionedConfig>(config).await?;
         let mut scene = Self { space, load: Load::start().await?, pods: Vec::new(), names: Vec::new() };
         scene.make("1").await?;
-        scene.is_current("1").await?;
+        scene.wait_until_current("1").await?;
         for number in 0..pods {
             scene.bear(["web", "api"][number % 2], number, replica).await?;
         }
@@ -120,7 +120,7 @@ impl Scene {
         is: impl Fn(&VersionedConfigStatus) -> bool,
     ) -> Result<VersionedConfigStatus> {
         let found = async || self.status().await.ok().filter(&is);
-        match eventually(LONG, what, found).await {
+        match eventually(WAIT_TIMEOUT, what, found).await {
             Ok(status) => Ok(status),
             Err(error) => {
                 let measured = self.space.api::<RolloutAnalysis>().get_opt("shop").await?;
@@ -129,7 +129,7 @@ impl Scene {
         }
     }
 
-    pub(crate) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
+    pub(crate) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let what = format!("version {version} is current");
         let current = |status: &VersionedConfigStatus| {
             status.state() == ConfigState::Current && status.current_version.as_deref() == Some(version)
@@ -138,7 +138,7 @@ impl Scene {
     }
 
     /// Waits until the analysis holds the version because of this. What it says.
-    pub(crate) async fn is_held(&self, what: &str, says: &str) -> Result<String> {
+    pub(crate) async fn wait_until_held(&self, what: &str, says: &str) -> Result<String> {
         let held = |status: &VersionedConfigStatus| {
             ready(status).is_some_and(|(reason, message)| reason == "AnalysisInconclusive" && message.contains(says))
         };
@@ -148,7 +148,7 @@ impl Scene {
 
     /// What was measured.
     pub(crate) async fn measured(&self, what: &str, is: impl Fn(&RolloutAnalysis) -> bool) -> Result<RolloutAnalysis> {
-        self.space.object_until(LONG, "shop", what, is).await
+        self.space.object_until(WAIT_TIMEOUT, "shop", what, is).await
     }
 
     /// What was measured in a step, once each of these queries was asked in it. A rehearsal may have answers before.

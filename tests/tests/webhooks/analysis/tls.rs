@@ -66,5 +66,5 @@ async fn a_server_is_asked_if_its_certificate_is_good_and_holds_the_version_if_n
     );
     // Those that can be believed are enough.
     scene.set(&json!({"rollout": {"analysis": [&analyses[0]]}})).await?;
-    scene.is_current("2").await.map(drop)
+    scene.wait_until_current("2").await.map(drop)
 }

@@ -9,7 +9,7 @@ use nudge_tests::cluster::analysis::may_send;
 use serde_json::{Value, json};
 
 use crate::analysis::prometheus::{PASSWORD, Prometheus, USER};
-use crate::analysis::scene::{DEADLINE, Scene, measurable, shared};
+use crate::analysis::scene::{DEADLINE_SECONDS, Scene, measurable, shared};
 
 fn analysis(prometheus: &Prometheus) -> Value {
     let rate =
@@ -64,7 +64,7 @@ async fn only_the_new_version_fails(scene: &Scene) -> Result<()> {
         let found = scene.space.api::<nudge_api::RolloutAnalysis>().get_opt("shop").await.ok()?;
         found.is_none().then_some(())
     };
-    nudge_tests::eventually(crate::analysis::scene::LONG, "the analysis is gone", gone).await
+    nudge_tests::eventually(crate::analysis::scene::WAIT_TIMEOUT, "the analysis is gone", gone).await
 }
 
 /// The error rate rises everywhere, the credentials are wrong, nobody answers, and nobody is there: each holds for longer than the progress
@@ -73,25 +73,25 @@ async fn nobody_can_say(scene: &Scene, prometheus: &mut Prometheus) -> Result<()
     scene.load.bad(None);
     scene.load.outage(true);
     scene.wants("3").await?;
-    let said = scene.is_held("an outage holds version 3", "so the version is not the cause").await?;
+    let said = scene.wait_until_held("an outage holds version 3", "so the version is not the cause").await?;
     ensure!(said.contains("pods on 3 have 1, those on 1 have 1 (max 0.05)"), "{said}");
     let began = Instant::now();
     scene.change_secret("metrics", &json!({"password": "wrong"})).await?;
-    scene.is_held("wrong credentials hold", "the server refuses the credentials (status 401)").await?;
+    scene.wait_until_held("wrong credentials hold", "the server refuses the credentials (status 401)").await?;
     scene.load.outage(false);
     scene.change_secret("metrics", &json!({"password": PASSWORD})).await?;
     prometheus.process()?.signal(Signal::SIGSTOP)?;
-    scene.is_held("a server that does not answer holds", "did not answer within 10 s").await?;
-    let deadline = Duration::from_secs(DEADLINE + 5);
+    scene.wait_until_held("a server that does not answer holds", "did not answer within 10 s").await?;
+    let deadline = Duration::from_secs(DEADLINE_SECONDS + 5);
     let status = scene.stands("it holds for longer than the deadline", |_| began.elapsed() > deadline).await?;
     ensure!(status.target_version.as_deref() == Some("3") && status.rollout.step == 1, "{status:#?}");
     prometheus.process()?.signal(Signal::SIGCONT)?;
     scene.stands("another step goes out", |status| status.rollout.step > 1).await?;
 
     prometheus.process()?.kill()?;
-    scene.is_held("a server that is gone holds", "can't be reached").await?;
+    scene.wait_until_held("a server that is gone holds", "can't be reached").await?;
     prometheus.run().await?;
-    let status = scene.is_current("3").await?;
+    let status = scene.wait_until_current("3").await?;
     let outcomes: Vec<_> = status.releases.iter().map(|release| release.outcome).collect();
     let expected = [ReleaseOutcome::Current, ReleaseOutcome::RolledBack, ReleaseOutcome::Current].map(Some);
     ensure!(outcomes == expected, "nobody was blamed but version 2: {outcomes:?}");

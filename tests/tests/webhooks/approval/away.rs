@@ -8,7 +8,7 @@ use nudge_tests::cluster::Options;
 use nudge_tests::{Cluster, Installation, ReplicaOptions};
 use serde_json::json;
 
-use crate::approval::scene::{Shop, is_refused};
+use crate::approval::scene::{Shop, assert_refused};
 
 #[tokio::test]
 async fn nobody_waits_for_an_outage() -> Result<()> {
@@ -28,12 +28,12 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     let addresses = (replica.admission, replica.hub, replica.health);
     replica.process.kill()?;
     let away = "failed calling webhook";
-    is_refused(bob.decides(approval).await, away)?;
-    is_refused(alice.withdraws(&denial).await, away)?;
-    is_refused(alice.change(json!({"rollout": {"approval": null}})).await, away)?;
-    is_refused(alice.change(json!({"version": "2"})).await, away)?;
+    assert_refused(bob.decides(approval).await, away)?;
+    assert_refused(alice.withdraws(&denial).await, away)?;
+    assert_refused(alice.change(json!({"rollout": {"approval": null}})).await, away)?;
+    assert_refused(alice.change(json!({"version": "2"})).await, away)?;
     let configs = alice.api::<VersionedConfig>();
-    is_refused(configs.delete("shop", &DeleteParams::default()).await.map(drop), away)?;
+    assert_refused(configs.delete("shop", &DeleteParams::default()).await.map(drop), away)?;
     // A part is created meanwhile, with what alice got for another one, and what somebody wrote.
     for (version, author) in [("3", note.clone()), ("4", note.replace("alice", "eve"))] {
         let labels = json!({"nudge.dev/config": "shop", "nudge.dev/version": version});
@@ -56,7 +56,7 @@ async fn nobody_waits_for_an_outage() -> Result<()> {
     shop.decides(&bob, "2", "Approve").await?;
     shop.awaits("carol denies version 2").await?;
     carol.withdraws(&denial).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     drop(back);
     Ok(())
 }

@@ -10,7 +10,7 @@ use nudge_tests::cluster::space::group;
 use nudge_tests::{Installation, Terminal, binary, eventually};
 use serde_json::json;
 
-use crate::approval::scene::{LONG, Shop, allow, digest, message};
+use crate::approval::scene::{Shop, WAIT_TIMEOUT, allow, digest, message};
 
 #[tokio::test]
 async fn users_decide_and_withdraw_by_commands() -> Result<()> {
@@ -77,7 +77,7 @@ async fn users_decide_and_withdraw_by_commands() -> Result<()> {
     says("bob", &["deny", "shop", "2", "--reason=no"], (true, "denied by bob")).await?;
     // Who decides anew has decided that alone.
     says("bob", &approve("--reason=it is raised"), (true, "config shop: version 2 approved by bob")).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     let again = ["approve", "shop", "2", "--reason=again"];
     let whole = format!("--digest={}", digest(sealed("2")?)?);
     says("bob", &[&again[..], &[whole.as_str()]].concat(), (true, "version 2 is already approved by bob")).await?;
@@ -121,12 +121,12 @@ async fn who_has_other_groups_than_when_they_approved_approves_anew() -> Result<
     alice.change(json!({"version": "2"})).await?;
     shop.awaits("bob may not approve it any more").await?;
     let anew = async || approves(&after).await.ok().filter(|said| !said.contains("may not approve or deny"));
-    let said = eventually(LONG, "the role holds", anew).await?;
+    let said = eventually(WAIT_TIMEOUT, "the role holds", anew).await?;
     ensure!(
         said.contains("version 2 approved by bob, with the groups that you have now in place of the earlier ones"),
         "{said}"
     );
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     let said = approves(&after).await?;
     ensure!(said.contains("already approved by bob"), "{said}");
     let all = shop.space.api::<VersionApproval>().list(&ListParams::default()).await?.items;

@@ -10,7 +10,7 @@ use nudge_tests::cluster::installation::bind;
 use nudge_tests::cluster::space::{group, user};
 use serde_json::json;
 
-use crate::approval::scene::{LONG, Shop, User, allow, is_refused, message};
+use crate::approval::scene::{Shop, User, WAIT_TIMEOUT, allow, assert_refused, message};
 use crate::config_sources::scene as sources;
 
 #[tokio::test]
@@ -38,15 +38,18 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     ensure!(said.contains(&format!("kubectl nudge approve shop 2 --digest={} --reason=TEXT", sealed.digest)), "{said}");
 
     // Without the right, in the name of another, of other content, by an author, and by who asked for it.
-    is_refused(
+    assert_refused(
         eve.decides(shop.decision("2", "Approve").await?).await,
         "user \"eve\" may not approve or deny versions",
     )?;
-    is_refused(eve.decides(shop.decision("2", "Deny").await?).await, "user \"eve\" may not approve or deny versions")?;
+    assert_refused(
+        eve.decides(shop.decision("2", "Deny").await?).await,
+        "user \"eve\" may not approve or deny versions",
+    )?;
     let mut as_bob = shop.decision("2", "Approve").await?;
     as_bob["approver"] = json!("bob");
-    is_refused(eve.decides(as_bob.clone()).await, "spec.approver is \"bob\", and you are \"eve\"")?;
-    is_refused(alice.decides(as_bob).await, "spec.approver is \"bob\", and you are \"alice\"")?;
+    assert_refused(eve.decides(as_bob.clone()).await, "spec.approver is \"bob\", and you are \"eve\"")?;
+    assert_refused(alice.decides(as_bob).await, "spec.approver is \"bob\", and you are \"alice\"")?;
     let mut other = shop.decision("2", "Approve").await?;
     other["digest"] = json!(format!("sha256:{}", "0".repeat(48)));
     let other = bob.decides(other).await?;
@@ -58,11 +61,11 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
     shop.awaits("dora has asked for it").await?;
     allow(&shop.space, "eve", user("eve")).await?;
     let approves = async || shop.decides(&eve, "2", "Approve").await.ok();
-    nudge_tests::eventually(LONG, "the role holds", approves).await?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;
     shop.awaits("eve has created a part of it").await?;
 
     let counted = shop.decides(&bob, "2", "Approve").await?;
-    let status = shop.is_current("2").await?;
+    let status = shop.wait_until_current("2").await?;
     shop.approval_says(&counted, "Counted").await?;
     let release = status.releases.last().context("no release")?;
     let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
@@ -81,9 +84,9 @@ async fn it_is_approved_by_somebody_else_who_may() -> Result<()> {
 
     // Back, for which nobody is asked; and forth again, for which the approvals of this content still count.
     dora.change(json!({"version": "1"})).await?;
-    shop.is_current("1").await?;
+    shop.wait_until_current("1").await?;
     dora.change(json!({"version": "2"})).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     Ok(())
 }
 
@@ -105,8 +108,8 @@ async fn two_approvals_are_by_two_users_one_of_which_is_a_service_account() -> R
     let client = installation.cluster.client(&nudge_tests::cluster::Identity::Token(&token)).await?;
     let ci = User { client, namespace: shop.space.name.clone() };
     let approves = async || shop.decides(&ci, "2", "Approve").await.ok();
-    nudge_tests::eventually(LONG, "the role holds", approves).await?;
-    let release = shop.is_current("2").await?.releases.pop().context("no release")?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", approves).await?;
+    let release = shop.wait_until_current("2").await?.releases.pop().context("no release")?;
     let users: Vec<&str> = release.approvals.iter().map(|one| one.user.as_str()).collect();
     ensure!(users == ["bob", &format!("system:serviceaccount:{}:ci", shop.space.name)], "{users:?}");
     Ok(())
@@ -125,11 +128,11 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     shop.decides(&bob, "2", "Approve").await?;
     let denial = shop.decides(&carol, "2", "Deny").await?;
     // Other users who may delete approvals, and approve, take no denial away.
-    is_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
+    assert_refused(bob.withdraws(&denial).await, "may not withdraw what user \"carol\" has decided")?;
     let changed = json!({"spec": {"decision": "Approve"}});
     let patched = bob.api::<nudge_api::VersionApproval>();
     let patched = patched.patch(&denial, &PatchParams::default(), &Patch::Merge(changed)).await;
-    is_refused(patched, "its spec can't be changed")?;
+    assert_refused(patched, "its spec can't be changed")?;
     alice.change(json!({"version": "2"})).await?;
     shop.awaits("carol denies version 2 (read it)").await?;
     let bindings = shop.space.api::<RoleBinding>();
@@ -139,7 +142,7 @@ async fn a_right_that_is_gone_counts_for_nothing_nor_does_a_denial_by_it() -> Re
     ensure!(!said.contains("carol"), "{said}");
     ensure!(shop.config().await?.status.and_then(|status| status.current_version).as_deref() == Some("1"));
     allow(&shop.space, "bob", user("bob")).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     // She withdraws it all the same.
     carol.withdraws(&denial).await?;
     Ok(())
@@ -160,7 +163,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     configs.patch("shop", &PatchParams::default(), &Patch::Merge(force)).await?;
     configs.delete("shop", &all).await?;
     let gone = async || shop.space.api::<ConfigMap>().get_opt("shop-2").await.ok()?.is_none().then_some(());
-    nudge_tests::eventually(LONG, "its versions are gone", gone).await?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "its versions are gone", gone).await?;
     let spec = json!({"rollout": {"approval": {}}});
     shop.space.create_object::<nudge_api::VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
     shop.makes(&alice, "2", "other").await?;
@@ -169,7 +172,7 @@ async fn the_first_version_waits_and_one_that_is_made_anew_is_approved_anew() ->
     let config = shop.config().await?;
     ensure!(config.status.is_some_and(|status| status.current_version.is_none()), "it is the first one");
     shop.decides(&bob, "2", "Approve").await?;
-    let release = shop.is_current("2").await?.releases.pop().context("no release")?;
+    let release = shop.wait_until_current("2").await?.releases.pop().context("no release")?;
     ensure!(release.approvals.len() == 1 && release.requested_by.is_none(), "{release:?}");
     ensure!(message(&shop.config().await?).is_none());
     Ok(())
@@ -196,7 +199,7 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
     });
     let source: ConfigSource = serde_json::from_value(source)?;
     let made = async || alice.api::<ConfigSource>().create(&PostParams::default(), &source).await.ok();
-    nudge_tests::eventually(LONG, "the role holds", made).await?;
+    nudge_tests::eventually(WAIT_TIMEOUT, "the role holds", made).await?;
     let status = sources::until(&shop.space, "shop", "a version is made", sources::is("Made")).await?;
     let version = status.version.context("no version")?;
     // What changes nothing of its content makes nobody an author.
@@ -207,6 +210,6 @@ async fn who_set_a_source_approves_no_version_that_it_makes() -> Result<()> {
     let own = shop.decides(&alice, &version, "Approve").await?;
     shop.approval_says(&own, "IsAuthor").await?;
     let counted = shop.decides(&bob, &version, "Approve").await?;
-    shop.is_current(&version).await?;
+    shop.wait_until_current(&version).await?;
     shop.approval_says(&counted, "Counted").await
 }

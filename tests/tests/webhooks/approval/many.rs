@@ -5,7 +5,7 @@ use nudge_api::VersionApproval;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use crate::approval::scene::{LONG, Shop, is_refused};
+use crate::approval::scene::{Shop, WAIT_TIMEOUT, assert_refused};
 
 #[tokio::test]
 async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
@@ -20,7 +20,7 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
     let spec = shop.decision("2", "Approve").await?;
     let mut names = Vec::new();
     // What admission counts it observes, so some more may pass.
-    let full = eventually(LONG, "there is no room", async || match bob.decides(spec.clone()).await {
+    let full = eventually(WAIT_TIMEOUT, "there is no room", async || match bob.decides(spec.clone()).await {
         Ok(name) => {
             names.push(name);
             None
@@ -33,11 +33,11 @@ async fn who_decides_too_often_is_stopped_and_others_are_not() -> Result<()> {
     ensure!(full.contains("you have 16 VersionApprovals of config shop") && names_one, "{full}");
     shop.decides(&carol, "2", "Approve").await?;
     alice.change(json!({"version": "2"})).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     for name in &names {
         bob.withdraws(name).await?;
     }
-    let anew = eventually(LONG, "there is room again", async || bob.decides(spec.clone()).await.ok()).await?;
+    let anew = eventually(WAIT_TIMEOUT, "there is room again", async || bob.decides(spec.clone()).await.ok()).await?;
     bob.api::<VersionApproval>().get(&anew).await?;
-    is_refused(carol.withdraws(&anew).await, "may not withdraw what user \"bob\" has decided")
+    assert_refused(carol.withdraws(&anew).await, "may not withdraw what user \"bob\" has decided")
 }

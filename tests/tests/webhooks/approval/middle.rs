@@ -38,12 +38,12 @@ async fn a_rollout_stops_where_it_is_when_an_approval_is_withdrawn() -> Result<(
     let denial = shop.decides(&bob, "2", "Deny").await?;
     shop.awaits("bob denies version 2").await?;
     alice.change(json!({"version": "1"})).await?;
-    shop.is_current("1").await?;
+    shop.wait_until_current("1").await?;
     shop.stands("both run it again", updated("2/2")).await?;
     bob.withdraws(&denial).await?;
     shop.decides(&bob, "2", "Approve").await?;
     alice.change(json!({"version": "2"})).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     drop(pods);
     Ok(())
 }

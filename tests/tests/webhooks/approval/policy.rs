@@ -85,7 +85,7 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     let withheld = shop.config().await?.status.and_then(|status| status.rollout.withheld);
     ensure!(withheld.is_some_and(|it| it.reason.as_str() == "AwaitingApproval" && it.until_time.is_none()));
     shop.decides(&carol, "2", "Approve").await?;
-    let status = shop.is_current("2").await?;
+    let status = shop.wait_until_current("2").await?;
     ensure!(status.rollout.withheld.is_none() && status.releases.last().is_some_and(|it| it.approvals.len() == 2));
 
     // Without the policy the config's own rule stays.
@@ -94,7 +94,7 @@ async fn a_policy_asks_for_approval_and_no_config_weakens_that() -> Result<()> {
     policies.remove(&policy).await?;
     shop.awaits("has 0 of 1 approval that it needs").await?;
     shop.decides(&alice, "3", "Approve").await?;
-    shop.is_current("3").await?;
+    shop.wait_until_current("3").await?;
     Ok(())
 }
 
@@ -109,6 +109,6 @@ async fn without_the_policy_a_config_without_a_rule_goes_on() -> Result<()> {
     asks_on_hold(&shop, &alice).await?;
     shop.awaits(&format!("has 0 of 1 approval that RolloutPolicy {policy} asks for")).await?;
     policies.remove(&policy).await?;
-    shop.is_current("2").await?;
+    shop.wait_until_current("2").await?;
     Ok(())
 }

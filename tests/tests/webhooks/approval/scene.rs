@@ -14,7 +14,7 @@ use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
 /// For a machine that has much else to do.
-pub(crate) const LONG: Duration = Duration::from_mins(2);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A config `shop` at version 1, in a namespace with these users: alice, bob, carol and dora may do all with configs, versions and approvals
 /// but override, and may approve; eve may do the same and not approve.
@@ -53,9 +53,9 @@ impl Shop {
         let spec = json!({"version": "1", "rollout": rollout});
         space.create_object::<VersionedConfig>(json!({"metadata": {"name": "shop"}, "spec": spec})).await?;
         let alice = shop.user(installation.cluster, "alice").await?;
-        eventually(LONG, "the roles hold", async || alice.list::<VersionedConfig>().await.ok()).await?;
+        eventually(WAIT_TIMEOUT, "the roles hold", async || alice.list::<VersionedConfig>().await.ok()).await?;
         shop.makes(&alice, "1", "one").await?;
-        shop.is_current("1").await?;
+        shop.wait_until_current("1").await?;
         shop.set(json!({"rollout": {"approval": approval}})).await?;
         Ok(shop)
     }
@@ -90,13 +90,13 @@ impl Shop {
     }
 
     pub(crate) async fn stands(&self, what: &str, is: impl Fn(&VersionedConfig) -> bool) -> Result<VersionedConfig> {
-        match eventually(LONG, what, async || self.config().await.ok().filter(&is)).await {
+        match eventually(WAIT_TIMEOUT, what, async || self.config().await.ok().filter(&is)).await {
             Ok(config) => Ok(config),
             Err(error) => Err(error.context(format!("{:#?}", self.config().await?.status))),
         }
     }
 
-    pub(crate) async fn is_current(&self, version: &str) -> Result<VersionedConfigStatus> {
+    pub(crate) async fn wait_until_current(&self, version: &str) -> Result<VersionedConfigStatus> {
         let current = |config: &VersionedConfig| {
             config
                 .status
@@ -120,7 +120,7 @@ impl Shop {
             let conditions = approval.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
             find_condition(conditions, ConditionType::Counted).is_some_and(|counted| counted.reason == reason)
         };
-        self.space.object_until(LONG, name, &format!("it says {reason}"), says).await.map(drop)
+        self.space.object_until(WAIT_TIMEOUT, name, &format!("it says {reason}"), says).await.map(drop)
     }
 
     /// What stands in a VersionApproval about a version as it is.
@@ -204,7 +204,7 @@ impl User {
 
 /// Whether the API server refused this with such a message.
 #[track_caller]
-pub(crate) fn is_refused<T: std::fmt::Debug>(result: Result<T, kube::Error>, with: &str) -> Result<()> {
+pub(crate) fn assert_refused<T: std::fmt::Debug>(result: Result<T, kube::Error>, with: &str) -> Result<()> {
     let error = result.expect_err("this is to be refused").to_string();
     ensure!(error.contains(with), "{error}");
     Ok(())

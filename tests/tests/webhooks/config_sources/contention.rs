@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
-    changes, condition, config_until, enabled, is, is_current, live, quick, until, versions,
+    changes, condition, config_until, enabled, is, live, quick, until, versions, wait_until_current,
 };
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Res
     live(&space, "two", "2").await?;
     let quickly = json!({"configName": "shop", "debounceSeconds": 0, "minPeriodSeconds": 0});
     super::scene::source(&space, "a", &json!({"configMap": {"name": "one"}}), &quickly).await?;
-    let first = is_current(&space, "a", None).await?;
+    let first = wait_until_current(&space, "a", None).await?;
     // Creation times are whole seconds, and then the name decides.
     super::scene::source(&space, "b", &json!({"configMap": {"name": "two"}}), &quickly).await?;
     let taken = until(&space, "b", "its config is taken", is("ConfigTaken")).await?;
@@ -26,7 +26,7 @@ async fn of_two_sources_for_one_config_the_older_one_makes_its_versions() -> Res
     ensure!(condition(&taken, "Ready").2.starts_with("source a is older"), "{taken:?}");
     ensure!(versions(&space, "shop").await?.len() == 1);
     space.api::<ConfigSource>().delete("a", &DeleteParams::default()).await?;
-    ensure!(is_current(&space, "b", None).await? != first);
+    ensure!(wait_until_current(&space, "b", None).await? != first);
     Ok(())
 }
 
@@ -35,9 +35,9 @@ async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()
     let Some(space) = enabled("person", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     changes(&space, "live", "2").await?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     let configs = space.api::<VersionedConfig>();
     let person = PatchParams { field_manager: Some("nudge-cli".to_owned()), ..PatchParams::default() };
     configs.patch("shop", &person, &Patch::Merge(json!({"spec": {"version": first}}))).await?;
@@ -56,7 +56,7 @@ async fn a_person_pauses_the_source_until_the_field_is_given_back() -> Result<()
     }
     let patch = json!({"metadata": {"managedFields": fields}});
     configs.patch("shop", &person, &Patch::Merge(patch)).await?;
-    let third = is_current(&space, "shop", Some(&second)).await?;
+    let third = wait_until_current(&space, "shop", Some(&second)).await?;
     ensure!(third != first, "{third}");
     Ok(())
 }

@@ -10,7 +10,9 @@ use nudge_tests::cluster::installation::at_once;
 use serde_json::json;
 
 use crate::config_sources::pod::Speaker;
-use crate::config_sources::scene::{changes, condition, config_until, enabled, is, is_current, live, quick, until};
+use crate::config_sources::scene::{
+    changes, condition, config_until, enabled, is, live, quick, until, wait_until_current,
+};
 
 async fn asked_for(space: &Space) -> Result<String> {
     space.api::<VersionedConfig>().get("shop").await?.spec.version.context("nothing is asked for")
@@ -32,7 +34,7 @@ async fn a_rollout_is_not_interrupted_and_a_failed_version_is_not_tried_again() 
     let Some(space) = enabled("failing", false).await? else { return Ok(()) };
     live(&space, "live", "good").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let good = is_current(&space, "shop", None).await?;
+    let good = wait_until_current(&space, "shop", None).await?;
     let patch = json!({"spec": {"rollout": at_once()}});
     let config = space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(patch)).await?;
     let uid = config.uid().context("no uid")?;

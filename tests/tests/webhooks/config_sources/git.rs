@@ -19,7 +19,8 @@ use nudge_tests::{ports, tools};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    MIRRORS, condition, enabled, is, is_current, mirrors, nowhere_logged, origin, patched, shared, source, until,
+    MAX_MIRROR_BYTES, condition, enabled, is, mirrors, nowhere_logged, origin, patched, shared, source, until,
+    wait_until_current,
 };
 
 /// A server at an address of this machine that is not the loopback, with locations of nginx that come before its own.
@@ -58,7 +59,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
         "secretRef": {"name": "deploy"}});
     let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10, "exclude": ["*.md"]});
     source(&space, "shop", &json!({"git": git}), &more).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     ensure!(data(&space, &first).await? == json!({"a.conf": "one\n", "db.pool": "10\n"}));
     let origin = origin::<ConfigMap>(&space, "shop", &first).await?;
     ensure!(
@@ -71,7 +72,7 @@ async fn commits_become_versions_and_every_fault_leaves_the_last_one() -> Result
     repository.git(&["add", "-A"])?;
     repository.git(&["commit", "-q", "--amend", "-m", "instead"])?;
     repository.publish()?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     ensure!(data(&space, &second).await?["db.pool"] == "20\n");
 
     let fails = async |what: &str, reason: &'static str, says: &str| {
@@ -127,7 +128,7 @@ async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<(
     let Some(server) = server("").await? else { return Ok(()) };
     let [large, small] = [Repository::new(server.root(), "large")?, Repository::new(server.root(), "small")?];
     let mut random = Vec::new();
-    File::open("/dev/urandom")?.take((MIRRORS + MIRRORS / 8).into()).read_to_end(&mut random)?;
+    File::open("/dev/urandom")?.take((MAX_MIRROR_BYTES + MAX_MIRROR_BYTES / 8).into()).read_to_end(&mut random)?;
     for folder in [large.work(), large.served()] {
         git(folder, &["config", "core.compression", "0"])?;
     }
@@ -139,17 +140,17 @@ async fn a_repository_beyond_the_bound_is_refused_and_others_go_on() -> Result<(
         let git = json!({"git": {"url": url, "path": "config/prod", "ca": server.ca()}});
         source(&space, name, &git, &more).await?;
     }
-    let says = format!("takes more than {MIRRORS} bytes on disk");
+    let says = format!("takes more than {MAX_MIRROR_BYTES} bytes on disk");
     let refused = until(&space, "large", &says, |status| condition(status, "Fetched").2.contains(&says)).await?;
     ensure!(is("FetchFailed")(&refused), "{refused:?}");
     ensure!(refused.version.is_none() && space.api::<VersionedConfig>().get_opt("large").await?.is_none());
-    let first = is_current(&space, "small", None).await?;
+    let first = wait_until_current(&space, "small", None).await?;
     space.api::<ConfigSource>().delete("large", &DeleteParams::default()).await?;
     small.write("config/prod/a.conf", "two\n")?;
     small.commit("second")?;
-    is_current(&space, "small", Some(&first)).await?;
+    wait_until_current(&space, "small", Some(&first)).await?;
     let bytes = mirrors(installation).await?;
-    ensure!((1.0..=f64::from(MIRRORS)).contains(&bytes), "{bytes} bytes");
+    ensure!((1.0..=f64::from(MAX_MIRROR_BYTES)).contains(&bytes), "{bytes} bytes");
     Ok(())
 }
 
@@ -182,9 +183,10 @@ async fn a_source_shows_nobody_a_secret_that_he_may_not_get() -> Result<()> {
     }
     // Without the Secret it is theirs to make, and may not be given one later.
     let open = of("open", json!({"git": {"url": "https://git.example.com/a"}}))?;
-    let made = nudge_tests::eventually(crate::config_sources::scene::SOON, "eve may create a source", async || {
-        sources.create(&parameters, &open).await.ok()
-    });
+    let made =
+        nudge_tests::eventually(crate::config_sources::scene::WAIT_TIMEOUT, "eve may create a source", async || {
+            sources.create(&parameters, &open).await.ok()
+        });
     made.await?;
     let patch = json!({"spec": {"from": {"git": {"secretRef": secret}}}});
     let changed = sources.patch("open", &PatchParams::default(), &Patch::Merge(patch)).await;

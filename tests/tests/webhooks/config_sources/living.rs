@@ -8,7 +8,8 @@ use nudge_api::VersionedConfig;
 use serde_json::json;
 
 use crate::config_sources::scene::{
-    changes, condition, config_until, enabled, is, is_current, live, live_secret, quick, source, until, versions,
+    changes, condition, config_until, enabled, is, live, live_secret, quick, source, until, versions,
+    wait_until_current,
 };
 
 #[tokio::test]
@@ -16,7 +17,7 @@ async fn by_default_a_change_becomes_the_current_version() -> Result<()> {
     let Some(space) = enabled("default", false).await? else { return Ok(()) };
     live(&space, "shop-live", "one").await?;
     source(&space, "shop", &json!({"configMap": {"name": "shop-live"}}), &json!({})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     ensure!(first.starts_with("src-"), "{first}");
     let made = versions(&space, "shop").await?;
     ensure!(made.len() == 1 && made[0].name_any() == format!("shop-{first}"), "{made:?}");
@@ -30,7 +31,7 @@ async fn by_default_a_change_becomes_the_current_version() -> Result<()> {
     let waiting = until(&space, "shop", "it waits", is("TooSoon")).await?;
     ensure!(waiting.waiting.is_some() && waiting.version.as_deref() == Some(&first), "{waiting:?}");
     super::scene::patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "now"}}})).await?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     let config = space.api::<VersionedConfig>().get("shop").await?;
     ensure!(config.spec.version.as_deref() == Some(&second), "{config:?}");
     Ok(())
@@ -47,7 +48,7 @@ async fn keys_are_chosen_and_the_published_config_map_follows() -> Result<()> {
         "configName": "web", "include": ["app.*"], "exclude": ["*.bak"], "prefix": "web.", "debounceSeconds": 0
     });
     source(&space, "any", &json!({"configMap": {"name": "live"}}), &more).await?;
-    is_current(&space, "any", None).await?;
+    wait_until_current(&space, "any", None).await?;
     let configs = space.api::<VersionedConfig>();
     let made = configs.get("web").await?;
     ensure!(made.spec.objects.is_empty(), "{made:?}");
@@ -65,21 +66,21 @@ async fn a_secret_becomes_versions_that_say_nothing_of_its_values() -> Result<()
     let data = |key: &str| json!({"tls.crt": "certificate", "tls.key": key});
     live_secret(&space, "tls-live", "kubernetes.io/tls", data("hunter2")).await?;
     quick(&space, "tls", &json!({"secret": {"name": "tls-live"}})).await?;
-    let first = is_current(&space, "tls", None).await?;
+    let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let made = secrets.get(&format!("tls-{first}")).await?;
     ensure!(made.type_.as_deref() == Some("kubernetes.io/tls") && made.immutable == Some(true));
     ensure!(made.data.as_ref().context("no data")?["tls.key"].0 == b"hunter2");
     let patch = json!({"stringData": {"tls.key": "hunter3"}});
     secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    let second = is_current(&space, "tls", Some(&first)).await?;
+    let second = wait_until_current(&space, "tls", Some(&first)).await?;
     // The same content has the same name again.
     let patch = json!({"stringData": {"tls.key": "hunter2"}});
     secrets.patch("tls-live", &PatchParams::default(), &Patch::Merge(&patch)).await?;
-    ensure!(is_current(&space, "tls", Some(&second)).await? == first);
+    ensure!(wait_until_current(&space, "tls", Some(&second)).await? == first);
     // Another config has other names for it.
     quick(&space, "other", &json!({"secret": {"name": "tls-live"}})).await?;
-    ensure!(is_current(&space, "other", None).await? != first);
+    ensure!(wait_until_current(&space, "other", None).await? != first);
     let all = secrets.list(&ListParams::default().labels("nudge.dev/config=tls")).await?;
     ensure!(all.items.len() == 2, "{}", all.items.len());
     let config = serde_json::to_string(&space.api::<VersionedConfig>().get("tls").await?)?;

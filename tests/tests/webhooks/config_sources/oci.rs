@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::config_sources::git::credentials;
 use crate::config_sources::scene::{
-    condition, enabled, is, is_current, nowhere_logged, origin, patched, source, until,
+    condition, enabled, is, nowhere_logged, origin, patched, source, until, wait_until_current,
 };
 
 /// A registry at an address of this machine that is not the loopback.
@@ -62,7 +62,7 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     let oci = json!({"url": url, "semver": "1.x", "ca": registry.ca(), "secretRef": {"name": "pull"}});
     let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "periodSeconds": 10});
     source(&space, "shop", &json!({"oci": oci}), &more).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     let data = async |version: &str| {
         let map = space.api::<ConfigMap>().get(&format!("shop-{version}")).await?;
         Ok::<_, anyhow::Error>(json!(map.data))
@@ -73,7 +73,7 @@ async fn artifacts_become_versions_and_every_fault_leaves_the_last_one() -> Resu
     // A higher version, by the period alone.
     push("20\n", "1.1.0", PASSWORD)?;
     push("30\n", "2.0.0", PASSWORD)?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     ensure!(data(&second).await?["db.pool"] == "20\n");
 
     let fails = async |what: &str, reason: &'static str, says: &str| {

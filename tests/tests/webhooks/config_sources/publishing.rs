@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::config_sources::refused::sources_of;
 use crate::config_sources::scene::{
-    condition, config_until, enabled, is, is_current, live_secret, may_publish, patched, quick, until,
+    condition, config_until, enabled, is, live_secret, may_publish, patched, quick, until, wait_until_current,
 };
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     );
     may_publish(&space, "tls").await?;
     patched(&space, "tls", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
-    let first = is_current(&space, "tls", None).await?;
+    let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let published = async |version: &str, key: &[u8]| -> Result<()> {
         config_until(&space, "tls", "it is published", |_, status| {
@@ -64,6 +64,6 @@ async fn a_published_secret_follows_the_living_one_where_the_account_may_update_
     published(&first, b"b").await?;
     let patch = Patch::Merge(json!({"stringData": {"tls.key": "c"}}));
     secrets.patch("live", &PatchParams::default(), &patch).await?;
-    let second = is_current(&space, "tls", Some(&first)).await?;
+    let second = wait_until_current(&space, "tls", Some(&first)).await?;
     published(&second, b"c").await
 }

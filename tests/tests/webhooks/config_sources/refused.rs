@@ -11,7 +11,7 @@ use nudge_tests::cluster::{Identity, Space};
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    changes, condition, enabled, is, is_current, live, live_secret, patched, quick, shared, until, versions,
+    changes, condition, enabled, is, live, live_secret, patched, quick, shared, until, versions, wait_until_current,
 };
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn an_object_that_vanishes_leaves_the_last_version_and_may_come_back() -> 
     live(&space, "live", "1").await?;
     // It is asked again at once when somebody says so, and otherwise a little later.
     patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     space.api::<ConfigMap>().delete("live", &DeleteParams::default()).await?;
     let gone = until(&space, "shop", "it is gone", is("SourceGone")).await?;
     ensure!(condition(&gone, "Stalled").0 == "True" && gone.version.as_ref() == Some(&first), "{gone:?}");
@@ -31,7 +31,7 @@ async fn an_object_that_vanishes_leaves_the_last_version_and_may_come_back() -> 
     ensure!(config.status.and_then(|status| status.current_version).as_ref() == Some(&first));
     let again = json!({"metadata": {"name": "live"}, "data": {"key": "2"}});
     space.create_object::<ConfigMap>(again).await?;
-    is_current(&space, "shop", Some(&first)).await?;
+    wait_until_current(&space, "shop", Some(&first)).await?;
     Ok(())
 }
 
@@ -40,7 +40,7 @@ async fn an_object_beyond_the_bounds_is_refused_until_it_fits() -> Result<()> {
     let Some(space) = enabled("large", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     let first = quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let version = is_current(&space, "shop", None).await?;
+    let version = wait_until_current(&space, "shop", None).await?;
     let patch = json!({"data": {"a key that no dictionary has": "x"}});
     let odd = space.api::<ConfigMap>().patch("live", &PatchParams::default(), &Patch::Merge(patch)).await;
     ensure!(odd.is_err(), "the API server takes no such key");
@@ -71,7 +71,7 @@ async fn what_nudge_makes_is_no_source() -> Result<()> {
     let Some(space) = enabled("own", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let version = is_current(&space, "shop", None).await?;
+    let version = wait_until_current(&space, "shop", None).await?;
     // A version.
     let part = format!("shop-{version}");
     may_read(&space, "configmaps", &part).await?;
@@ -87,7 +87,7 @@ async fn what_nudge_makes_is_no_source() -> Result<()> {
     // And by its label, where the config came later.
     live(&space, "later", "1").await?;
     quick(&space, "late", &json!({"configMap": {"name": "later"}})).await?;
-    is_current(&space, "late", None).await?;
+    wait_until_current(&space, "late", None).await?;
     let patch = json!({"metadata": {"labels": {"nudge.dev/published": "1"}}});
     space.api::<ConfigMap>().patch("later", &PatchParams::default(), &Patch::Merge(patch)).await?;
     until(&space, "late", "it is refused", is("SourceRefused")).await?;
@@ -100,7 +100,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
     let data = json!({"tls.crt": "a", "tls.key": "b"});
     live_secret(&space, "live", "Opaque", data.clone()).await?;
     quick(&space, "tls", &json!({"secret": {"name": "live"}})).await?;
-    let first = is_current(&space, "tls", None).await?;
+    let first = wait_until_current(&space, "tls", None).await?;
     let secrets = space.api::<Secret>();
     let replaced = async |kind: &str, data: Value| -> Result<()> {
         secrets.delete("live", &DeleteParams::default()).await?;
@@ -115,7 +115,7 @@ async fn a_secret_may_change_its_type_but_not_to_one_of_kubernetes() -> Result<(
     let refused = until(&space, "tls", "it is refused", is("SourceRefused")).await?;
     ensure!(condition(&refused, "Ready").2.contains("has the type helm.sh/release.v1"), "{refused:?}");
     replaced("kubernetes.io/tls", json!({"tls.crt": "a", "tls.key": "c"})).await?;
-    is_current(&space, "tls", Some(&first)).await?;
+    wait_until_current(&space, "tls", Some(&first)).await?;
     Ok(())
 }
 
@@ -192,7 +192,7 @@ async fn an_object_that_has_the_name_of_a_part_is_named() -> Result<()> {
     let Some(space) = enabled("squatted", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let version = is_current(&space, "shop", None).await?;
+    let version = wait_until_current(&space, "shop", None).await?;
     // In another namespace the same content has the same name.
     let Some(other) = enabled("squatted", false).await? else { return Ok(()) };
     let name = format!("shop-{version}");
@@ -202,7 +202,7 @@ async fn an_object_that_has_the_name_of_a_part_is_named() -> Result<()> {
     let conflict = until(&other, "shop", "the name is taken", is("Conflict")).await?;
     ensure!(condition(&conflict, "Ready").2.starts_with(&format!("ConfigMap {name} exists already")), "{conflict:?}");
     other.api::<ConfigMap>().delete(&name, &DeleteParams::default()).await?;
-    is_current(&other, "shop", None).await?;
+    wait_until_current(&other, "shop", None).await?;
     Ok(())
 }
 
@@ -243,9 +243,9 @@ async fn a_name_of_a_source_is_no_name_for_anything_else() -> Result<()> {
     let Some(space) = enabled("forged", false).await? else { return Ok(()) };
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     changes(&space, "live", "2").await?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     let version = format!("src-{}", "0".repeat(40));
     let forged = json!({
         "metadata": {"name": "forged", "labels": {"nudge.dev/config": "shop", "nudge.dev/version": version}},
@@ -253,7 +253,7 @@ async fn a_name_of_a_source_is_no_name_for_anything_else() -> Result<()> {
     });
     let forged: ConfigMap = space.create_object(forged).await?;
     changes(&space, "live", "4").await?;
-    let third = is_current(&space, "shop", Some(&second)).await?;
+    let third = wait_until_current(&space, "shop", Some(&second)).await?;
     let status = space.api::<VersionedConfig>().get("shop").await?.status.context("no status")?;
     let label = &forged.labels()["nudge.dev/version"];
     ensure!(third != *label && status.version(label).is_none(), "{status:?}");

@@ -8,7 +8,9 @@ use nudge_api::VersionedConfig;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::config_sources::scene::{SOON, enabled, is, is_current, live_secret, patched, source, until};
+use crate::config_sources::scene::{
+    WAIT_TIMEOUT, enabled, is, live_secret, patched, source, until, wait_until_current,
+};
 
 #[tokio::test]
 async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
@@ -17,12 +19,12 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     live_secret(&space, "live", "Opaque", data("1")).await?;
     let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0, "historyLimit": 5});
     source(&space, "shop", &json!({"secret": {"name": "live"}}), &more).await?;
-    let mut all = vec![is_current(&space, "shop", None).await?];
+    let mut all = vec![wait_until_current(&space, "shop", None).await?];
     let secrets = space.api::<Secret>();
     for pin in ["2", "3", "4"] {
         let patch = Patch::Merge(json!({"stringData": data(pin)}));
         secrets.patch("live", &PatchParams::default(), &patch).await?;
-        all.push(is_current(&space, "shop", all.last().map(String::as_str)).await?);
+        all.push(wait_until_current(&space, "shop", all.last().map(String::as_str)).await?);
     }
     let versions = async || -> Result<Vec<String>> {
         let made = secrets.list_metadata(&ListParams::default().labels("nudge.dev/config=shop")).await?;
@@ -43,7 +45,7 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
         let versions = versions().await.ok()?;
         (versions.len() == 2 && all[2..].iter().all(|version| versions.contains(version))).then_some(())
     };
-    if let Err(error) = eventually(SOON, "older ones are deleted", few).await {
+    if let Err(error) = eventually(WAIT_TIMEOUT, "older ones are deleted", few).await {
         let config = space.api::<VersionedConfig>().get("shop").await?;
         return Err(error.context(format!("of {all:?} {:?} are left: {config:?}", versions().await?)));
     }
@@ -51,8 +53,8 @@ async fn older_secret_versions_go_some_time_after_their_secret() -> Result<()> {
     ensure!(notice.ends_with(&all[3]), "{notice}");
     let again: Value = json!({"metadata": {"name": "live"}, "stringData": data("5")});
     space.create_object::<Secret>(again).await?;
-    let next = is_current(&space, "shop", all.last().map(String::as_str)).await?;
-    eventually(SOON, "nothing goes", async || annotation().await.ok()?.is_none().then_some(())).await?;
+    let next = wait_until_current(&space, "shop", all.last().map(String::as_str)).await?;
+    eventually(WAIT_TIMEOUT, "nothing goes", async || annotation().await.ok()?.is_none().then_some(())).await?;
     let status = until(&space, "shop", "it is back", |status| status.gone_time.is_none()).await?;
     ensure!(status.version.context("no version")? == next && !all.contains(&next));
     Ok(())

@@ -9,7 +9,7 @@ use nudge_api::{ConfigSource, VersionedConfig, VersionedConfigStatus};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config_sources::scene::{changes, config_until, enabled, is_current, live, source, versions};
+use crate::config_sources::scene::{changes, config_until, enabled, live, source, versions, wait_until_current};
 
 /// A number from the environment, for the long form.
 fn variable(name: &str, short: u64) -> u64 {
@@ -24,7 +24,7 @@ async fn an_object_that_never_stays_becomes_few_versions() -> Result<()> {
     // It is never quiet for this long: a version comes after ten times that.
     let more = json!({"debounceSeconds": 1, "minPeriodSeconds": 0, "historyLimit": 40});
     source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     let seconds = variable("NUDGE_FLOOD_SECONDS", 12);
     let (began, mut ticks) = (Instant::now(), interval(Duration::from_millis(100)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,7 +43,7 @@ async fn an_object_that_never_stays_becomes_few_versions() -> Result<()> {
                 .map_or(0, |all| all.len() as u64);
         }
     }
-    let last = is_current(&space, "shop", Some(&first)).await?;
+    let last = wait_until_current(&space, "shop", Some(&first)).await?;
     let last_is_current =
         |_: &VersionedConfig, status: &VersionedConfigStatus| status.current_version.as_ref() == Some(&last);
     config_until(&space, "shop", "the last content is current", last_is_current).await?;
@@ -64,11 +64,11 @@ async fn objects_and_status_stay_bounded_over_many_rotations() -> Result<()> {
     live(&space, "live", "0").await?;
     let more = json!({"debounceSeconds": 0, "minPeriodSeconds": 0});
     source(&space, "shop", &json!({"configMap": {"name": "live"}}), &more).await?;
-    let mut last = is_current(&space, "shop", None).await?;
+    let mut last = wait_until_current(&space, "shop", None).await?;
     let (mut sizes, mut objects) = (Vec::new(), 0);
     for number in 1..=variable("NUDGE_ROTATIONS", 25) {
         changes(&space, "live", &number.to_string()).await?;
-        last = is_current(&space, "shop", Some(&last)).await?;
+        last = wait_until_current(&space, "shop", Some(&last)).await?;
         objects = objects.max(versions(&space, "shop").await?.len());
         let config = space.api::<VersionedConfig>().get("shop").await?;
         let own = space.api::<ConfigSource>().get("shop").await?;

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long things may take, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The most bytes of the mirrors of the role sources that tests share.
-pub(crate) const MIRRORS: u32 = 64 * 1024 * 1024;
+pub(crate) const MAX_MIRROR_BYTES: u32 = 64 * 1024 * 1024;
 
 /// The control plane with its webhooks, and the role sources.
 pub(crate) async fn shared() -> Result<Option<&'static Installation<'static>>> {
@@ -37,7 +37,7 @@ pub(crate) async fn sources(installation: &Installation<'_>) -> Result<&'static 
     SHARED
         .get_or_try_init(async || {
             installation.apply_sources().await?;
-            let options = ReplicaOptions::with(&[format!("--mirrors-mib={}", MIRRORS >> 20).as_str()]);
+            let options = ReplicaOptions::with(&[format!("--mirrors-mib={}", MAX_MIRROR_BYTES >> 20).as_str()]);
             installation.sources(&options).await
         })
         .await
@@ -126,7 +126,7 @@ pub(crate) async fn until(
     expected: impl Fn(&ConfigSourceStatus) -> bool,
 ) -> Result<ConfigSourceStatus> {
     let is = |source: &ConfigSource| source.status.as_ref().is_some_and(&expected);
-    space.object_until(SOON, name, what, is).await?.status.context("no status")
+    space.object_until(WAIT_TIMEOUT, name, what, is).await?.status.context("no status")
 }
 
 /// Reason and message of a condition.
@@ -147,11 +147,11 @@ pub(crate) async fn config_until(
     expected: impl Fn(&VersionedConfig, &VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfig> {
     let is = |config: &VersionedConfig| expected(config, &config.status.clone().unwrap_or_default());
-    space.object_until(SOON, name, what, is).await
+    space.object_until(WAIT_TIMEOUT, name, what, is).await
 }
 
 /// Waits until the version of the source's newest content is current, and returns its name.
-pub(crate) async fn is_current(space: &Space, source: &str, before: Option<&str>) -> Result<String> {
+pub(crate) async fn wait_until_current(space: &Space, source: &str, before: Option<&str>) -> Result<String> {
     let done = |status: &ConfigSourceStatus| is("Activated")(status) && status.version.as_deref() != before;
     let status = until(space, source, "the version is asked for", done).await?;
     let version = status.version.context("no version")?;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::config_sources::git::server;
-use crate::config_sources::scene::{enabled, is_current, source};
+use crate::config_sources::scene::{enabled, source, wait_until_current};
 
 /// A server that takes connections and says nothing.
 fn silent() -> Result<(String, Arc<Mutex<Vec<TcpStream>>>)> {
@@ -43,7 +43,7 @@ async fn slow_servers_of_one_namespace_do_not_take_the_turns_of_others() -> Resu
     eventually(Duration::from_mins(1), "a slow server is asked", async || (asked() > 0).then_some(())).await?;
     let git = json!({"url": server.url("open/shop"), "path": "config/prod", "ca": server.ca()});
     source(&quick, "shop", &json!({"git": git}), &json!({"debounceSeconds": 0, "minPeriodSeconds": 0})).await?;
-    is_current(&quick, "shop", None).await?;
+    wait_until_current(&quick, "shop", None).await?;
     // One at a time: the second only where this machine is so busy that the first was given up meanwhile.
     ensure!(asked() <= 2, "{} of the slow servers had a turn before", asked());
     Ok(())

@@ -12,7 +12,9 @@ use nudge_tests::cluster::sources::leads;
 use nudge_tests::{Cluster, Installation, ReplicaOptions, eventually};
 use serde_json::json;
 
-use crate::config_sources::scene::{SOON, changes, enabled_of, is_current, live, quick, until, versions};
+use crate::config_sources::scene::{
+    WAIT_TIMEOUT, changes, enabled_of, live, quick, until, versions, wait_until_current,
+};
 
 #[tokio::test]
 async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
@@ -26,7 +28,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     let space = enabled_of(&installation, "takeover", false).await?;
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     let of_versions = async || -> Result<BTreeSet<String>> {
         let parts = versions(&space, "shop").await?;
         Ok(parts.iter().map(|part| part.labels()["nudge.dev/version"].clone()).collect())
@@ -45,7 +47,7 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
         }
     }
     leader.process.kill()?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     ensure!(leads(&next), "nobody else leads");
     ensure!(
         of_versions().await? == [first.clone(), second.clone()].into() && versions(&space, "shop").await?.len() == 3
@@ -56,8 +58,8 @@ async fn another_replica_goes_on_and_one_version_is_made() -> Result<()> {
     super::scene::patched(&space, "shop", &json!({"spec": {"debounceSeconds": 2}})).await?;
     changes(&space, "live", "3").await?;
     next.process.kill()?;
-    let third = is_current(&space, "shop", Some(&second)).await?;
-    eventually(SOON, "another one leads", async || leads(&last).then_some(())).await?;
+    let third = wait_until_current(&space, "shop", Some(&second)).await?;
+    eventually(WAIT_TIMEOUT, "another one leads", async || leads(&last).then_some(())).await?;
     ensure!(of_versions().await? == [first, second, third.clone()].into());
     let status = until(&space, "shop", "all is done", |status| status.waiting.is_none()).await?;
     ensure!(status.version == Some(third) && status.failed_versions.is_empty(), "{status:?}");

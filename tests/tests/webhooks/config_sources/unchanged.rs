@@ -17,7 +17,9 @@ use serde_json::json;
 
 use crate::config_sources::git::{credentials, server};
 use crate::config_sources::oci::{nudge, registry};
-use crate::config_sources::scene::{SOON, condition, config_until, enabled_of, is, is_current, source, until};
+use crate::config_sources::scene::{
+    WAIT_TIMEOUT, condition, config_until, enabled_of, is, source, until, wait_until_current,
+};
 use crate::config_sources::vault::{from, may_have_tokens, openbao};
 
 const NAMES: [&str; 3] = ["git", "oci", "vault"];
@@ -31,7 +33,7 @@ async fn asked(sources: &Replica, outcome: &str, times: f64, since: [f64; 3]) ->
             let count = sources.metric_where("nudge_source_fetches_total", &labels).await.ok()?;
             (count >= since[at] + times).then_some(count)
         };
-        counts[at] = eventually(SOON, &format!("{kind} was asked: {outcome}"), enough).await?;
+        counts[at] = eventually(WAIT_TIMEOUT, &format!("{kind} was asked: {outcome}"), enough).await?;
     }
     Ok(counts)
 }
@@ -93,7 +95,7 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
         let config = json!({"metadata": {"name": name}, "spec": {"rollout": at_once()}});
         space.create_object::<VersionedConfig>(config).await?;
         source(&space, name, from, &more).await?;
-        first.push(is_current(&space, name, None).await?);
+        first.push(wait_until_current(&space, name, None).await?);
     }
     // One that is suspended asks nobody.
     source(&space, "idle", &git, &json!({"suspend": true})).await?;
@@ -125,8 +127,8 @@ async fn the_same_content_and_servers_that_are_away_cost_no_write_and_no_notific
 
     // A change that counts is the first that the application hears of.
     commit("config/prod/number", "2")?;
-    is_current(&space, "git", Some(&first[0])).await?;
-    eventually(SOON, "the application is notified", async || (notified() > 0).then_some(())).await?;
+    wait_until_current(&space, "git", Some(&first[0])).await?;
+    eventually(WAIT_TIMEOUT, "the application is notified", async || (notified() > 0).then_some(())).await?;
     ensure!(notified() == 1 && pod.app_output().contains("SIGUSR1 2"), "{}", pod.app_output());
 
     // While servers are away, a status is written when it changes, and not at each failure.

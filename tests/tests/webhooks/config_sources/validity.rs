@@ -11,7 +11,8 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::config_sources::scene::{
-    SOON, changes, condition, enabled, is, is_current, live, live_secret, patched, quick, until, versions,
+    WAIT_TIMEOUT, changes, condition, enabled, is, live, live_secret, patched, quick, until, versions,
+    wait_until_current,
 };
 
 /// A config whose content must follow these rules.
@@ -42,7 +43,7 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     ensure!(versions(&space, "shop").await?.is_empty());
     // It is corrected.
     changes(&space, "live", "1").await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     // The next mistake leaves what is there.
     changes(&space, "live", "hunter2").await?;
     let wrong = until(&space, "shop", "it is invalid", is("Invalid")).await?;
@@ -52,7 +53,7 @@ async fn content_that_breaks_a_rule_becomes_no_version() -> Result<()> {
     // Or the rules are changed.
     let rules = json!({"spec": {"validation": [{"name": "keys", "required": ["key"]}]}});
     space.api::<VersionedConfig>().patch("shop", &PatchParams::default(), &Patch::Merge(rules)).await?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     let status = space.api::<ConfigSource>().get("shop").await?.status.context("no status")?;
     ensure!(second != first && condition(&status, "Valid").0 == "True", "{status:?}");
     Ok(())
@@ -72,7 +73,7 @@ async fn a_secret_that_breaks_a_rule_becomes_no_version_and_its_value_is_not_sho
     ensure!(secrets.list_metadata(&made).await?.items.is_empty());
     let corrected = json!({"stringData": {"pin": "1234"}});
     secrets.patch("live", &PatchParams::default(), &Patch::Merge(&corrected)).await?;
-    is_current(&space, "shop", None).await?;
+    wait_until_current(&space, "shop", None).await?;
     ensure!(secrets.list_metadata(&made).await?.items.len() == 1);
     Ok(())
 }
@@ -88,7 +89,7 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     ruled(&space, json!([{"name": "number", "key": "key", "schema": schema}])).await?;
     live(&space, "live", "1").await?;
     quick(&space, "shop", &json!({"configMap": {"name": "live"}})).await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
 
     changes(&space, "live", "hunter2").await?;
     let message = refused(&until(&space, "shop", "admission refuses it", is("Invalid")).await?)?;
@@ -116,7 +117,8 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     ensure!(made.len() == 2, "{made:?}");
     // Another one, after which the older one is deleted. What is there is not made again, whatever else the source is asked for.
     let fourth = becomes("hunter4").await?.version.context("nothing is made")?;
-    eventually(SOON, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "the older one is deleted", async || parts(&version).await.ok()?.is_empty().then_some(()))
+        .await?;
     let made = parts(&fourth).await?;
     patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
     until(&space, "shop", "it was looked at again", |status| status.synced.as_deref() == Some("1")).await?;
@@ -126,6 +128,6 @@ async fn content_that_others_refuse_is_not_made_again_and_again() -> Result<()> 
     // It is corrected.
     let patch = Patch::Merge(large("2"));
     space.api::<ConfigMap>().patch("live", &PatchParams::default(), &patch).await?;
-    is_current(&space, "shop", Some(&fourth)).await?;
+    wait_until_current(&space, "shop", Some(&fourth)).await?;
     Ok(())
 }

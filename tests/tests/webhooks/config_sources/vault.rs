@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::config_sources::git::server;
 use crate::config_sources::scene::{
-    condition, enabled, is, is_current, nowhere_logged, origin, patched, quick, shared, source, until,
+    condition, enabled, is, nowhere_logged, origin, patched, quick, shared, source, until, wait_until_current,
 };
 
 /// The value of a secret, which is nowhere else.
@@ -77,7 +77,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     ensure!(message.contains("--resource=serviceaccounts/token --resource-name=shop"), "{message}");
     may_have_tokens(&space, "shop").await?;
     sync("1").await?;
-    let first = is_current(&space, "shop", None).await?;
+    let first = wait_until_current(&space, "shop", None).await?;
     ensure!(
         value(&space, "shop", &first, "pin").await? == VALUE && value(&space, "shop", &first, "limit").await? == "3"
     );
@@ -85,7 +85,7 @@ async fn a_secret_of_vault_becomes_versions_and_every_fault_leaves_the_last_one(
     ensure!(origin.line() == format!("Vault {}@1 secret/team/shop", bao.url()), "{origin:?}");
     // By the period alone.
     put("second")?;
-    let second = is_current(&space, "shop", Some(&first)).await?;
+    let second = wait_until_current(&space, "shop", Some(&first)).await?;
     ensure!(value(&space, "shop", &second, "pin").await? == "second");
 
     let fails = async |what: &str, reason: &'static str, says: &str| {
@@ -162,7 +162,7 @@ async fn a_role_of_another_audience_refuses_a_token_which_is_for_its_address_alo
     }
     bao.bao(&["write", "auth/kubernetes/role/shop", &format!("audience={address}")])?;
     patched(&space, "shop", &json!({"metadata": {"annotations": {"nudge.dev/sync": "1"}}})).await?;
-    let version = is_current(&space, "shop", None).await?;
+    let version = wait_until_current(&space, "shop", None).await?;
     ensure!(value(&space, "shop", &version, "pin").await? == VALUE);
     let mut sent = 0;
     for body in std::fs::read_dir(front.root().join("t1"))? {
@@ -207,9 +207,10 @@ async fn a_source_lends_nobody_the_rights_of_a_service_account() -> Result<()> {
     }
     let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["payment"], "verbs": ["create"]}]);
     space.grant("pays", rules, user("eve")).await?;
-    let made = nudge_tests::eventually(crate::config_sources::scene::SOON, "who has the right may", async || {
-        sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com")).ok()?).await.ok()
-    });
+    let made =
+        nudge_tests::eventually(crate::config_sources::scene::WAIT_TIMEOUT, "who has the right may", async || {
+            sources.create(&parameters, &serde_json::from_value(vault("https://vault.example.com")).ok()?).await.ok()
+        });
     let made = made.await?;
     sources.delete(&made.name_any(), &DeleteParams::default()).await.ok();
     space.api::<ServiceAccount>().delete("payment", &DeleteParams::default()).await?;

@@ -11,7 +11,7 @@ use nudge_tests::cluster::space::user;
 use nudge_tests::{Installation, eventually};
 use serde_json::json;
 
-use crate::kubectl_nudge::scene::{SOON, becomes_current, ends, fails, run_by, works};
+use crate::kubectl_nudge::scene::{WAIT_TIMEOUT, becomes_current, ends, fails, run_by, works};
 
 /// The names of the RoleBindings of a namespace, and whether it is enabled.
 async fn enabled(space: &Space) -> Result<(Vec<String>, bool)> {
@@ -40,7 +40,7 @@ async fn a_namespace_is_disabled_as_it_was_enabled_and_only_by_an_admin_of_the_c
         let refused = run_by(&kubeconfig, &space, &["enable", &space.name]).await.ok()?.stderr;
         refused.contains("labelling namespace").then_some(refused)
     };
-    let refused = eventually(SOON, "jane may read the namespace", reads).await?;
+    let refused = eventually(WAIT_TIMEOUT, "jane may read the namespace", reads).await?;
     assert!(refused.contains("cannot patch") && refused.ends_with("ask an admin of the cluster\n"), "{refused}");
     space.api::<RoleBinding>().delete("admin", &DeleteParams::default()).await?;
     space.api::<Role>().delete("admin", &DeleteParams::default()).await?;

@@ -12,7 +12,7 @@ use nudge_tests::cluster::installation::{agent_token, hub_ca, injected_pod};
 use nudge_tests::{Finished, Installation, Pod, Replica, binary};
 use serde_json::{Value, json};
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the command with these arguments in the namespace, with a kubeconfig.
 pub(crate) async fn run_by(kubeconfig: &Path, space: &Space, arguments: &[&str]) -> Result<Finished> {
@@ -53,7 +53,7 @@ pub(crate) async fn status(
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<()> {
     let is = |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected);
-    space.object_until(SOON, name, what, is).await.map(drop)
+    space.object_until(WAIT_TIMEOUT, name, what, is).await.map(drop)
 }
 
 pub(crate) async fn becomes_current(space: &Space, name: &str, version: &str) -> Result<()> {

@@ -10,7 +10,7 @@ use nudge_tests::cluster::servers::ISSUER;
 use nudge_tests::{Installation, eventually};
 use serde_json::{Value, json};
 
-use crate::kubectl_nudge::scene::{SOON, becomes_current, ends, fails, run_by, status, works};
+use crate::kubectl_nudge::scene::{WAIT_TIMEOUT, becomes_current, ends, fails, run_by, status, works};
 
 #[tokio::test]
 async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<()> {
@@ -113,7 +113,7 @@ async fn a_version_is_created_used_compared_rolled_back_and_deleted() -> Result<
     assert!(space.api::<ConfigMap>().get_opt("game-1.0.2").await?.is_none());
     works(installation, &space, &["delete", "game"]).await?;
     let gone = async || space.api::<ConfigMap>().get_opt("game-1.0.0").await.ok()?.is_none().then_some(());
-    eventually(SOON, "the versions are deleted with the config", gone).await?;
+    eventually(WAIT_TIMEOUT, "the versions are deleted with the config", gone).await?;
     let none = fails(installation, &space, &["current", "game"]).await?;
     assert!(none.starts_with("error: there is no config game in namespace life-"), "{none}");
     Ok(())

@@ -12,7 +12,7 @@ use nudge_tests::eventually;
 use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{
-    InjectingCluster, SOON, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal,
+    InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, has_agent, opted_in, pod_without_opt_in, refusal,
 };
 
 fn agent(pod: &Pod) -> (&Container, bool) {
@@ -50,7 +50,7 @@ async fn a_deployments_pods_come_out_injected() -> Result<()> {
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 2).then_some(pods)
     };
-    let made = eventually(SOON, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
+    let made = eventually(WAIT_TIMEOUT, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
     for pod in &made {
         assert!(has_agent(pod));
         let (container, is_sidecar) = agent(pod);
@@ -148,7 +148,7 @@ async fn a_dry_run_shows_the_pod_and_leaves_nothing_behind() -> Result<()> {
     assert_eq!(injecting.cluster.audit(&space.name)?.iter().find(|event| by_nudge(event)), None);
     create(&space, &opted_in("web")).await?;
     let configs = space.api::<VersionedConfig>();
-    eventually(SOON, "the stored pod's config is made", async || configs.get_opt("shop").await.ok()?).await?;
+    eventually(WAIT_TIMEOUT, "the stored pod's config is made", async || configs.get_opt("shop").await.ok()?).await?;
     assert!(injecting.cluster.audit(&space.name)?.iter().any(by_nudge));
     Ok(())
 }
@@ -192,7 +192,7 @@ async fn the_version_that_is_current_at_admission_is_mounted() -> Result<()> {
         let text = serde_json::to_string(&pod.spec?.volumes).ok()?;
         text.contains("shop-7-abc").then_some(())
     };
-    eventually(SOON, "a new pod mounts the current version", seen).await
+    eventually(WAIT_TIMEOUT, "a new pod mounts the current version", seen).await
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn the_agent_keeps_to_the_namespaces_limits_or_the_pod_is_refused_with_the
         let pod = dry(&space, &pod_without_opt_in("probe")).await.ok()?;
         pod.spec?.containers.first()?.resources.as_ref()?.requests.clone()
     };
-    eventually(SOON, "the API server knows the LimitRange", limited).await?;
+    eventually(WAIT_TIMEOUT, "the API server knows the LimitRange", limited).await?;
     let pod = create(&space, &opted_in("web")).await?;
     let resources = agent(&pod).0.resources.clone().context("resources")?;
     let memory = resources.requests.as_ref().and_then(|requests| requests.get("memory")).context("a request")?;

@@ -9,7 +9,7 @@ use nudge_tests::cluster::installation::at_once;
 use nudge_tests::eventually;
 use serde_json::{Value, json};
 
-use crate::pods::injecting_cluster::{InjectingCluster, SOON, annotated, create, dry, opted_in};
+use crate::pods::injecting_cluster::{InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, opted_in};
 
 #[tokio::test]
 async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
@@ -26,14 +26,14 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
     let chosen = Patch::Merge(json!({"spec": {"version": "1"}}));
     configs.patch("shop", &PatchParams::default(), &chosen).await?;
     let current = async || configs.get("shop").await.ok()?.status?.current_version;
-    eventually(SOON, "the version is current", current).await?;
+    eventually(WAIT_TIMEOUT, "the version is current", current).await?;
 
     let named = annotated("web", "nudge.dev/configs", "shop");
     let mounts = async || {
         let pod = serde_json::to_string(&dry(&space, &named).await.ok()?).ok()?;
         pod.contains("shop-1").then_some(())
     };
-    eventually(SOON, "the version is mounted", mounts).await?;
+    eventually(WAIT_TIMEOUT, "the version is mounted", mounts).await?;
     create(&space, &named).await?;
     // A service account that spec.allowedServiceAccounts does not name gets neither the config nor the pod.
     space.service_account("stranger").await?;
@@ -54,7 +54,7 @@ async fn what_admission_decides_is_in_the_audit_trail() -> Result<()> {
             Api::<VersionedConfig>::namespaced(eve.clone(), &space.name).create(&PostParams::default(), &object).await;
         made.err()?.to_string().contains("may not create it").then_some(())
     };
-    eventually(SOON, "she is refused", refused).await?;
+    eventually(WAIT_TIMEOUT, "she is refused", refused).await?;
 
     let log = replica.log();
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

@@ -10,7 +10,7 @@ use nudge_tests::{Cluster, Finished, Installation, eventually};
 use serde_json::{Value, json};
 
 use crate::pods::injecting_cluster::{
-    SOON, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews,
+    WAIT_TIMEOUT, config_map, create, dry, has_agent, injects, opted_in, pod_without_opt_in, refusal, reviews,
 };
 
 /// A pod that opts in by the annotation alone.
@@ -75,7 +75,7 @@ async fn only_pods_that_opt_in_where_nudge_is_enabled_depend_on_it() -> Result<(
         cluster.kubectl_on(&["apply", "--server-side", "--force-conflicts"], &text).await?;
         // If this removes the authority, the leader writes it again within a minute.
         let by = async || dry(&space, &by_annotation("probe", "true")).await.ok().filter(has_agent).map(drop);
-        eventually(SOON * 2, "annotated pods are injected", by).await.with_context(|| replica.log())?;
+        eventually(WAIT_TIMEOUT * 2, "annotated pods are injected", by).await.with_context(|| replica.log())?;
 
         let before = reviews(&replica).await?;
         create(&space, &pod_without_opt_in("plain-2")).await?;

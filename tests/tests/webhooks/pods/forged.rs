@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
-use crate::pods::injecting_cluster::{InjectingCluster, SOON, config_map, create, dry, opted_in};
+use crate::pods::injecting_cluster::{InjectingCluster, WAIT_TIMEOUT, config_map, create, dry, opted_in};
 
 /// Values that are nowhere else, and a key.
 const HIDDEN: [&str; 4] = ["value-Zk3xQ8vT1m", "pin-pW7nJ4hR9c", "plain-bY6sL2dG5f", "hidden_key"];
@@ -24,8 +24,8 @@ const HIDDEN: [&str; 4] = ["value-Zk3xQ8vT1m", "pin-pW7nJ4hR9c", "plain-bY6sL2dG
 /// Who makes up more pods than others.
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How many connections it uses, and how many ConfigMaps each of its pods references: as many as Nudge looks up.
-const AT_ONCE: usize = 20;
-const MOST: usize = 64;
+const MAX_CONCURRENT_REQUESTS: usize = 20;
+const MAX_REFERENCES: usize = 64;
 
 struct Attack<'a> {
     replica: &'a Replica,
@@ -45,7 +45,7 @@ impl<'a> Attack<'a> {
     async fn asks(&self, configs: &str, maps: &[&str], account: &str) -> Result<Answer> {
         // A look-up has 600 ms, which a machine that has much else to do may need.
         let answered = async || self.asks_from(Ipv4Addr::LOCALHOST, configs, maps, account).await.ok();
-        Answer::of(&eventually(SOON, "the review is answered", answered).await?)
+        Answer::of(&eventually(WAIT_TIMEOUT, "the review is answered", answered).await?)
     }
 
     async fn asks_from(&self, from: Ipv4Addr, configs: &str, maps: &[&str], account: &str) -> Result<Value> {
@@ -142,7 +142,7 @@ async fn tenant(space: &Space) -> Result<()> {
         space.create_object::<VersionedConfig>(json!({"metadata": {"name": name}, "spec": spec})).await?;
         let configs = space.api::<VersionedConfig>();
         let current = async || configs.get(name).await.ok()?.status?.current_version;
-        eventually(SOON, &format!("{name} has a version"), current).await?;
+        eventually(WAIT_TIMEOUT, &format!("{name} has a version"), current).await?;
     }
     Ok(())
 }
@@ -164,7 +164,7 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
         let (here, _) = asks("shop", &[], "any").await.ok()?;
         (here.texts.contains("shop-1") && here.texts.contains("77Mi")).then_some(())
     };
-    eventually(SOON, "the webhook knows the version and the LimitRange", mounts).await?;
+    eventually(WAIT_TIMEOUT, "the webhook knows the version and the LimitRange", mounts).await?;
     let (here, there) = asks("shop", &[], "any").await?;
     ensure!(here.allowed && there.allowed, "{here:?} {there:?}");
     let disclosed = [
@@ -180,7 +180,7 @@ async fn a_made_up_pod_learns_names_and_no_value() -> Result<()> {
     // Whether the service account is among the subscribers, and only then the name of a Secret.
     let seen =
         async || asks("keys", &[], "owner").await.ok().filter(|(here, _)| here.texts.contains("keys-1")).map(drop);
-    eventually(SOON, "the webhook knows that Secrets are allowed", seen).await?;
+    eventually(WAIT_TIMEOUT, "the webhook knows that Secrets are allowed", seen).await?;
     let (stranger, _) = asks("keys", &[], "stranger").await?;
     ensure!(!stranger.allowed && !stranger.texts.iter().any(|text| text.contains("keys-1")), "{stranger:?}");
 
@@ -215,14 +215,14 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
         try_join_all((0..50).map(|_| dry(&space, &pod))).await?;
     }
     // Other ones over each connection: one flood asks for more than the rate allows at once, also on a slow machine.
-    let names = |at: usize| (0..MOST).map(|number| format!("absent-{at}-{number}")).collect::<Vec<String>>();
-    let absent: Vec<Vec<String>> = (0..AT_ONCE).map(names).collect();
+    let names = |at: usize| (0..MAX_REFERENCES).map(|number| format!("absent-{at}-{number}")).collect::<Vec<String>>();
+    let absent: Vec<Vec<String>> = (0..MAX_CONCURRENT_REQUESTS).map(names).collect();
     let absent: Vec<Vec<&str>> = absent.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
     let flood = async || {
         let all = absent.iter().map(|names| attack.asks_from(HOSTILE, "", names, "any"));
         join_all(all).await.into_iter().flatten().find(|review| review["response"]["status"]["code"] == 429)
     };
-    let refused = eventually(SOON, "it asks too often", flood).await?;
+    let refused = eventually(WAIT_TIMEOUT, "it asks too often", flood).await?;
     let message = refused["response"]["status"]["message"].as_str().unwrap_or_default();
     ensure!(message.contains("the reviews of 127.0.0.2 make Nudge ask the API server more than"), "{message}");
     // While it goes on, the API server creates pods, each of which references a ConfigMap that was never looked up.
@@ -234,7 +234,7 @@ async fn made_up_pods_of_one_address_use_up_only_its_own_rate() -> Result<()> {
             let mut pod = opted_in(&name);
             pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": name}}]);
             // As a controller does, which tries again.
-            eventually(SOON, "the pod is created", async || create(&space, &pod).await.ok()).await?;
+            eventually(WAIT_TIMEOUT, "the pod is created", async || create(&space, &pod).await.ok()).await?;
         }
         Ok(())
     };

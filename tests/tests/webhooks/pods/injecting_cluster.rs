@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 /// How long something may take that should be there at once, on a machine that has much else to do.
-pub(crate) const SOON: Duration = Duration::from_mins(1);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The shared cluster, where pods that opt in are injected.
 pub(crate) struct InjectingCluster {
@@ -53,7 +53,7 @@ pub(crate) async fn config_map(space: &Space) -> Result<()> {
 pub(crate) async fn injects(space: &Space) -> Result<()> {
     config_map(space).await?;
     let injected = async || dry(space, &opted_in("probe")).await.ok().filter(has_agent).map(drop);
-    eventually(SOON, "pods are injected", injected).await
+    eventually(WAIT_TIMEOUT, "pods are injected", injected).await
 }
 
 /// A pod that uses the ConfigMap `shop`.

@@ -9,7 +9,7 @@ use nudge_tests::cluster::{Options, Space};
 use nudge_tests::{Cluster, Installation, Replica, ReplicaOptions, eventually};
 use serde_json::{Value, json};
 
-use crate::pods::injecting_cluster::{SOON, create, events, opted_in, pod_without_opt_in};
+use crate::pods::injecting_cluster::{WAIT_TIMEOUT, create, events, opted_in, pod_without_opt_in};
 
 const FAST: [&str; 2] = ["--repair-seconds=1", "--repair-age-seconds=0"];
 
@@ -25,7 +25,7 @@ fn owned(name: &str, owner: &str) -> Value {
 async fn looked_twice(replica: &Replica) -> Result<()> {
     let looks = async || replica.metric("nudge_repair_scans_total").await.ok();
     let before = looks().await.context("no metric")?;
-    eventually(SOON, "it is looked again", async || (looks().await? >= before + 2.0).then_some(())).await
+    eventually(WAIT_TIMEOUT, "it is looked again", async || (looks().await? >= before + 2.0).then_some(())).await
 }
 
 async fn names(space: &Space) -> Result<Vec<String>> {
@@ -48,13 +48,13 @@ async fn pods_without_an_agent_are_counted_and_reported_once() -> Result<()> {
     create(&elsewhere, &opted_in("not-enabled")).await?;
     let replica = installation.replica(&ReplicaOptions::with(&FAST)).await?;
     let counted = async || ((replica.metric("nudge_pods_without_agent").await.ok()? - 2.0).abs() < 0.5).then_some(());
-    eventually(SOON, "two pods lack an agent", counted).await.with_context(|| replica.log())?;
+    eventually(WAIT_TIMEOUT, "two pods lack an agent", counted).await.with_context(|| replica.log())?;
     let reported = async || {
         let mut reported = events(&space, "AgentMissing").await.ok()?;
         reported.sort();
         (reported.len() == 2).then_some(reported)
     };
-    let reported = eventually(SOON, "they are reported", reported).await.with_context(|| replica.log())?;
+    let reported = eventually(WAIT_TIMEOUT, "they are reported", reported).await.with_context(|| replica.log())?;
     assert_eq!((reported[0].0.as_str(), reported[1].0.as_str()), ("lost", "lost-too"));
     assert!(reported[0].1.contains("delete the pod") && reported[0].1.contains(&space.name), "{reported:?}");
     looked_twice(&replica).await?;
@@ -88,13 +88,13 @@ async fn on_request_they_are_evicted_at_a_limited_rate() -> Result<()> {
     // The oldest has a PodDisruptionBudget. Trying it counts, so that it takes the only try of every minute.
     let mut slow = evicting("--repair-per-minute=1").await?;
     let tried = async || slow.log().contains("pod not evicted; retrying").then_some(());
-    eventually(SOON, "the oldest is tried", tried).await.with_context(|| slow.log())?;
+    eventually(WAIT_TIMEOUT, "the oldest is tried", tried).await.with_context(|| slow.log())?;
     looked_twice(&slow).await?;
     assert_eq!(names(&space).await?.len(), 6, "{}", slow.log());
     slow.process.stop()?;
     let fast = evicting("--repair-per-minute=100").await?;
     let evicted = async || (fast.metric("nudge_repair_evictions_total").await.ok()? >= 4.0).then_some(());
-    eventually(SOON, "pods are evicted", evicted).await.with_context(|| fast.log())?;
+    eventually(WAIT_TIMEOUT, "pods are evicted", evicted).await.with_context(|| fast.log())?;
     looked_twice(&fast).await?;
     assert_eq!(names(&space).await?, ["a-guarded", "bare"], "{}", fast.log());
     assert_eq!(events(&space, "AgentMissingEvicted").await?.len(), 4);
@@ -120,7 +120,8 @@ async fn a_namespace_that_does_not_allow_it_is_logged_once() -> Result<()> {
          --namespace={}",
         space.name
     );
-    eventually(SOON, "the log names what to bind", async || replica.log().contains(&binding).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "the log names what to bind", async || replica.log().contains(&binding).then_some(()))
+        .await?;
     looked_twice(&replica).await?;
     assert_eq!(replica.log().matches(&binding).count(), 1);
     assert_eq!(names(&space).await?.len(), 2);

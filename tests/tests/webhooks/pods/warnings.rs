@@ -10,7 +10,7 @@ use nudge_tests::eventually;
 use serde_json::json;
 
 use crate::pods::injecting_cluster::{
-    InjectingCluster, SOON, annotated, create, dry, events, opted_in, pod_without_opt_in,
+    InjectingCluster, WAIT_TIMEOUT, annotated, create, dry, events, opted_in, pod_without_opt_in,
 };
 
 const REASON: &str = "InjectionWarning";
@@ -40,18 +40,19 @@ async fn a_warning_stands_on_each_pod_of_a_deployment_and_one_of_them_has_an_eve
         let pods = pods.list(&ListParams::default().labels("app=web")).await.ok()?.items;
         (pods.len() == 3).then_some(pods)
     };
-    let made = eventually(SOON, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
+    let made = eventually(WAIT_TIMEOUT, "the pods are made", made).await.with_context(|| injecting.replica.log())?;
     for pod in &made {
         ensure!(warnings(pod) == Some(MESSAGE), "{:?}", pod.annotations());
     }
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
-    eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
+    eventually(WAIT_TIMEOUT, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     // Its Event comes later, when all pods of the Deployment have been checked again.
     create(&space, &annotated("bare", "nudge.dev/agent-memory", "32Mi")).await?;
     let written =
         async || events(&space, REASON).await.ok().filter(|written| written.iter().any(|(pod, _)| pod == "bare"));
-    let written =
-        eventually(SOON, "the other one has its Event", written).await.with_context(|| injecting.replica.log())?;
+    let written = eventually(WAIT_TIMEOUT, "the other one has its Event", written)
+        .await
+        .with_context(|| injecting.replica.log())?;
     let of_web: Vec<_> = written.iter().filter(|(pod, _)| pod.starts_with("web-")).collect();
     ensure!(of_web.len() == 1 && of_web[0].1 == MESSAGE, "{written:?}");
     ensure!(made.iter().any(|pod| pod.name_any() == of_web[0].0), "{written:?}");
@@ -71,7 +72,8 @@ async fn what_was_only_tried_or_needs_no_warning_leaves_nothing() -> Result<()> 
     ensure!(warnings(&copied).is_none(), "{:?}", copied.annotations());
     create(&space, &annotated("warned", "nudge.dev/agent-cpu", "5m")).await?;
     let written = async || events(&space, REASON).await.ok().filter(|written| !written.is_empty());
-    let written = eventually(SOON, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
+    let written =
+        eventually(WAIT_TIMEOUT, "an Event is written", written).await.with_context(|| injecting.replica.log())?;
     ensure!(written == [("warned".to_owned(), MESSAGE.to_owned())], "{written:?}");
     Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use nudge_tests::{Finished, tools};
 use serde_json::{Value, json};
 
-use crate::ui::bounds::LONG;
+use crate::ui::bounds::WAIT_TIMEOUT;
 use crate::ui::page::Page;
 use crate::ui::scene::{opened, shop, stage};
 
@@ -209,7 +209,7 @@ async fn the_browser_keeps_the_session_to_the_tab() -> Result<()> {
         let mut frames = targets["targetInfos"].as_array()?.iter();
         Some(frames.find(|one| one["type"] == "iframe" && one["url"] == page.top())?["targetId"].clone())
     };
-    let frame = nudge_tests::eventually(LONG, "the frame is there", framed).await?;
+    let frame = nudge_tests::eventually(WAIT_TIMEOUT, "the frame is there", framed).await?;
     let frame = browser.call(None, "Target.attachToTarget", json!({"targetId": frame, "flatten": true})).await?;
     let asked = json!({"expression": "location.href"});
     let within = browser.call(frame["sessionId"].as_str(), "Runtime.evaluate", asked).await?;

@@ -143,7 +143,7 @@ async fn windows_share_one_watch_of_each_kind() -> Result<()> {
         let reviewed = asked.iter().any(|one| one.contains("selfsubjectaccessreviews"));
         (reviewed && asked.iter().any(|one| one == r#""list" "secrets""#)).then_some(asked)
     };
-    let asked = nudge_tests::eventually(crate::ui::bounds::LONG, "the audit log has it", asked).await?;
+    let asked = nudge_tests::eventually(crate::ui::bounds::WAIT_TIMEOUT, "the audit log has it", asked).await?;
     // One list says whether they may be listed, and each watch begins with another.
     let lists = asked.iter().filter(|one| *one == r#""list" "pods""#).count();
     ensure!(lists == 2, "{asked:?}");

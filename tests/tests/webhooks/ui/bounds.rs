@@ -17,7 +17,7 @@ use crate::ui::page::Page;
 use crate::ui::scene::stage;
 
 /// For a machine that has much else to do.
-pub(crate) const LONG: Duration = Duration::from_mins(1);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// As many windows as may be open, and connections.
 const WINDOWS: usize = 16;
 const CONNECTIONS: usize = 128;
@@ -32,7 +32,7 @@ pub(crate) async fn window(page: &Page, session: &str) -> Result<(TcpStream, Str
     let mut stream = TcpStream::connect(("127.0.0.1", page.port)).await?;
     stream.write_all(head.as_bytes()).await?;
     let mut status = [0; 12];
-    timeout(LONG, stream.read_exact(&mut status)).await??;
+    timeout(WAIT_TIMEOUT, stream.read_exact(&mut status)).await??;
     Ok((stream, String::from_utf8_lossy(&status[9..]).into_owned()))
 }
 
@@ -47,7 +47,7 @@ async fn windows_and_connections_are_bounded() -> Result<()> {
     }
     let session = page.session().await?;
     let mut rest = Vec::new();
-    timeout(LONG, silent[0].read_to_end(&mut rest)).await??;
+    timeout(WAIT_TIMEOUT, silent[0].read_to_end(&mut rest)).await??;
     ensure!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&rest));
     let long = format!("GET / HTTP/1.1\r\nhost: 127.0.0.1:{}\r\nx: {}\r\n\r\n", page.port, "x".repeat(20_000));
     ensure!(page.raw(&long).await.map_or(431, |answer| answer.status) == 431);
@@ -62,7 +62,7 @@ async fn windows_and_connections_are_bounded() -> Result<()> {
     // A window that is closed makes room.
     open.pop();
     let again = async || window(&page, &session).await.ok().filter(|(_, status)| status == "200");
-    eventually(LONG, "there is room for another window", again).await.map(drop)
+    eventually(WAIT_TIMEOUT, "there is room for another window", again).await.map(drop)
 }
 
 #[tokio::test]
@@ -77,16 +77,17 @@ async fn the_browser_gets_the_token_by_a_file_of_the_user() -> Result<()> {
     command.args(["ui", "--kubeconfig"]).arg(installation.cluster.kubeconfig());
     command.env("PATH", path).env("XDG_RUNTIME_DIR", folder.path());
     let mut page = Page::of(&mut command).await?;
-    let opened = eventually(LONG, "the browser is opened", async || std::fs::read_to_string(&seen).ok()).await?;
+    let opened =
+        eventually(WAIT_TIMEOUT, "the browser is opened", async || std::fs::read_to_string(&seen).ok()).await?;
     ensure!(!opened.contains(page.token()) && opened.lines().count() == 1, "{opened}");
     let file = PathBuf::from(opened.trim_end());
     ensure!(file.starts_with(folder.path()) && std::fs::metadata(&file)?.permissions().mode() & 0o777 == 0o600);
     ensure!(std::fs::read_to_string(&file)?.contains(page.token()));
     page.session().await?;
-    eventually(LONG, "the file is gone", async || (!file.exists()).then_some(())).await?;
+    eventually(WAIT_TIMEOUT, "the file is gone", async || (!file.exists()).then_some(())).await?;
     // Ctrl-C is the way to end it.
     page.process.signal(Signal::SIGINT)?;
-    let status = page.process.exited(LONG).await?;
+    let status = page.process.exited(WAIT_TIMEOUT).await?;
     ensure!(status.code() == Some(0), "{status}");
     Ok(())
 }

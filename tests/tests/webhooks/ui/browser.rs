@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::ui::tab::Tab;
 
 /// How long an answer may take, on a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Chromium runs without its own sandbox, which root can't have: it shows one page, of this project.
 ///
@@ -117,7 +117,7 @@ impl Browser {
             message["sessionId"] = session.into();
         }
         self.to.lock().write_all(format!("{message}\0").as_bytes())?;
-        let answer = timeout(LONG, answered).await.with_context(|| format!("{method} has no answer"))?;
+        let answer = timeout(ANSWER_TIMEOUT, answered).await.with_context(|| format!("{method} has no answer"))?;
         let mut answer = answer.with_context(|| format!("chromium ended before it answered {method}"))?;
         if let Some(error) = answer.get("error") {
             bail!("{method}: {error}");

@@ -12,11 +12,11 @@ use crate::ui::tab::Tab;
 
 const PODS: usize = 5000;
 /// Requests at the same time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_REQUESTS: usize = 32;
 /// How many pods change at the same time.
 const CHANGED: usize = 200;
 /// The most elements of the page, whatever the number of pods.
-const MOST_ELEMENTS: usize = 1500;
+const MAX_ELEMENTS: usize = 1500;
 
 fn name(at: usize) -> String {
     format!("web-{at:04}")
@@ -60,7 +60,7 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
         let space = &space;
         async move { space.create_object::<Pod>(pod(&name(at), "shop", &format!("w{}", at % 7))).await }
     };
-    stream::iter(0..PODS).map(make).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    stream::iter(0..PODS).map(make).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<Vec<_>>().await?;
     let (_page, tab) = opened(installation, browser).await?;
 
     shows(&tab, &space, "shop").await?;
@@ -70,10 +70,10 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
     let (shown, painted_at) = loads(&tab, "5000 pods").await?;
     ensure!(session == tab.value::<String>("sessionStorage.getItem('nudge-session')").await?);
     let elements = tab.count("*").await?;
-    ensure!(elements < MOST_ELEMENTS, "{elements} elements");
+    ensure!(elements < MAX_ELEMENTS, "{elements} elements");
     tab.run("document.querySelector('details').open = true").await?;
     tab.says("details", "50 of 5000 are shown").await?;
-    ensure!(tab.count("details tbody tr").await? == 50 && tab.count("*").await? < MOST_ELEMENTS);
+    ensure!(tab.count("details tbody tr").await? == 50 && tab.count("*").await? < MAX_ELEMENTS);
 
     // How long the page's own work takes, frame by frame.
     tab.run(
@@ -87,7 +87,7 @@ async fn thousands_of_pods_stay_usable() -> Result<()> {
     };
     tab.call("Performance.enable", json!({})).await?;
     let before = script(&tab).await?;
-    stream::iter(0..CHANGED).map(change).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    stream::iter(0..CHANGED).map(change).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect::<Vec<_>>().await?;
     tab.until("!document.querySelector('#pod-summary').innerText.includes('5000 not Ready') && document.querySelector('#pod-summary').innerText.includes('4800 not Ready')").await?;
     ensure!(tab.count("details tbody tr").await? == 50);
     let frames: Vec<f64> = tab.value("frames").await?;

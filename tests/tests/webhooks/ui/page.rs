@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// How long the command may take to begin.
-const SOON: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running `kubectl nudge ui`.
 pub(crate) struct Page {
@@ -59,7 +59,7 @@ impl Page {
             let line = text.split_once('\n').map(|(line, _)| line.to_owned());
             line.map(Some).or_else(|| process.try_exited().ok()?.map(|_| None))
         };
-        let address = eventually(SOON, "the address is printed", begun).await?;
+        let address = eventually(START_TIMEOUT, "the address is printed", begun).await?;
         let Some(address) = address else { bail!("it ended: {}", std::fs::read_to_string(&errors)?) };
         let port = address.strip_prefix("http://127.0.0.1:").and_then(|rest| rest.split_once("/#"));
         let port = port.with_context(|| address.clone())?.0.parse()?;
@@ -85,7 +85,7 @@ impl Page {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.write_all(request.as_bytes()).await?;
         let mut text = Vec::new();
-        timeout(SOON, stream.read_to_end(&mut text)).await??;
+        timeout(START_TIMEOUT, stream.read_to_end(&mut text)).await??;
         let text = String::from_utf8(text)?;
         let (head, body) = text.split_once("\r\n\r\n").context("no answer")?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::ui::bounds::LONG;
+use crate::ui::bounds::WAIT_TIMEOUT;
 use crate::ui::page::Page;
 use crate::ui::scene::stage;
 
@@ -16,7 +16,7 @@ async fn sent(page: &Page, bytes: &[u8]) -> Result<String> {
     // The server may end the connection before it has read all.
     let _ = stream.write_all(bytes).await;
     let mut text = Vec::new();
-    let _ = timeout(LONG, stream.read_to_end(&mut text)).await.context("the connection does not end")?;
+    let _ = timeout(WAIT_TIMEOUT, stream.read_to_end(&mut text)).await.context("the connection does not end")?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -17,7 +17,7 @@ use crate::ui::page::Page;
 use crate::ui::tab::Tab;
 
 /// For a machine that has much else to do.
-const LONG: Duration = Duration::from_mins(2);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The cluster with the control plane, and the browser; `None` where one is missing and so the test is to be skipped.
 pub(crate) async fn stage() -> Result<Option<(&'static Installation<'static>, &'static Replica, &'static Browser)>> {
@@ -75,7 +75,9 @@ pub(crate) async fn until(
     expected: impl Fn(&VersionedConfigStatus) -> bool,
 ) -> Result<VersionedConfig> {
     space
-        .object_until(LONG, "shop", what, |config: &VersionedConfig| config.status.as_ref().is_some_and(&expected))
+        .object_until(WAIT_TIMEOUT, "shop", what, |config: &VersionedConfig| {
+            config.status.as_ref().is_some_and(&expected)
+        })
         .await
 }
 

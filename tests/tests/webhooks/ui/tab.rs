@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::ui::browser::Browser;
 
 /// How long the page may take. Longer than the 65 seconds after which it notices that the connection of a watch died silently.
-const LONG: Duration = Duration::from_mins(2);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A tab.
 pub(crate) struct Tab {
@@ -51,7 +51,7 @@ impl Tab {
     /// Waits until the expression holds; what is on the page then is in the error.
     pub(crate) async fn until(&self, expression: &str) -> Result<()> {
         let holds = async || self.value::<bool>(&format!("Boolean({expression})")).await.ok().filter(|&holds| holds);
-        match eventually(LONG, expression, holds).await {
+        match eventually(PAGE_TIMEOUT, expression, holds).await {
             Ok(_) => Ok(()),
             Err(error) => Err(error.context(format!("{}\n{:?}", self.text("body").await?, self.complaints()))),
         }
