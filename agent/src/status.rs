@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use nudge_protocol::status::{
-    ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, Notified, Outcome, Problem, Status, Unserved,
+    ConfigStatus, ContactStatus, ContainerStatus, FilesStatus, NotificationStatus, Outcome, Problem, Status,
+    UnservedConfig,
 };
 use nudge_protocol::webhooks::WebhookView;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify};
@@ -31,7 +32,7 @@ pub struct Container {
 #[derive(Debug)]
 struct Row {
     container: Container,
-    notified: Notified,
+    notified: NotificationStatus,
     fetched: Option<String>,
 }
 
@@ -60,7 +61,7 @@ pub struct StatusPage {
 impl StatusPage {
     /// The status before anything has happened. The source counts as read `now`.
     pub fn new(source: &'static str, containers: Vec<Container>, now: Instant) -> Self {
-        let row = |container| Row { container, notified: Notified::nothing_yet(), fetched: None };
+        let row = |container| Row { container, notified: NotificationStatus::nothing_yet(), fetched: None };
         let facts = Facts {
             confirmed: now,
             contact: None,
@@ -76,7 +77,7 @@ impl StatusPage {
 
     fn facts(&self) -> MutexGuard<'_, Facts> {
         // Every change below is one assignment, so no panic elsewhere leaves it incomplete.
-        locked(&self.facts)
+        lock(&self.facts)
     }
 
     /// Changes whenever something changes that is part of a report to the hub.
@@ -122,14 +123,15 @@ impl StatusPage {
             let Container { name, notify, .. } = &row.container;
             if notify.signal().is_some() || (*notify == Notify::Webhook && hooked.contains(name)) {
                 let etag = Some(etag.to_owned());
-                row.notified = Notified { outcome: Outcome::Pending, etag, ..Notified::nothing_yet() };
+                row.notified =
+                    NotificationStatus { outcome: Outcome::Pending, etag, ..NotificationStatus::nothing_yet() };
             }
         }
         self.changes.send_replace(());
     }
 
     /// Sets the outcome of notifying a container by signal, or of restarting it.
-    pub fn notified(&self, container: &ContainerName, notified: Notified) {
+    pub fn notified(&self, container: &ContainerName, notified: NotificationStatus) {
         if let Some(row) = self.facts().containers.iter_mut().find(|row| row.container.name == *container) {
             row.notified = notified;
         }
@@ -137,14 +139,14 @@ impl StatusPage {
     }
 
     /// How notifying a container went.
-    pub fn outcome(&self, container: &ContainerName) -> Option<Notified> {
+    pub fn outcome(&self, container: &ContainerName) -> Option<NotificationStatus> {
         let facts = self.facts();
         let row = facts.containers.iter().find(|row| row.container.name == *container)?;
         Some(row.notified.clone())
     }
 
     /// Sets the outcome of notifying a container by its webhooks. For a container that is notified by signal, webhooks do not count.
-    pub fn notified_by_webhook(&self, container: &ContainerName, notified: Notified) {
+    pub fn notified_by_webhook(&self, container: &ContainerName, notified: NotificationStatus) {
         let by_webhook = |row: &&mut Row| row.container.name == *container && row.container.notify == Notify::Webhook;
         if let Some(row) = self.facts().containers.iter_mut().find(by_webhook) {
             row.notified = notified;
@@ -260,7 +262,7 @@ impl StatusPage {
                 .problems
                 .iter()
                 .filter(|(name, _)| !dictionary.configs().iter().any(|view| view.name == **name))
-                .map(|(name, problem)| Unserved { name: name.clone(), problem: problem.clone() })
+                .map(|(name, problem)| UnservedConfig { name: name.clone(), problem: problem.clone() })
                 .collect(),
             overlaps: dictionary.overlaps().to_vec(),
             containers: facts.containers.iter().map(|row| row.status(dictionary.etag())).collect(),
@@ -286,7 +288,7 @@ impl Row {
 
 /// Returns whether a container has acknowledged the dictionary with `etag`. A container that has fetched it has it, whatever `ack` says. One that
 /// takes a version by a restart has it after that: what fetched it before is the process that ends.
-fn acknowledged(notify: Notify, ack: Ack, notified: &Notified, fetched: Option<&str>, etag: &str) -> bool {
+fn acknowledged(notify: Notify, ack: Ack, notified: &NotificationStatus, fetched: Option<&str>, etag: &str) -> bool {
     let delivered = notified.outcome == Outcome::Delivered && notified.etag.as_deref() == Some(etag);
     let fetched = fetched == Some(etag);
     if notify == Notify::InPlace {
@@ -305,8 +307,8 @@ mod tests {
         Container { name: ContainerName::new(name).unwrap(), notify, ack: Ack::Fetched }
     }
 
-    fn notified(outcome: Outcome) -> Notified {
-        Notified { outcome, etag: Some("new".to_owned()), ..Notified::nothing_yet() }
+    fn notified(outcome: Outcome) -> NotificationStatus {
+        NotificationStatus { outcome, etag: Some("new".to_owned()), ..NotificationStatus::nothing_yet() }
     }
 
     fn fetched(status: &StatusPage) -> Vec<Option<String>> {

@@ -7,7 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -126,7 +126,7 @@ impl Tasks {
                 failures = if began.elapsed() > RESTART.longest { 1 } else { failures + 1 };
                 let pause = RESTART.wait(failures);
                 tracing::error!(task = name, error, ?pause, "task ended unexpectedly; restarting it");
-                sleep(jittered(pause)).await;
+                sleep(with_jitter(pause)).await;
             }
         });
     }

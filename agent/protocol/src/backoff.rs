@@ -12,31 +12,32 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after the `failures`-th failure in a row, counted from 1.
+    /// Returns the wait after the `failures`-th failure in a row, counted from 1.
     pub fn wait(self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(30);
         self.first.saturating_mul(1 << doublings).min(self.longest)
     }
 
-    /// The wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit` after the first
-    /// one. `elapsed` is the time since the first attempt.
+    /// Returns the wait after the `failures`-th failure, or `None` if the next attempt would begin later than `limit` after
+    /// the first one. `elapsed` is the time since the first attempt.
     pub fn wait_within(self, limit: Duration, failures: u32, elapsed: Duration) -> Option<Duration> {
         Some(self.wait(failures)).filter(|wait| elapsed + *wait <= limit)
     }
 
-    /// The wait, shortened by up to a half. `random` is between 0 and 1; 1 leaves the wait as it is.
-    pub fn jittered(self, failures: u32, random: f64) -> Duration {
-        jittered(self.wait(failures), random)
+    /// Returns the wait, shortened by up to a half. `random` is between 0 and 1; 1 leaves the wait as it is.
+    pub fn jittered_wait(self, failures: u32, random: f64) -> Duration {
+        with_jitter(self.wait(failures), random)
     }
 }
 
-/// `wait` shortened by up to a half, so that those who wait for the same do not come at the same moment. `random` is between 0 and 1.
-pub fn jittered(wait: Duration, random: f64) -> Duration {
+/// Shortens `wait` by up to a half, so that those who wait for the same thing do not come at the same moment. `random` is
+/// between 0 and 1.
+pub fn with_jitter(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
 
-/// A random part of `wait`, from nothing to all of it. `random` is between 0 and 1.
-pub fn fully_jittered(wait: Duration, random: f64) -> Duration {
+/// Returns a random part of `wait`, from nothing to all of it. `random` is between 0 and 1.
+pub fn with_full_jitter(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(random.clamp(0.0, 1.0))
 }
 
@@ -51,8 +52,8 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_longest() {
         assert_eq!([1, 2, 3, 7, 60].map(|failures| BACKOFF.wait(failures).as_secs()), [1, 2, 4, 60, 60]);
-        assert_eq!(BACKOFF.jittered(1, 0.0), Duration::from_millis(500));
-        assert_eq!(BACKOFF.jittered(1, 1.0), Duration::from_secs(1));
+        assert_eq!(BACKOFF.jittered_wait(1, 0.0), Duration::from_millis(500));
+        assert_eq!(BACKOFF.jittered_wait(1, 1.0), Duration::from_secs(1));
     }
 
     proptest! {
@@ -61,11 +62,11 @@ mod tests {
             let (limit, elapsed) = (Duration::from_hours(1), Duration::from_secs(elapsed));
             let within = BACKOFF.wait_within(limit, failures, elapsed);
             prop_assert_eq!(within, Some(BACKOFF.wait(failures)).filter(|wait| elapsed + *wait <= limit));
-            let (wait, jittered) = (BACKOFF.wait(failures), BACKOFF.jittered(failures, random));
+            let (wait, jittered) = (BACKOFF.wait(failures), BACKOFF.jittered_wait(failures, random));
             prop_assert!(wait >= BACKOFF.first && wait <= BACKOFF.longest);
             prop_assert!(BACKOFF.wait(failures.saturating_add(1)) >= wait);
             prop_assert!(jittered <= wait && jittered * 2 >= wait);
-            prop_assert!(fully_jittered(wait, random) <= wait);
+            prop_assert!(with_full_jitter(wait, random) <= wait);
         }
     }
 }

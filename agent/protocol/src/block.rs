@@ -1,8 +1,8 @@
 //! A version's content as the hub sends it to agents: all keys and values in key order, in one run of bytes.
 //!
-//! Four bytes with the number of entries; for each entry one byte with the kind of the object that has the key (0: ConfigMap, 1: Secret), one
-//! byte with the key's length, the key, four bytes with the value's length, the value. All numbers are big endian. Equal contents are equal
-//! bytes, so a digest of the bytes identifies the content.
+//! A block has four bytes with the number of entries, and for each entry one byte with the kind of the object that has the
+//! key (0: ConfigMap, 1: Secret), one byte with the key's length, the key, four bytes with the value's length, and the value.
+//! All numbers are big endian. Equal contents are equal bytes, so a digest of the bytes identifies the content.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,22 @@ use crate::limits::{MAX_DICTIONARY_BYTES, MAX_KEYS, MAX_VALUE_BYTES};
 use crate::names::{Key, NameError};
 use crate::volumes::ObjectKind;
 
-/// Longest block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
+/// The maximum size of a block, in bytes: the bound of a dictionary, which is at least as large as each of its blocks.
 pub const MAX_BLOCK_BYTES: usize = MAX_DICTIONARY_BYTES;
 
-/// Why a content can't be sent or a block can't be read. Holds keys at most, never values.
+/// The reason why a content can't be sent or a block can't be read. It may hold keys, never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The block ends too early, or goes on after its end.
     #[error("the block is cut off or too long at byte {at}")]
     Length {
-        /// Where.
+        /// The byte at which the block ends or should end.
         at: usize,
     },
-    /// Keys are not in ascending order, each once.
+    /// The keys are not in ascending order, each once.
     #[error("the block's keys are not in order at entry {entry}")]
     Order {
-        /// Which entry, from 0.
+        /// The number of the entry, from 0.
         entry: usize,
     },
     /// A key is not valid.
@@ -34,31 +34,31 @@ pub enum BlockError {
     /// The key is not UTF-8.
     #[error("the key of entry {entry} is not UTF-8")]
     Utf8 {
-        /// Which entry, from 0.
+        /// The number of the entry, from 0.
         entry: usize,
     },
     /// The kind of an object is not known.
     #[error("the kind of entry {entry} is not known")]
     Kind {
-        /// Which entry, from 0.
+        /// The number of the entry, from 0.
         entry: usize,
     },
-    /// Over a bound.
+    /// The content is over a bound.
     #[error(
         "the content has {keys} keys and {bytes} bytes; at most {MAX_KEYS} keys and {MAX_BLOCK_BYTES} bytes are allowed"
     )]
     TooLarge {
-        /// Its keys.
+        /// The number of keys.
         keys: usize,
-        /// Its length as a block.
+        /// The length of the block.
         bytes: usize,
     },
-    /// One value is over its bound.
+    /// A value is over its bound.
     #[error("the value of {key} is {bytes} bytes, and at most {MAX_VALUE_BYTES} are allowed")]
     ValueTooLarge {
-        /// Its key.
+        /// The key of the value.
         key: Key,
-        /// Its length.
+        /// The length of the value.
         bytes: usize,
     },
 }
@@ -73,7 +73,7 @@ pub struct Stored<V> {
 }
 
 impl<V> Stored<V> {
-    /// A value of a ConfigMap.
+    /// Returns a value of a ConfigMap.
     pub fn in_config_map(value: V) -> Self {
         Self { kind: ObjectKind::ConfigMap, value }
     }
@@ -111,9 +111,9 @@ pub fn decode(block: &[u8]) -> Result<Vec<(Key, Stored<&[u8]>)>, BlockError> {
     let mut rest = block;
     let mut take = |count: usize| {
         let at = block.len() - rest.len();
-        let (taken, left) = rest.split_at_checked(count).ok_or(BlockError::Length { at })?;
+        let (part, left) = rest.split_at_checked(count).ok_or(BlockError::Length { at })?;
         rest = left;
-        Ok::<_, BlockError>(taken)
+        Ok::<_, BlockError>(part)
     };
     let number = |bytes: &[u8]| bytes.iter().fold(0_usize, |sum, &byte| sum << 8 | usize::from(byte));
     let count = number(take(4)?);

@@ -1,7 +1,7 @@
 //! Texts of a bounded length that are safe to show.
 
-/// At most so many bytes of `text`, cut between two characters.
-pub fn clipped(mut text: String, max_bytes: usize) -> String {
+/// Cuts `text` to at most `max_bytes`, between two characters.
+pub fn clip(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
     }
@@ -9,16 +9,17 @@ pub fn clipped(mut text: String, max_bytes: usize) -> String {
     text
 }
 
-/// The text that somebody else wrote, as one line of at most so many bytes. Each hidden character becomes a space.
+/// Returns a text that somebody else wrote as one line of at most `max_bytes`. Each hidden character becomes a space.
 pub fn one_line(text: &str, max_bytes: usize) -> String {
-    // No more is read than can be kept: a space is as short as the shortest character.
+    // A space is as short as the shortest character, so no more needs to be read than can be kept.
     let text = &text[..text.floor_char_boundary(max_bytes)];
     text.chars().map(|letter| if is_hidden(letter) { ' ' } else { letter }).collect()
 }
 
-/// Returns whether the character is not shown, or a terminal acts on it: controls (escape sequences begin with one), line and paragraph separators,
-/// marks that turn the direction of the text around them, and all that Unicode has as ignorable by default, such as fillers, joiners,
-/// variation selectors and tags. U+2800 looks like a space and is none.
+/// Returns whether the character is not shown, or a terminal acts on it: controls (escape sequences begin with one), line
+/// and paragraph separators, marks that turn the direction of the text around them, and everything that Unicode has as
+/// ignorable by default, such as fillers, joiners, variation selectors and tags. U+2800 looks like a space without being
+/// one.
 pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(
@@ -53,7 +54,7 @@ mod tests {
     #[test]
     fn a_long_text_is_cut_between_characters() {
         for (text, max_bytes, expected) in [("abc", 3, "abc"), ("abc", 2, "ab"), ("xéé", 4, "xé"), ("é", 1, "")] {
-            assert_eq!(clipped(text.to_owned(), max_bytes), expected);
+            assert_eq!(clip(text.to_owned(), max_bytes), expected);
             assert_eq!(one_line(text, max_bytes), expected);
         }
     }

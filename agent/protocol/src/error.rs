@@ -2,51 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named_enum;
+
 /// `{"error": "...", "message": "..."}`: a stable reason for programs and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// The reason, in `PascalCase`. It stays the same between releases, such as `Unauthorized`.
     pub error: String,
-    /// What is wrong, and what to do. Never holds a value or a token.
+    /// What is wrong, and what to do. The message never holds a value or a token.
     pub message: String,
 }
 
-/// The error codes of the hub's API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HubErrorCode {
-    /// The body is not what the path takes.
-    BadRequest,
-    /// The token is not accepted, or its pod is gone.
-    Unauthorized,
-    /// The namespace is not enabled.
-    NotEnabled,
-    /// There is no such path.
-    NoSuchPath,
-    /// The path does not take this method.
-    MethodNotAllowed,
-    /// The body did not come in time.
-    TooSlow,
-    /// The body is too large.
-    TooLarge,
-    /// The request may work later, or at another replica.
-    Unavailable,
-    /// A bug.
-    Internal,
-}
-
-impl HubErrorCode {
-    /// The code as it stands in [`ErrorBody::error`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::BadRequest => "BadRequest",
-            Self::Unauthorized => "Unauthorized",
-            Self::NotEnabled => "NotEnabled",
-            Self::NoSuchPath => "NoSuchPath",
-            Self::MethodNotAllowed => "MethodNotAllowed",
-            Self::TooSlow => "TooSlow",
-            Self::TooLarge => "TooLarge",
-            Self::Unavailable => "Unavailable",
-            Self::Internal => "Internal",
-        }
+named_enum! {
+    /// The error codes of the hub's API: what stands in [`ErrorBody::error`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum HubErrorCode {
+        /// The body is not what the path takes.
+        BadRequest,
+        /// The token is not accepted, or its pod is gone.
+        Unauthorized,
+        /// The namespace is not enabled.
+        NotEnabled,
+        /// There is no such path.
+        NoSuchPath,
+        /// The path does not take this method.
+        MethodNotAllowed,
+        /// The body did not come in time.
+        TooSlow,
+        /// The body is too large.
+        TooLarge,
+        /// The request may work later, or at another replica.
+        Unavailable,
+        /// The hub has a bug.
+        Internal,
     }
 }

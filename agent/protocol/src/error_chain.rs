@@ -1,32 +1,23 @@
 //! Errors as one line, for the log or for people.
 
-/// The error with its causes, for the log.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+use std::error::Error;
+use std::iter::successors;
+
+/// Returns the error with its causes, for the log.
+pub fn chain(error: &dyn Error) -> String {
+    let causes = successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// The error and its causes for people, without causes that the text before them has already.
-pub fn message(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    plain(&text)
+/// Returns the error and its causes for people, without causes that the text before them has already.
+pub fn message(error: &dyn Error) -> String {
+    let causes = successors(error.source(), |&cause| cause.source()).map(ToString::to_string);
+    let add = |text: String, cause| if text.contains(&cause) { text } else { format!("{text}: {cause}") };
+    without_os_code(&causes.fold(error.to_string(), add))
 }
 
-/// Without the number behind an error of the operating system.
-pub fn plain(error: &str) -> String {
+/// Returns the text of an error of the operating system without the number at its end.
+pub fn without_os_code(error: &str) -> String {
     let cut = error.rfind(" (os error ").filter(|_| error.ends_with(')'));
     cut.map_or(error, |at| &error[..at]).to_owned()
 }
@@ -40,8 +31,8 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);
-        let of = |text| message(&Outer(text, std::io::Error::other("it is closed")));
-        assert_eq!(of("reading: it is closed"), "reading: it is closed");
-        assert_eq!(of("reading"), "reading: it is closed");
+        let message = |text| message(&Outer(text, std::io::Error::other("it is closed")));
+        assert_eq!(message("reading: it is closed"), "reading: it is closed");
+        assert_eq!(message("reading"), "reading: it is closed");
     }
 }

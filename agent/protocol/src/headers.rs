@@ -1,11 +1,11 @@
 //! HTTP header names, in lower case as HTTP libraries require them.
 
-/// Names the container on whose behalf a request is made, so that `fetched` acknowledgements can be counted.
+/// The container on whose behalf a request is made, so that `fetched` acknowledgements can be counted.
 pub const CONTAINER: &str = "nudge-container";
 
-/// Unique id of one webhook event; the same for every attempt to deliver it (Standard Webhooks).
+/// The unique ID of one webhook event: every attempt to deliver it has the same one (Standard Webhooks).
 pub const WEBHOOK_ID: &str = "webhook-id";
-/// Seconds since 1970 of this attempt (Standard Webhooks).
+/// The time of this attempt in seconds since 1970 (Standard Webhooks).
 pub const WEBHOOK_TIMESTAMP: &str = "webhook-timestamp";
 /// `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body` (Standard Webhooks).
 pub const WEBHOOK_SIGNATURE: &str = "webhook-signature";

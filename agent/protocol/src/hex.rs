@@ -1,6 +1,6 @@
 //! Bytes as lower-case hexadecimal digits.
 
-/// Lower-case hex.
+/// Writes bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

@@ -10,44 +10,44 @@ use crate::names::{ConfigName, ContainerName, VersionName};
 use crate::notify::{Ack, Notify};
 use crate::status::Outcome;
 
-/// Path of [`PollRequest`].
+/// The path of [`PollRequest`].
 pub const POLL_PATH: &str = "/v1/poll";
-/// Path of [`ReportRequest`]. Its reply is 204 without a body.
+/// The path of [`ReportRequest`]. Its reply is 204 without a body.
 pub const REPORT_PATH: &str = "/v1/report";
-/// What an agent sends over a connection whose poll is held to have it end, because it has a report: an empty line, which a server ignores
-/// before a request (RFC 9112, 2.2). A poll that is answered at this moment does no harm.
+/// The line that an agent sends over a connection to end the poll that is held, because it has a report: an empty line,
+/// which a server ignores before a request (RFC 9112, 2.2). A poll that is answered at this moment does no harm.
 pub const INTERRUPT: &[u8; 2] = b"\r\n";
-/// Media type of a poll's reply.
+/// The media type of a poll's reply.
 pub const POLL_MEDIA_TYPE: &str = "application/vnd.nudge.poll";
-/// Longest request body, in bytes.
+/// The maximum size of a request's body, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
-/// Longest head, in bytes.
+/// The maximum size of a head, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// Longest wait that a hub grants, in seconds.
+/// The longest wait that a hub grants, in seconds.
 pub const MAX_WAIT_SECONDS: u32 = 300;
-/// How much longer than the wait it asked for an agent stays, in seconds.
+/// The time for which an agent waits longer than it has asked for, in seconds.
 pub const WAIT_GRACE_SECONDS: u32 = 10;
-/// How long a hub that knows less than the agent holds before it answers 503, in seconds.
+/// The time for which a hub that knows less than the agent holds a poll before it answers 503, in seconds.
 pub const BEHIND_SECONDS: u32 = 5;
 
-/// Body of `POST /v1/poll`: what the agent has. The hub knows what the pod uses from its specification.
+/// The body of `POST /v1/poll`: what the agent has. The hub knows what the pod uses from its specification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PollRequest {
-    /// Version of the agent.
+    /// The version of the agent.
     pub agent: String,
-    /// What it has of each config, in any order; a config that it has nothing of may be left out.
-    pub configs: Vec<Held>,
+    /// What the agent has of each config, in any order; a config that it has nothing of may be left out.
+    pub configs: Vec<HeldConfig>,
     /// [`PollHead::containers_hash`] of the last head; empty before the first.
     pub containers_hash: String,
-    /// How long to hold the reply while nothing differs, in seconds; 0 answers at once.
+    /// The time for which the reply is held while nothing differs, in seconds; 0 is answered at once.
     pub wait_seconds: u32,
 }
 
-/// What an agent has of one config.
+/// One config as an agent holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Held {
+pub struct HeldConfig {
     /// The config.
     pub name: ConfigName,
     /// [`PollConfig::uid`] of the last head; empty where it was never known.
@@ -56,13 +56,13 @@ pub struct Held {
     /// [`PollConfig::revision`] of the last head.
     #[serde(default)]
     pub revision: u64,
-    /// The version whose content it holds, from the hub, from last good or from bootstrap.
+    /// The version whose content the agent holds, from the hub, from the last good contents or from a mounted version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
     /// [`PollConfig::sha256`] of that content; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// Reason of the last head's problem with this config.
+    /// The reason of the last head's problem with this config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubReason>,
 }
@@ -75,9 +75,9 @@ pub struct PollHead {
     pub configs: Vec<PollConfig>,
     /// The pod's containers other than the agent.
     pub containers: Vec<PodContainer>,
-    /// Stands for [`Self::containers`]; opaque to the agent.
+    /// The digest of [`Self::containers`]; opaque to the agent.
     pub containers_hash: String,
-    /// What the hub asks of agents.
+    /// The settings for the agent.
     pub settings: HubSettings,
 }
 
@@ -87,30 +87,30 @@ pub struct PollHead {
 pub struct PollConfig {
     /// The config.
     pub name: ConfigName,
-    /// Uid of its `VersionedConfig`; empty while there is none. Another uid replaces whatever the agent has.
+    /// The uid of its `VersionedConfig`; empty while there is none. Another uid replaces whatever the agent has.
     #[serde(default)]
     pub uid: String,
-    /// Counts the changes of what pods are assigned, within one uid. An agent never takes a lower one than it has.
+    /// The number of changes of what pods are assigned, within one uid. An agent never takes a lower one than it has.
     #[serde(default)]
     pub revision: u64,
     /// The version that this pod is to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
-    /// Lower-case hex SHA-256 of the version's block: what the agent checks, and what names the content.
+    /// The SHA-256 of the version's block in lower-case hex: the agent checks it, and it names the content.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256: String,
-    /// Length of the block that follows, in bytes. Absent: the agent has this content already, or there is none.
+    /// The length of the block that follows, in bytes; absent where the agent has this content already, or there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u32>,
-    /// Why the hub can't give the config, or its assigned version. What the agent has of it stays.
+    /// The reason why the hub can't give the config, or its assigned version. What the agent has of it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<HubProblem>,
-    /// How long the pod's containers have for their acknowledgement, in seconds. Absent where the hub does not say.
+    /// The time that the pod's containers have for their acknowledgement, in seconds; absent where the hub does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_timeout_seconds: Option<u32>,
 }
 
-/// Why the hub can't give a config.
+/// The reason why the hub can't give a config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HubProblem {
     /// The reason.
@@ -122,17 +122,17 @@ pub struct HubProblem {
 /// The kinds of [`HubProblem`]. A newer hub's kinds that this release does not know read as [`Self::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum HubReason {
-    /// The hub is about to fetch it.
+    /// The hub is about to fetch the config.
     Resolving,
     /// There is no such config, or it has no current version yet.
     NotFound,
-    /// The namespace does not let Nudge read it.
+    /// The namespace does not let Nudge read the config.
     NotAllowed,
     /// The version is over a bound.
     TooLarge,
-    /// The stored objects are not what was sealed.
+    /// The stored objects differ from what was sealed.
     Changed,
-    /// Another kind.
+    /// Another reason.
     #[serde(other)]
     Other,
 }
@@ -141,9 +141,9 @@ pub enum HubReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodContainer {
-    /// Its name.
+    /// The name of the container.
     pub name: ContainerName,
-    /// 64 hex digits, without the runtime's prefix; empty while it has not started.
+    /// The ID: 64 hex digits, without the runtime's prefix; empty while the container has not started.
     #[serde(default)]
     pub id: String,
     /// Whether the container has ended and will not be started again.
@@ -151,7 +151,7 @@ pub struct PodContainer {
     pub ended: bool,
 }
 
-/// What the hub asks of every agent.
+/// The settings that the hub gives to every agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HubSettings {
@@ -167,20 +167,20 @@ impl Default for HubSettings {
     }
 }
 
-/// Body of `POST /v1/report`: what the pod runs and how its containers took it. Never a value or a key.
+/// The body of `POST /v1/report`: what the pod runs and how its containers took it. Never a value or a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReportRequest {
-    /// Version of the agent.
+    /// The version of the agent.
     pub agent: String,
-    /// What is served, in the order of merging.
+    /// The configs that are served, in the order of merging.
     pub configs: Vec<ReportedConfig>,
     /// The containers that subscribe, and the webhooks that belong to no container.
     pub containers: Vec<ReportedContainer>,
-    /// All subscribers have acknowledged what is served.
+    /// Whether all subscribers have acknowledged what is served.
     pub acknowledged: bool,
-    /// When it was made, in seconds since 1970, and always later than the agent's report before: reports of one pod may reach several
-    /// replicas, whose clocks differ.
+    /// The time of the report in seconds since 1970, always later than that of the agent's report before: reports of one pod
+    /// may reach several replicas, whose clocks differ.
     pub at: i64,
 }
 
@@ -190,7 +190,7 @@ pub struct ReportRequest {
 pub struct ReportedConfig {
     /// The config.
     pub name: ConfigName,
-    /// Uid of its `VersionedConfig`, where the content came from the hub.
+    /// The uid of its `VersionedConfig`, where the content came from the hub.
     #[serde(default)]
     pub uid: String,
     /// The revision that was taken in last.
@@ -199,15 +199,16 @@ pub struct ReportedConfig {
     /// The version that is served; absent where none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionName>,
-    /// Why the assigned version is not served.
+    /// The reason why the assigned version is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<ReportedProblem>,
-    /// All subscribers have acknowledged what is served of it: all, or what they have not taken yet differs in other configs alone.
+    /// Whether all subscribers have acknowledged what is served of this config: the whole dictionary, or one that differs in
+    /// other configs alone.
     #[serde(default)]
     pub acknowledged: bool,
 }
 
-/// Why an assigned version is not served.
+/// The reason why an assigned version is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedProblem {
     /// The reason, such as `TooLarge`.
@@ -216,22 +217,22 @@ pub struct ReportedProblem {
     pub message: String,
 }
 
-/// How a container took what is served.
+/// A container and how it took what is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedContainer {
-    /// Its name.
+    /// The name of the container.
     pub name: ContainerName,
-    /// How it is notified.
+    /// How the container is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
-    /// How notifying it ended.
+    /// How the notification ended.
     pub outcome: Outcome,
     /// The message, with the cause and the way out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The container has acknowledged what is served.
+    /// Whether the container has acknowledged what is served.
     pub acknowledged: bool,
 }
 

@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not a name of this kind.
+/// The reason why a text is not a name of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?} is not allowed: {rule}")]
 pub struct NameError {
-    /// What the text should have named, such as `version`.
+    /// The kind, such as `version`.
     pub kind: &'static str,
     /// The text, cut to 80 characters.
     pub name: String,
-    /// What is allowed.
+    /// The rule for names of this kind.
     pub rule: &'static str,
 }
 
@@ -37,7 +37,7 @@ macro_rules! name_type {
                 Ok(Self(name.into()))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -84,25 +84,25 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// Name of a config: a DNS subdomain (RFC 1123), as the name of a Kubernetes object.
+    /// The name of a config: a DNS subdomain (RFC 1123), as the name of a Kubernetes object.
     ConfigName,
     "config",
     check_config
 );
 name_type!(
-    /// Name of a version: a Kubernetes label value, not empty and not `current`.
+    /// The name of a version: a Kubernetes label value, not empty and not `current`.
     VersionName,
     "version",
     check_version
 );
 name_type!(
-    /// A key of the dictionary, by the rule for `ConfigMap` keys; not one that begins with `nudge.`.
+    /// A key of the dictionary: as the rule for `ConfigMap` keys allows, and not beginning with `nudge.`.
     Key,
     "key",
     check_key
 );
 name_type!(
-    /// Name of a container in a pod: a DNS label (RFC 1123).
+    /// The name of a container in a pod: a DNS label (RFC 1123).
     ContainerName,
     "container",
     check_container
@@ -115,7 +115,7 @@ name_type!(
     check_variable
 );
 
-/// No version may have this name, which stands for the version that is current.
+/// The name that stands for the version that is current; no version may have it.
 pub const CURRENT: &str = "current";
 
 const CONFIG_RULE: &str = "it must be a DNS name: lower-case letters, digits, '-' and '.', beginning and ending with a \
@@ -130,63 +130,63 @@ const VARIABLE_RULE: &str = "it must be 1 to 128 letters, digits or '_', not beg
                              MY_CONFIG_";
 
 fn check_variable(name: &str) -> Result<(), &'static str> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let own = ["NUDGE_", "MY_CONFIG_"].iter().any(|prefix| name.starts_with(prefix));
-    let begins = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-    if name.len() <= 128 && begins && !own && name.bytes().all(allowed) { Ok(()) } else { Err(VARIABLE_RULE) }
+    let is_reserved = ["NUDGE_", "MY_CONFIG_"].iter().any(|prefix| name.starts_with(prefix));
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_name = name.bytes().all(is_allowed) && name.starts_with(|first: char| !first.is_ascii_digit());
+    (name.len() <= 128 && is_name && !is_reserved).then_some(()).ok_or(VARIABLE_RULE)
 }
 
 fn check_config(name: &str) -> Result<(), &'static str> {
-    let label = |label: &str| is_dns_label(label);
-    if name.len() <= 253 && name.split('.').all(label) { Ok(()) } else { Err(CONFIG_RULE) }
+    (name.len() <= 253 && name.split('.').all(is_dns_label)).then_some(()).ok_or(CONFIG_RULE)
 }
 
 fn check_version(name: &str) -> Result<(), &'static str> {
     if name == CURRENT {
         return Err("'current' stands for the version that is current; choose another name");
     }
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let bytes = name.as_bytes();
-    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    if bytes.len() <= 63 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|&byte| inner(byte)) {
-        Ok(())
-    } else {
-        Err(VERSION_RULE)
-    }
+    let has_form = has_ends_and_bytes(name, |byte| byte.is_ascii_alphanumeric(), is_key_byte);
+    (name.len() <= 63 && has_form).then_some(()).ok_or(VERSION_RULE)
 }
 
 fn check_key(name: &str) -> Result<(), &'static str> {
     if name.starts_with(crate::reserved::PREFIX) {
         return Err("keys that begin with 'nudge.' are reserved for Nudge; rename the key");
     }
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if (1..=253).contains(&name.len()) && name != "." && !name.starts_with("..") && name.bytes().all(allowed) {
-        Ok(())
-    } else {
-        Err(KEY_RULE)
-    }
+    let has_form = name != "." && !name.starts_with("..") && name.bytes().all(is_key_byte);
+    ((1..=253).contains(&name.len()) && has_form).then_some(()).ok_or(KEY_RULE)
 }
 
 fn check_container(name: &str) -> Result<(), &'static str> {
-    if is_dns_label(name) { Ok(()) } else { Err(CONTAINER_RULE) }
+    is_dns_label(name).then_some(()).ok_or(CONTAINER_RULE)
+}
+
+fn is_key_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+fn is_dns_end(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_dns_byte(byte: u8) -> bool {
+    is_dns_end(byte) || byte == b'-'
+}
+
+/// Returns whether the text has a first and a last byte that are `is_end`, and all its bytes are `is_allowed`.
+fn has_ends_and_bytes(text: &str, is_end: fn(u8) -> bool, is_allowed: fn(u8) -> bool) -> bool {
+    let ends = [text.bytes().next(), text.bytes().last()];
+    ends.iter().all(|end| end.is_some_and(is_end)) && text.bytes().all(is_allowed)
 }
 
 /// Returns whether the text can be the name of a namespace: a DNS label (RFC 1123).
 pub fn is_dns_label(label: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = label.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|&byte| plain(byte) || byte == b'-')
-        && bytes.first().is_some_and(|&byte| plain(byte))
-        && bytes.last().is_some_and(|&byte| plain(byte))
+    label.len() <= 63 && has_ends_and_bytes(label, is_dns_end, is_dns_byte)
 }
 
-/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer than those of DNS.
+/// Returns whether the text can be the name of an object: a DNS subdomain as Kubernetes has it, whose labels may be longer
+/// than those of DNS.
 pub fn is_object_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = |label: &str| [label.bytes().next(), label.bytes().last()].iter().all(|end| end.is_some_and(plain));
-    name.len() <= 253
-        && name.split('.').all(|label| ends(label) && label.bytes().all(|byte| plain(byte) || byte == b'-'))
+    name.len() <= 253 && name.split('.').all(|label| has_ends_and_bytes(label, is_dns_end, is_dns_byte))
 }
 
 /// Returns whether the text can be the value of a label. The empty text can.

@@ -9,29 +9,35 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not allowed here: choose one of {allowed}")]
 pub struct UnknownSetting {
-    /// What was given, cut to 80 characters.
+    /// The text, cut to 80 characters.
     pub text: String,
     /// The allowed values.
     pub allowed: &'static str,
 }
 
-/// The signals that can notify a process of a new version. There is no default: on `SIGUSR1` Node.js starts its debugger and nginx
-/// reopens its logs.
+impl UnknownSetting {
+    fn new(text: &str, allowed: &'static str) -> Self {
+        Self { text: text.chars().take(80).collect(), allowed }
+    }
+}
+
+/// The signals that can notify a process of a new version. There is no default: on `SIGUSR1` Node.js starts its debugger and
+/// nginx reopens its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NotifySignal {
-    /// User-defined signal 1.
+    /// The user-defined signal 1.
     #[serde(rename = "SIGUSR1")]
     Usr1,
-    /// User-defined signal 2.
+    /// The user-defined signal 2.
     #[serde(rename = "SIGUSR2")]
     Usr2,
-    /// Hang-up, by convention "read your files again".
+    /// The hang-up signal, by convention "read your files again".
     #[serde(rename = "SIGHUP")]
     Hup,
 }
 
 impl NotifySignal {
-    /// The POSIX name.
+    /// Returns the POSIX name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Usr1 => "SIGUSR1",
@@ -51,22 +57,22 @@ impl fmt::Display for NotifySignal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
 pub enum Notify {
-    /// Not at all: it polls, or holds a request with `?wait=`.
+    /// Not at all: the container polls, or holds a request with `?wait=`.
     #[default]
     None,
     /// By a signal.
     Signal(NotifySignal),
     /// By an HTTP POST to a URL of its own.
     Webhook,
-    /// By a restart of all containers of the pod, in place: for what reads its configuration at its start alone.
+    /// By a restart of all containers of the pod, in place: for programs that read their configuration at their start alone.
     InPlace,
 }
 
 impl Notify {
-    /// What users may write.
+    /// The texts that users may write.
     pub const ALLOWED: &'static str = "SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place, none";
 
-    /// The signal, where it is one.
+    /// Returns the signal, if the container is notified by one.
     pub fn signal(self) -> Option<NotifySignal> {
         match self {
             Self::Signal(signal) => Some(signal),
@@ -74,7 +80,7 @@ impl Notify {
         }
     }
 
-    /// The text that users write.
+    /// Returns the text that users write.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -88,15 +94,9 @@ impl Notify {
 impl FromStr for Notify {
     type Err = UnknownSetting;
     fn from_str(text: &str) -> Result<Self, UnknownSetting> {
-        match text {
-            "none" => Ok(Self::None),
-            "webhook" => Ok(Self::Webhook),
-            "in-place" => Ok(Self::InPlace),
-            "SIGUSR1" => Ok(Self::Signal(NotifySignal::Usr1)),
-            "SIGUSR2" => Ok(Self::Signal(NotifySignal::Usr2)),
-            "SIGHUP" => Ok(Self::Signal(NotifySignal::Hup)),
-            other => Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: Self::ALLOWED }),
-        }
+        let signals = [NotifySignal::Usr1, NotifySignal::Usr2, NotifySignal::Hup].map(Self::Signal);
+        let mut ways = [Self::None, Self::Webhook, Self::InPlace].into_iter().chain(signals);
+        ways.find(|way| way.as_str() == text).ok_or_else(|| UnknownSetting::new(text, Self::ALLOWED))
     }
 }
 
@@ -136,7 +136,7 @@ impl FromStr for Ack {
         match text {
             "delivered" => Ok(Self::Delivered),
             "fetched" => Ok(Self::Fetched),
-            other => Err(UnknownSetting { text: other.chars().take(80).collect(), allowed: "delivered, fetched" }),
+            _ => Err(UnknownSetting::new(text, "delivered, fetched")),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Keys of the dictionary that Nudge itself sets. A user's key with [`PREFIX`] makes its version invalid.
 
-/// Every key with this prefix is Nudge's own.
+/// The prefix of Nudge's own keys.
 pub const PREFIX: &str = "nudge.";
 /// The pod's configs with their versions, `shop=1.0.1,shop-keys=7`, in the order in which they were merged.
 pub const CONFIGS: &str = "nudge.configs";
@@ -12,7 +12,7 @@ pub const ENV_CONFIGS: &str = "NUDGE_CONFIGS";
 /// The name of [`BINARY`] in the env format.
 pub const ENV_BINARY: &str = "NUDGE_BINARY";
 
-/// The key that holds the version of one config, `nudge.config.<name>.version`.
+/// Returns the key that holds the version of one config, `nudge.config.<name>.version`.
 pub fn version_key(config: &str) -> String {
     format!("{PREFIX}config.{config}.version")
 }

@@ -1,5 +1,5 @@
-//! The format of the settings that the injector writes into the agent's environment and the agent reads. There is one reader for both, so
-//! that the agent starts with every setting that is admitted. A variable with an empty list is left out.
+//! The format of the settings that the injector writes into the agent's environment and the agent reads. There is one reader
+//! for both, so that the agent starts with every setting that is admitted. A variable with an empty list is left out.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::webhook_url::{WebhookUrl, WebhookUrlError};
 
-/// Separates the items of every list.
+/// The separator of the items of every list.
 pub const SEPARATOR: char = ',';
 
-/// Longest wait of [`duration`].
+/// The longest duration of [`parse_duration`].
 const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// Reads `NAME=VALUE`.
-pub fn pair<N, V>(text: &str) -> Result<(N, V), String>
+pub fn parse_pair<N, V>(text: &str) -> Result<(N, V), String>
 where
     N: FromStr<Err: Display>,
     V: FromStr<Err: Display>,
@@ -25,7 +25,7 @@ where
     Ok((name, value.trim().parse().map_err(|error: V::Err| error.to_string())?))
 }
 
-/// Writes what [`pair`] reads, for one item of a list.
+/// Writes what [`parse_pair`] reads, for one item of a list.
 pub fn write_pair(name: impl Display, value: impl Display) -> String {
     format!("{name}={value}")
 }
@@ -37,7 +37,7 @@ pub fn write_list(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 /// Reads a duration such as `30s`, `2m` or `500ms`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let refuse = || "write a number with ms, s or m, such as 30s, and at most 60m".to_owned();
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(refuse)?;
     let number: u64 = text[..digits].parse().map_err(|_| refuse())?;
@@ -47,12 +47,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         _ => return Err(refuse()),
     };
-    let all = number.checked_mul(millis).map(Duration::from_millis);
-    all.filter(|all| !all.is_zero() && *all <= MAX_DURATION).ok_or_else(refuse)
+    let duration = number.checked_mul(millis).map(Duration::from_millis);
+    duration.filter(|duration| !duration.is_zero() && *duration <= MAX_DURATION).ok_or_else(refuse)
 }
 
 /// Reads the list of allowed webhook targets outside of the pod: `10.0.0.9:8080, [fd00::9]:8080`.
-pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
+pub fn parse_targets(text: &str) -> Result<Vec<SocketAddr>, String> {
     let read = |item: &str| {
         let refuse = || {
             let item: String = item.chars().take(80).collect();
@@ -66,7 +66,7 @@ pub fn targets(text: &str) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Reads the URL of a webhook that is an item of a list.
-pub fn listed_webhook(text: &str) -> Result<WebhookUrl, WebhookUrlError> {
+pub fn parse_listed_webhook(text: &str) -> Result<WebhookUrl, WebhookUrlError> {
     if text.contains(SEPARATOR) { Err(WebhookUrlError::Listed) } else { text.parse() }
 }
 
@@ -79,48 +79,48 @@ mod tests {
 
     #[test]
     fn pairs_are_taken_apart_and_both_halves_checked() {
-        let (name, notify) = pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
+        let (name, notify) = parse_pair::<ContainerName, Notify>("app=SIGUSR1").unwrap();
         assert_eq!((name.as_str(), notify.as_str()), ("app", "SIGUSR1"));
         assert_eq!(write_pair(&name, notify), "app=SIGUSR1");
-        assert!(pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
-        assert!(pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
-        assert!(pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
+        assert!(parse_pair::<ContainerName, Notify>("app").unwrap_err().contains("NAME=VALUE"));
+        assert!(parse_pair::<ContainerName, Notify>("app=KILL").unwrap_err().contains("SIGUSR1"));
+        assert!(parse_pair::<ContainerName, Notify>("App=none").unwrap_err().contains("container"));
     }
 
     #[test]
     fn times_have_a_unit() {
         for (text, millis) in [("30s", 30_000), ("2m", 120_000), ("500ms", 500), ("60m", 3_600_000)] {
-            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis), "{text}");
+            assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(millis), "{text}");
         }
         for bad in ["", "30", "s", "1h", "61m", "0s", "-1s", "99999999999999999999s"] {
-            assert!(duration(bad).is_err(), "{bad}");
+            assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn other_targets_are_addresses_with_a_port() {
-        assert_eq!(write_list(targets("10.0.0.9:8080, [fd00::9]:81").unwrap()), "10.0.0.9:8080,[fd00::9]:81");
+        assert_eq!(write_list(parse_targets("10.0.0.9:8080, [fd00::9]:81").unwrap()), "10.0.0.9:8080,[fd00::9]:81");
         for bad in ["", "10.0.0.9", "example.com:80", "10.0.0.9:0", "10.0.0.9:80,", "10.0.0.9:80 10.0.0.8:80"] {
-            assert!(targets(bad).unwrap_err().contains("10.0.0.9:8080"), "{bad}");
+            assert!(parse_targets(bad).unwrap_err().contains("10.0.0.9:8080"), "{bad}");
         }
     }
 
     #[test]
     fn a_url_in_a_list_has_no_comma() {
-        assert_eq!(listed_webhook("http://127.0.0.1/a?b=c,d"), Err(WebhookUrlError::Listed));
-        assert_eq!(listed_webhook("http://127.0.0.1/a?b=c%2Cd").unwrap().as_str(), "http://127.0.0.1/a?b=c%2Cd");
+        assert_eq!(parse_listed_webhook("http://127.0.0.1/a?b=c,d"), Err(WebhookUrlError::Listed));
+        assert_eq!(parse_listed_webhook("http://127.0.0.1/a?b=c%2Cd").unwrap().as_str(), "http://127.0.0.1/a?b=c%2Cd");
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(ports in proptest::collection::vec(1..=u16::MAX, 1..5)) {
             let all: Vec<SocketAddr> = ports.into_iter().map(|port| SocketAddr::from(([10, 0, 0, 9], port))).collect();
-            prop_assert_eq!(targets(&write_list(&all)).unwrap(), all);
+            prop_assert_eq!(parse_targets(&write_list(&all)).unwrap(), all);
         }
 
         #[test]
         fn nothing_makes_a_reader_panic(text in "\\PC{0,40}") {
-            let _ = (duration(&text), targets(&text), listed_webhook(&text), pair::<ContainerName, Notify>(&text));
+            let _ = (parse_duration(&text), parse_targets(&text), parse_listed_webhook(&text), parse_pair::<ContainerName, Notify>(&text));
         }
     }
 }

@@ -3,32 +3,33 @@
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::named_enum;
 use crate::names::{ConfigName, ContainerName, VersionName};
 use crate::notify::{Ack, Notify};
 
-pub use crate::notified::{Notified, Outcome};
+pub use crate::notification::{NotificationStatus, Outcome};
 
 /// The whole reply. Times are RFC 3339 in UTC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Version of the agent itself.
+    /// The version of the agent itself.
     pub agent_version: String,
-    /// Where the configuration comes from, such as `dir`.
+    /// The source of the configuration, such as `dir`.
     pub source: String,
-    /// Seconds since the source was last read without fault; grows while a source fails.
+    /// The time since the source was last read without fault, in seconds; it grows while a source fails.
     pub age_seconds: u64,
     /// The contact with the hub; absent if the source is not the hub.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contact: Option<ContactStatus>,
-    /// `ETag` of the dictionary now.
+    /// The `ETag` of the dictionary now.
     pub etag: String,
-    /// The configs in the order in which they are merged: later wins.
+    /// The configs in the order in which they are merged: later ones win.
     pub configs: Vec<ConfigStatus>,
-    /// Configs of which no version could be read yet.
+    /// The configs of which no version could be read yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unserved: Vec<Unserved>,
-    /// Keys that several configs have, and which config wins.
+    pub unserved: Vec<UnservedConfig>,
+    /// The keys that several configs have, and which config wins.
     #[serde(default)]
     pub overlaps: Vec<Overlap>,
     /// The containers, and how they are notified.
@@ -48,15 +49,15 @@ pub struct Status {
 pub struct ContactStatus {
     /// Whether the hub answered the last request.
     pub connected: bool,
-    /// Requests that failed since it last answered.
+    /// The number of requests that failed since the hub last answered.
     pub failures: u32,
     /// The reason of the last failure, for programs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Its message: what is wrong, and what to do.
+    /// The message of the last failure: what is wrong, and what to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Polls are repeated at an interval and not held, because held ones were cut.
+    /// Whether polls are repeated at an interval and not held, because held ones were cut.
     pub interval: bool,
 }
 
@@ -64,20 +65,20 @@ pub struct ContactStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigStatus {
-    /// Its name.
+    /// The name of the config.
     pub name: ConfigName,
     /// The version that is served.
     pub version: VersionName,
     /// `sha256:` and the hex digest over the version's keys and values, in key order.
     pub digest: String,
-    /// Since when this content is served.
+    /// The time at which this content began to be served.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
-    /// How many keys it has.
+    /// The number of keys.
     pub keys: usize,
-    /// How many bytes its values have together.
+    /// The number of bytes of all values together.
     pub bytes: usize,
-    /// Why the version that the source assigns is not served; absent if it is.
+    /// The reason why the version that the source assigns is not served; absent if it is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Problem>,
 }
@@ -85,14 +86,14 @@ pub struct ConfigStatus {
 /// A config that has never been read without fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Unserved {
-    /// Its name.
+pub struct UnservedConfig {
+    /// The name of the config.
     pub name: ConfigName,
-    /// Why.
+    /// The reason why the config is not served.
     pub problem: Problem,
 }
 
-/// Why the assigned version of a config is not served. The old one stays.
+/// The reason why the assigned version of a config is not served. The old one stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
@@ -100,97 +101,51 @@ pub struct Problem {
     pub reason: ProblemReason,
     /// What is wrong, and what to do.
     pub message: String,
-    /// Since when.
+    /// The time at which the problem began.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
 }
 
-/// The kinds of [`Problem`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ProblemReason {
-    /// The config does not exist.
-    ConfigMissing,
-    /// The config has no `current`.
-    CurrentMissing,
-    /// `current` of the config can't be understood.
-    CurrentInvalid,
-    /// The version does not exist.
-    VersionMissing,
-    /// The version is incomplete, or is being written.
-    VersionIncomplete,
-    /// The version breaks a rule.
-    VersionInvalid,
-    /// The version, or the dictionary with it, is over a size limit.
-    TooLarge,
-    /// The operating system refused to read it.
-    Unreadable,
-    /// The hub is about to fetch it.
-    Resolving,
-    /// The hub knows no such config, or it has no current version yet.
-    NotFound,
-    /// The namespace does not let the hub read it.
-    NotAllowed,
-    /// The stored objects differ from the sealed version.
-    Changed,
-    /// The content does not match its digest, or can't be read.
-    Damaged,
-    /// A container refuses the version.
-    CheckRefused,
-    /// A container did not answer in time whether it takes the version.
-    CheckFailed,
-    /// The pod can't take the version: its files can't be written, or variables of containers can't express it.
-    CantApply,
-    /// Another process listens on the agent's port.
-    PortTaken,
-    /// Another reason, which a newer hub may have.
-    Other,
-}
-
-impl ProblemReason {
-    /// All of them.
-    pub const ALL: [Self; 18] = [
-        Self::ConfigMissing,
-        Self::CurrentMissing,
-        Self::CurrentInvalid,
-        Self::VersionMissing,
-        Self::VersionIncomplete,
-        Self::VersionInvalid,
-        Self::TooLarge,
-        Self::Unreadable,
-        Self::Resolving,
-        Self::NotFound,
-        Self::NotAllowed,
-        Self::Changed,
-        Self::Damaged,
-        Self::CheckRefused,
-        Self::CheckFailed,
-        Self::CantApply,
-        Self::PortTaken,
-        Self::Other,
-    ];
-
-    /// The reason as in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ConfigMissing => "ConfigMissing",
-            Self::CurrentMissing => "CurrentMissing",
-            Self::CurrentInvalid => "CurrentInvalid",
-            Self::VersionMissing => "VersionMissing",
-            Self::VersionIncomplete => "VersionIncomplete",
-            Self::VersionInvalid => "VersionInvalid",
-            Self::TooLarge => "TooLarge",
-            Self::Unreadable => "Unreadable",
-            Self::Resolving => "Resolving",
-            Self::NotFound => "NotFound",
-            Self::NotAllowed => "NotAllowed",
-            Self::Changed => "Changed",
-            Self::Damaged => "Damaged",
-            Self::CheckRefused => "CheckRefused",
-            Self::CheckFailed => "CheckFailed",
-            Self::CantApply => "CantApply",
-            Self::PortTaken => "PortTaken",
-            Self::Other => "Other",
-        }
+named_enum! {
+    /// The kinds of [`Problem`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum ProblemReason {
+        /// The config does not exist.
+        ConfigMissing,
+        /// The config has no `current`.
+        CurrentMissing,
+        /// `current` of the config can't be understood.
+        CurrentInvalid,
+        /// The version does not exist.
+        VersionMissing,
+        /// The version is incomplete, or is being written.
+        VersionIncomplete,
+        /// The version breaks a rule.
+        VersionInvalid,
+        /// The version, or the dictionary with it, is over a size limit.
+        TooLarge,
+        /// The operating system refused to read the version.
+        Unreadable,
+        /// The hub is about to fetch the version.
+        Resolving,
+        /// The hub knows no such config, or it has no current version yet.
+        NotFound,
+        /// The namespace does not let the hub read the config.
+        NotAllowed,
+        /// The stored objects differ from the sealed version.
+        Changed,
+        /// The content does not match its digest, or can't be read.
+        Damaged,
+        /// A container refuses the version.
+        CheckRefused,
+        /// A container did not answer in time whether it takes the version.
+        CheckFailed,
+        /// The pod can't take the version: its files can't be written, or variables of containers can't express it.
+        CantApply,
+        /// Another process listens on the agent's port.
+        PortTaken,
+        /// Another reason, which a newer hub may have.
+        Other,
     }
 }
 
@@ -210,18 +165,18 @@ pub struct Overlap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerStatus {
-    /// Its name.
+    /// The name of the container.
     pub name: ContainerName,
-    /// How it is notified.
+    /// How the container is notified.
     pub notify: Notify,
     /// What counts as its acknowledgement.
     pub ack: Ack,
-    /// The outcome of the last change.
-    pub notified: Notified,
-    /// `ETag` of the newest dictionary that this container has read; absent before its first request.
+    /// The status of notifying the container of the last change.
+    pub notified: NotificationStatus,
+    /// The `ETag` of the newest dictionary that this container has read; absent before its first request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetched: Option<String>,
-    /// Whether it has acknowledged the dictionary that is served now.
+    /// Whether the container has acknowledged the dictionary that is served now.
     pub acknowledged: bool,
 }
 
@@ -231,10 +186,10 @@ pub struct ContainerStatus {
 pub struct FilesStatus {
     /// The folder.
     pub path: String,
-    /// `ETag` of the dictionary that the files hold; absent before the first write.
+    /// The `ETag` of the dictionary that the files hold; absent before the first write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
-    /// Why they are not up to date; absent if they are. Containers are notified only after the files are in place.
+    /// The reason why the files are not up to date; absent if they are. Containers are notified only after the files are in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

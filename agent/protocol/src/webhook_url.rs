@@ -1,15 +1,15 @@
-//! Where a webhook may point: by default only to the pod itself. The agent checks every webhook; the injector checks those in a pod's
-//! annotations, so that no pod is admitted in which the agent would not start.
+//! The targets to which a webhook may point: by default only the pod itself. The agent checks every webhook; the injector
+//! checks those in a pod's annotations, so that no pod is admitted in which the agent would not start.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use http::Uri;
 
-/// Longest URL, in bytes.
+/// The maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
-/// Why a URL can't be the target of a webhook.
+/// The reason why a URL can't be the target of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookUrlError {
     /// The URL can't be read.
@@ -32,12 +32,12 @@ pub enum WebhookUrlError {
         "{target} is not in this pod; allow it with --webhook-allow {target} (in a pod with the annotation nudge.dev/webhook-allow)"
     )]
     Outside {
-        /// Host and port.
+        /// The address and port of the host.
         target: SocketAddr,
     },
 }
 
-/// A URL that has the right form. It is not checked yet where it points.
+/// A URL that has the right form. Its target is not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl {
     text: String,
@@ -47,7 +47,7 @@ pub struct WebhookUrl {
 }
 
 impl WebhookUrl {
-    /// The URL as it was given.
+    /// Returns the URL as it was given.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -98,48 +98,48 @@ impl FromStr for WebhookUrl {
     }
 }
 
-/// A URL that may be posted to.
+/// A URL whose target is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTarget(WebhookUrl);
 
 impl WebhookTarget {
-    /// The URL as it was given.
+    /// Returns the URL as it was given.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// The addresses to try in turn.
+    /// Returns the addresses to try in turn.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.0.addresses
     }
 
-    /// The value of the `Host` header.
+    /// Returns the value of the `Host` header.
     pub fn host(&self) -> &str {
         &self.0.host
     }
 
-    /// The request target: path and query.
+    /// Returns the request target: path and query.
     pub fn path(&self) -> &str {
         &self.0.path
     }
 }
 
-/// Which targets are allowed.
+/// The policy that says which targets are allowed.
 #[derive(Clone, Debug, Default)]
 pub struct TargetPolicy {
-    own: Vec<IpAddr>,
+    pod_addresses: Vec<IpAddr>,
     allowed: Vec<SocketAddr>,
 }
 
 impl TargetPolicy {
-    /// Allows loopback, the pod's own addresses, and the given others.
-    pub fn new(own: Vec<IpAddr>, allowed: Vec<SocketAddr>) -> Self {
-        Self { own, allowed }
+    /// Creates a policy that allows loopback, the pod's own addresses, and the given others.
+    pub fn new(pod_addresses: Vec<IpAddr>, allowed: Vec<SocketAddr>) -> Self {
+        Self { pod_addresses, allowed }
     }
 
-    /// Checks where a URL points. Once is enough: an address, unlike a name, always means the same target.
+    /// Checks the target of a URL. Once is enough: an address, unlike a name, always means the same target.
     pub fn check(&self, url: WebhookUrl) -> Result<WebhookTarget, WebhookUrlError> {
-        let inside = |target: &SocketAddr| target.ip().is_loopback() || self.own.contains(&target.ip());
+        let inside = |target: &SocketAddr| target.ip().is_loopback() || self.pod_addresses.contains(&target.ip());
         match url.addresses.iter().find(|target| !inside(target) && !self.allowed.contains(target)) {
             Some(&target) => Err(WebhookUrlError::Outside { target }),
             None => Ok(WebhookTarget(url)),

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ConfigName, ContainerName, VersionName};
-use crate::notified::Notified;
+use crate::notification::NotificationStatus;
 
-/// Body of `POST /hooks`.
+/// The body of `POST /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookRequest {
-    /// `http://` URL whose host is an IP literal of the pod, loopback, or `localhost`.
+    /// The `http://` URL, whose host is an IP literal of the pod, loopback, or `localhost`.
     pub url: String,
     /// The container that deliveries count for; by default the one in the header `Nudge-Container` of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,56 +19,56 @@ pub struct WebhookRequest {
 /// One subscription, as `POST /hooks` and `GET /hooks` show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookView {
-    /// Name for `DELETE /hooks/{id}`.
+    /// The ID for `DELETE /hooks/{id}`.
     pub id: String,
-    /// Where events are posted.
+    /// The URL to which events are posted.
     pub url: String,
     /// The container that deliveries count for, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerName>,
-    /// `ETag` of the dictionary now. A subscriber that has another one reads again, so it misses nothing.
+    /// The `ETag` of the dictionary now. A subscriber that has another one reads again, so it misses nothing.
     pub etag: String,
-    /// How the last event ended.
-    pub notified: Notified,
+    /// The status of delivering the last event.
+    pub notified: NotificationStatus,
 }
 
-/// Reply to `GET /hooks`.
+/// The reply to `GET /hooks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookList {
     /// The subscriptions, oldest first.
     pub hooks: Vec<WebhookView>,
 }
 
-/// Another dictionary is served.
+/// The type of an event that another dictionary is served.
 pub const CONFIG_CHANGED: &str = "config.changed";
-/// Another dictionary is to be served: the answer says whether the container takes it.
+/// The type of a question about a dictionary that is to be served: the answer says whether the container takes it.
 pub const CONFIG_CHECK: &str = "config.check";
 
-/// What a subscriber gets, and a container that is asked. It names versions and keys and never holds a value.
+/// The body that a subscriber gets, or a container that is asked. It names versions and keys and never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEvent {
     /// [`CONFIG_CHANGED`] or [`CONFIG_CHECK`].
     #[serde(rename = "type")]
     pub kind: String,
-    /// When the dictionary changed, or the question began, RFC 3339.
+    /// The time at which the dictionary changed, or the question began, RFC 3339.
     pub timestamp: String,
-    /// What changed.
+    /// The changes.
     pub data: WebhookEventData,
 }
 
-/// What changed since the last event that this subscriber answered with 2xx; in a question, what would change.
+/// The changes since the last event that this subscriber answered with 2xx; in a question, those that would follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookEventData {
-    /// `ETag` of the dictionary that the endpoint serves now; in a question, of the one that it would serve.
+    /// The `ETag` of the dictionary that the endpoint serves now; in a question, of the one that it would serve.
     pub etag: String,
-    /// Every config of the pod with the version it has in that dictionary.
+    /// Every config of the pod with its version in that dictionary.
     pub configs: Vec<ConfigVersion>,
     /// In a question: the version for `GET /config?candidate=VERSION`, by which the endpoint gives that dictionary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<VersionName>,
-    /// Keys that were added, removed, or have another value, sorted.
+    /// The keys that were added, removed, or have another value, sorted.
     pub changed: Vec<String>,
-    /// More keys have changed, or may have, than [`Self::changed`] lists.
+    /// Whether more keys have changed, or may have, than [`Self::changed`] lists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -16,18 +15,18 @@ use crate::memory::Trimmer;
 use crate::metrics::ConnectionMetrics;
 use crate::slots::{Slot, Slots};
 
-/// Pauses after failed accepts: without file descriptors, trying again at once would only burn the processor.
-const PAUSES: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
-/// How many accepted connections may wait for a slot; the kernel's queue keeps the rest.
-const PARKED: usize = 64;
+/// The pauses after failed accepts: without file descriptors, trying again at once would only burn the processor.
+const ACCEPT_BACKOFF: Backoff = Backoff { first: Duration::from_millis(10), longest: Duration::from_secs(1) };
+/// The maximum number of accepted connections that wait for a slot; the kernel's queue keeps the rest.
+const MAX_PARKED: usize = 64;
 
 /// Why a connection ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The TLS handshake.
+    /// The TLS handshake failed.
     #[error("TLS handshake failed")]
     Handshake(#[source] std::io::Error),
-    /// HTTP.
+    /// The exchange over HTTP failed.
     #[error("HTTP failed")]
     Http(#[from] hyper::Error),
     /// The client broke off, or took too long.
@@ -40,53 +39,43 @@ pub enum ConnectionError {
 pub struct Connection<S> {
     /// The stream.
     pub stream: S,
-    /// Its slot.
+    /// The connection's slot.
     pub slot: Slot,
-    /// Whether the server stops.
-    pub stopping: Stopping,
+    /// The signal that the server stops.
+    pub stop_signal: StopSignal,
 }
 
-/// Resolves when the server stops.
-#[derive(Clone, Debug, Default)]
-pub struct Stopping(Arc<(AtomicBool, Notify)>);
+/// The signal that the server stops.
+#[derive(Clone, Debug)]
+pub struct StopSignal(watch::Receiver<bool>);
 
-impl Stopping {
+impl StopSignal {
     /// Waits until the server stops.
     pub async fn wait(&self) {
-        let (stopped, notify) = &*self.0;
-        // Made first, so that it can't miss the stop after the look.
-        let notified = notify.notified();
-        if !stopped.load(Ordering::SeqCst) {
-            notified.await;
-        }
-    }
-
-    fn stop(&self) {
-        let (stopped, notify) = &*self.0;
-        stopped.store(true, Ordering::SeqCst);
-        notify.notify_waiters();
+        // A server that is gone has stopped, too.
+        let _ = self.0.clone().wait_for(|stopped| *stopped).await;
     }
 }
 
-/// Serves the connections of one listener.
+/// A handler of the connections of one listener.
 pub trait Handler<S>: Send + Sync + 'static {
-    /// The slots that a connection counts for.
+    /// Returns the slots that a connection counts for.
     fn slots(&self, stream: &S, peer: IpAddr) -> &Slots;
 
     /// Serves a connection to its end.
     fn serve(&self, connection: Connection<S>) -> impl Future<Output = Result<(), ConnectionError>> + Send;
 }
 
-/// What an accept loop needs besides a listener and a handler.
+/// The settings of an accept loop.
 #[derive(Debug)]
 pub struct Server {
     /// The listener's name in the log.
     pub name: &'static str,
-    /// Counts refused and failed connections.
+    /// The counters of refused and failed connections.
     pub metrics: ConnectionMetrics,
     /// How long connections have to end on shutdown.
     pub drain: Duration,
-    /// Returns memory after connections have ended.
+    /// The trimmer that returns memory after connections have ended.
     pub trimmer: Option<Trimmer>,
 }
 
@@ -99,28 +88,29 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) {
         let Self { name, metrics, drain, trimmer } = self;
-        let stopping = Stopping::default();
-        let parking = Arc::new(Semaphore::new(PARKED));
+        let (stop, stopped) = watch::channel(false);
+        let stop_signal = StopSignal(stopped);
+        let parking = Arc::new(Semaphore::new(MAX_PARKED));
         let mut connections = JoinSet::new();
         let mut failures = 0;
         tokio::pin!(shutdown);
         loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                // Ended ones are taken out, so that the set does not grow.
-                Some(ended) = connections.join_next() => {
-                    log_panic(name, &metrics, &ended);
+            let connection = tokio::select! {
+                connection = listener.accept() => connection,
+                // Tasks that have ended are taken out, so that the set does not grow.
+                Some(result) = connections.join_next() => {
+                    log_panic(name, &metrics, &result);
                     trimmer.iter().for_each(Trimmer::plan);
                     continue;
                 }
                 () = &mut shutdown => break,
             };
-            let (stream, peer) = match accepted {
-                Ok(accepted) => accepted,
+            let (stream, peer) = match connection {
+                Ok(connection) => connection,
                 Err(error) => {
                     tracing::warn!(listener = name, %error, "accept failed; retrying");
                     failures += 1;
-                    sleep(PAUSES.wait(failures)).await;
+                    sleep(ACCEPT_BACKOFF.wait(failures)).await;
                     continue;
                 }
             };
@@ -135,7 +125,7 @@ impl Server {
                 }
                 parked = Arc::clone(&parking).acquire_owned().await.ok();
             }
-            let (handler, stopping, metrics) = (Arc::clone(&handler), stopping.clone(), metrics.clone());
+            let (handler, stop_signal, metrics) = (Arc::clone(&handler), stop_signal.clone(), metrics.clone());
             connections.spawn(async move {
                 if slot.is_none() {
                     slot = Box::pin(slots.wait(peer)).await;
@@ -145,13 +135,13 @@ impl Server {
                     metrics.refused.inc();
                     return;
                 };
-                let connection = Connection { stream, slot: slot.clone(), stopping };
-                let served = tokio::select! {
+                let connection = Connection { stream, slot: slot.clone(), stop_signal };
+                let result = tokio::select! {
                     biased;
-                    () = slot.cut() => return,
-                    served = handler.serve(connection) => served,
+                    () = slot.wait_until_cut() => return,
+                    result = handler.serve(connection) => result,
                 };
-                if let Err(error) = served {
+                if let Err(error) = result {
                     metrics.failed.inc();
                     tracing::debug!(listener = name, error = chain(&error), "connection failed");
                 }
@@ -159,10 +149,10 @@ impl Server {
         }
         // A client that connects again must reach another replica.
         drop(listener);
-        stopping.stop();
+        stop.send_replace(true);
         let all_ended = async {
-            while let Some(ended) = connections.join_next().await {
-                log_panic(name, &metrics, &ended);
+            while let Some(result) = connections.join_next().await {
+                log_panic(name, &metrics, &result);
             }
         };
         if timeout(drain, all_ended).await.is_err() {
@@ -171,8 +161,8 @@ impl Server {
     }
 }
 
-fn log_panic(listener: &str, metrics: &ConnectionMetrics, ended: &Result<(), JoinError>) {
-    if ended.is_err() {
+fn log_panic(listener: &str, metrics: &ConnectionMetrics, result: &Result<(), JoinError>) {
+    if result.is_err() {
         metrics.failed.inc();
         tracing::error!(listener, "connection handler panicked; the connection was closed");
     }
@@ -188,11 +178,11 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::slots::Bounds;
+    use crate::slots::{Bounds, Sharing};
 
-    const SOON: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Sends back each byte, panics at `p`, never ends at `h`, and ends after the next byte once the server stops.
+    /// A handler that sends back each byte, panics at `p`, never ends at `h`, and ends after the next byte once the server stops.
     struct Echo(Slots);
 
     impl Handler<TcpStream> for Echo {
@@ -201,13 +191,13 @@ mod tests {
         }
 
         async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
-            let Connection { mut stream, stopping, .. } = connection;
+            let Connection { mut stream, stop_signal, .. } = connection;
             let mut byte = [0];
             while stream.read_exact(&mut byte).await.is_ok() {
                 assert_ne!(byte[0], b'p', "as the test expects");
                 match byte[0] {
                     b'h' => std::future::pending().await,
-                    b's' => stopping.wait().await,
+                    b's' => stop_signal.wait().await,
                     _ => {}
                 }
                 stream.write_all(&byte).await.map_err(|_| ConnectionError::Client)?;
@@ -246,15 +236,15 @@ mod tests {
         }
     }
 
-    /// What comes back for a byte; `None` where the connection ends.
+    /// Returns what comes back for a byte; `None` where the connection ends.
     async fn echo(stream: &mut TcpStream, byte: u8) -> Option<u8> {
         let _ = stream.write_all(&[byte]).await;
-        timeout(SOON, stream.read_u8()).await.unwrap().ok()
+        timeout(TIMEOUT, stream.read_u8()).await.unwrap().ok()
     }
 
     #[tokio::test]
     async fn a_panic_ends_its_connection_only() {
-        let server = TestServer::start(Bounds::shared(4), SOON).await;
+        let server = TestServer::start(Bounds::shared(4), TIMEOUT).await;
         let (mut one, mut other) = (server.connect().await, server.connect().await);
         assert_eq!(echo(&mut other, b'x').await, Some(b'x'));
         assert_eq!(echo(&mut one, b'p').await, None);
@@ -264,18 +254,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_beyond_the_bound_waits_for_a_slot_or_cuts_another() {
-        let waits = Bounds { most: 1, shares: false, grace: SOON, wait: SOON, ..Bounds::shared(1) };
-        let server = TestServer::start(waits, SOON).await;
+        let waits = Bounds { sharing: Sharing::None, grace: TIMEOUT, slot_wait: TIMEOUT, ..Bounds::shared(1) };
+        let server = TestServer::start(waits, TIMEOUT).await;
         let mut one = server.connect().await;
         assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
         let mut two = server.connect().await;
         two.write_all(b"y").await.unwrap();
         assert_eq!(server.metrics.open.get(), 1);
         drop(one);
-        assert_eq!(timeout(SOON, two.read_u8()).await.unwrap().unwrap(), b'y');
+        assert_eq!(timeout(TIMEOUT, two.read_u8()).await.unwrap().unwrap(), b'y');
         assert_eq!(server.metrics.refused.get(), 0);
 
-        let server = TestServer::start(Bounds::shared(1), SOON).await;
+        let server = TestServer::start(Bounds::shared(1), TIMEOUT).await;
         let mut one = server.connect().await;
         assert_eq!(echo(&mut one, b'x').await, Some(b'x'));
         let mut two = server.connect().await;
@@ -294,9 +284,9 @@ mod tests {
         hangs.write_all(b"h").await.unwrap();
         let TestServer { address, stop, served, .. } = server;
         drop(stop);
-        assert_eq!(timeout(SOON, ends.read_u8()).await.unwrap().unwrap(), b's');
-        timeout(SOON, served).await.unwrap().unwrap();
-        assert!(timeout(SOON, hangs.read_u8()).await.unwrap().is_err());
+        assert_eq!(timeout(TIMEOUT, ends.read_u8()).await.unwrap().unwrap(), b's');
+        timeout(TIMEOUT, served).await.unwrap().unwrap();
+        assert!(timeout(TIMEOUT, hangs.read_u8()).await.unwrap().is_err());
         assert!(TcpStream::connect(address).await.is_err());
     }
 }

@@ -19,16 +19,17 @@ use crate::accept::ConnectionError;
 /// The bounds of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// From the end of one request, or the handshake, until the next request's head is there whole.
+    /// The time from the end of one request, or the handshake, until the next request's head is there whole.
     pub head: Duration,
-    /// Size of a request's head, in bytes.
+    /// The maximum size of a request's head, in bytes.
     pub head_bytes: usize,
-    /// Largest buffer for what a client sends and for a reply's head, in bytes. Bodies of replies are not copied into it.
+    /// The maximum buffer for what a client sends and for a reply's head, in bytes. Bodies of replies are not copied into
+    /// it.
     pub buffer_bytes: usize,
 }
 
 impl HttpLimits {
-    /// An HTTP connection with these bounds.
+    /// Returns the builder of an HTTP connection with these bounds.
     pub fn builder(&self) -> http1::Builder {
         let mut builder = http1::Builder::new();
         builder
@@ -40,11 +41,12 @@ impl HttpLimits {
     }
 }
 
-/// Answers the requests of a connection until its end. Once `stopping` is done, an idle connection ends at once, another after its reply.
+/// Answers the requests of a connection until its end. Once `shutdown` is done, an idle connection ends at once, another
+/// after its reply.
 pub fn serve_http<S, A, F, B>(
     stream: S,
     limits: &HttpLimits,
-    stopping: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()>,
     answer: A,
 ) -> impl Future<Output = Result<(), ConnectionError>>
 where
@@ -60,8 +62,8 @@ where
     async move {
         tokio::select! {
             biased;
-            ended = connection.as_mut() => return Ok(ended?),
-            () = stopping => {}
+            result = connection.as_mut() => return Ok(result?),
+            () = shutdown => {}
         }
         connection.as_mut().graceful_shutdown();
         Ok(connection.await?)
@@ -77,16 +79,16 @@ pub enum BodyError {
     BrokenOff,
 }
 
-/// Reads a body of at most `most` bytes into one buffer, which is all that it takes however small its pieces are: a piece that was kept
-/// would keep the buffer of the connection that it was read into.
-pub async fn read_body(body: impl Body<Data = Bytes>, most: usize) -> Result<Vec<u8>, BodyError> {
+/// Reads a body of at most_kept `max_bytes` into one buffer, which is all the memory that it takes, however small its pieces
+/// are: a piece that was kept would keep the buffer of the connection that it was read into.
+pub async fn read_body(body: impl Body<Data = Bytes>, max_bytes: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = pin!(body);
-    let length = body.size_hint().upper().map_or(most, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    let mut bytes = Vec::with_capacity(length.min(most));
+    let length = body.size_hint().upper().map_or(max_bytes, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let mut bytes = Vec::with_capacity(length.min(max_bytes));
     while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         let frame = frame.map_err(|_| BodyError::BrokenOff)?;
         let Some(piece) = frame.data_ref() else { continue };
-        if piece.len() > most - bytes.len() {
+        if piece.len() > max_bytes - bytes.len() {
             return Err(BodyError::TooLong);
         }
         bytes.extend_from_slice(piece);
@@ -121,14 +123,14 @@ mod tests {
         }
     }
 
-    /// A body of so many pieces of one byte.
+    /// A body of pieces of one byte each.
     #[derive(Default)]
     struct Pieces {
         left: usize,
         length: Option<u64>,
         breaks_off: bool,
         kept: Arc<AtomicUsize>,
-        most: Arc<AtomicUsize>,
+        most_kept: Arc<AtomicUsize>,
     }
 
     impl Body for Pieces {
@@ -140,7 +142,7 @@ mod tests {
                 return Poll::Ready(self.breaks_off.then_some(Err(())));
             }
             self.left -= 1;
-            self.most.fetch_max(self.kept.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.most_kept.fetch_max(self.kept.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Piece(Arc::clone(&self.kept)))))))
         }
 
@@ -151,10 +153,10 @@ mod tests {
 
     #[test]
     fn no_piece_of_a_body_is_kept() {
-        let most = Arc::new(AtomicUsize::new(0));
-        let pieces = Pieces { left: 10_000, most: Arc::clone(&most), ..Pieces::default() };
+        let most_kept = Arc::new(AtomicUsize::new(0));
+        let pieces = Pieces { left: 10_000, most_kept: Arc::clone(&most_kept), ..Pieces::default() };
         let body = read_body(pieces, 65_536).now_or_never().unwrap().unwrap();
-        assert_eq!((body.len(), body.capacity(), most.load(Ordering::Relaxed)), (10_000, 65_536, 1));
+        assert_eq!((body.len(), body.capacity(), most_kept.load(Ordering::Relaxed)), (10_000, 65_536, 1));
     }
 
     #[test]

@@ -7,19 +7,19 @@ use std::time::Duration;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// How often the kernel asks a silent peer before it gives the connection up.
+/// The number of keepalive probes to a silent peer before the kernel gives the connection up.
 const KEEPALIVE_RETRIES: u32 = 4;
 
 /// Options of a listening socket, which its connections inherit.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketOptions {
-    /// Connections that the kernel keeps until they are accepted.
+    /// The number of connections that the kernel keeps until they are accepted.
     pub backlog: i32,
-    /// How much of a reply the kernel takes before the peer does, in bytes; it doubles that for itself (socket(7)).
+    /// The size of the send buffer, in bytes; the kernel doubles it for itself (socket(7)).
     pub send_buffer: Option<usize>,
-    /// Size of the receive buffer, in bytes.
+    /// The size of the receive buffer, in bytes.
     pub receive_buffer: Option<usize>,
-    /// After which silence the kernel asks whether the peer is still there.
+    /// The silence after which the kernel asks whether the peer is still there.
     pub keepalive: Option<Duration>,
 }
 
@@ -46,10 +46,10 @@ pub fn bind(address: SocketAddr, options: &SocketOptions) -> io::Result<StdListe
 
 /// A source of connections.
 pub trait Listen: Send + Sync + 'static {
-    /// A connection.
+    /// The stream of a connection.
     type Stream: Send + 'static;
 
-    /// Waits for a connection and returns it with the peer's address. Dropped before its end, it loses no connection.
+    /// Waits for a connection and returns it with the peer's address. Cancel safe: no connection is lost.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, IpAddr)>> + Send;
 }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::sleep;
 
-/// Limits the arenas of glibc, of which each thread would otherwise get its own. Call it before there is a second thread.
-pub fn limit_arenas(most: u8) {
+/// Limits the arenas of glibc, of which each thread would otherwise get its own. Call it before there is a second
+/// thread.
+pub fn limit_arenas(max_arenas: u8) {
     #[cfg(target_env = "gnu")]
     {
         // M_ARENA_MAX, see mallopt(3); the libc crate does not name it.
@@ -18,7 +19,7 @@ pub fn limit_arenas(most: u8) {
         // SAFETY: mallopt only sets a number inside the allocator and takes any value; it is called before other threads.
         #[allow(unsafe_code)]
         unsafe {
-            libc::mallopt(M_ARENA_MAX, most.into());
+            libc::mallopt(M_ARENA_MAX, max_arenas.into());
         }
     }
 }
@@ -33,7 +34,7 @@ fn trim() {
     }
 }
 
-/// Trims a moment after connections have ended, and never while nothing happens.
+/// A trimmer of the heap: a moment after connections have ended, and never while nothing happens.
 #[derive(Clone, Debug)]
 pub struct Trimmer {
     delay: Duration,
@@ -41,7 +42,7 @@ pub struct Trimmer {
 }
 
 impl Trimmer {
-    /// Trims `delay` after the first of a burst of ends, so that many ends cost one trim.
+    /// Creates a trimmer that trims `delay` after the first of a burst of ends, so that many ends cost one trim.
     pub fn new(delay: Duration) -> Self {
         Self { delay, planned: Arc::default() }
     }

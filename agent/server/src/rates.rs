@@ -5,17 +5,17 @@ use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 
-/// How often a full table is searched for keys that have not been used for long.
+/// The shortest time between two searches of a full table for keys that have not been used for long.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much a key may take.
+/// The rate at which a key may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// In the long run.
+    /// What a key may take in the long run, each second.
     pub per_second: u32,
-    /// At once, after a while of rest.
+    /// What a key may take at once, after a while of rest.
     pub burst: u32,
 }
 
@@ -23,7 +23,7 @@ pub struct Rate {
 #[derive(Debug)]
 pub struct Rates<K> {
     rate: Rate,
-    most: usize,
+    max_keys: usize,
     table: Mutex<Table<K>>,
 }
 
@@ -31,25 +31,25 @@ pub struct Rates<K> {
 struct Table<K> {
     by_key: HashMap<K, Bucket>,
     others: Bucket,
-    tidied: Instant,
+    pruned_at: Instant,
 }
 
-/// What is left of a burst.
+/// The rest of a burst.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
-    at: Instant,
+    refilled_at: Instant,
 }
 
 impl Bucket {
     fn full(rate: Rate, now: Instant) -> Self {
-        Self { left: f64::from(rate.burst), at: now }
+        Self { left: f64::from(rate.burst), refilled_at: now }
     }
 
     fn refill(&mut self, rate: Rate, now: Instant) {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        let passed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
         self.left = (self.left + passed * f64::from(rate.per_second)).min(f64::from(rate.burst));
-        self.at = self.at.max(now);
+        self.refilled_at = self.refilled_at.max(now);
     }
 
     fn take(&mut self, rate: Rate, now: Instant) -> bool {
@@ -63,42 +63,42 @@ impl Bucket {
 }
 
 impl<K: Eq + Hash> Rates<K> {
-    /// `rate` for each of at most `most` keys at a time.
-    pub fn new(rate: Rate, most: usize, now: Instant) -> Self {
-        let table = Table { by_key: HashMap::new(), others: Bucket::full(rate, now), tidied: now };
-        Self { rate, most, table: Mutex::new(table) }
+    /// Creates a table that gives `rate` to each of at most `max_keys` keys at a time.
+    pub fn new(rate: Rate, max_keys: usize, now: Instant) -> Self {
+        let table = Table { by_key: HashMap::new(), others: Bucket::full(rate, now), pruned_at: now };
+        Self { rate, max_keys, table: Mutex::new(table) }
     }
 
-    /// The rate of each key.
+    /// Returns the rate of each key.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
     /// Returns whether `key` may take one at `now`, and takes nothing.
-    pub fn has(&self, key: &K, now: Instant) -> bool {
-        let table = locked(&self.table);
-        let full = table.by_key.len() >= self.most;
+    pub fn is_allowed(&self, key: &K, now: Instant) -> bool {
+        let table = lock(&self.table);
+        let full = table.by_key.len() >= self.max_keys;
         let bucket = table.by_key.get(key).copied().or_else(|| full.then_some(table.others));
         bucket.is_none_or(|mut bucket| bucket.take(self.rate, now))
     }
 
-    /// Takes one for `key`; false where it has taken all that it may at `now`.
+    /// Takes one for `key`; returns `false` where it has taken all that it may at `now`.
     pub fn take(&self, key: K, now: Instant) -> bool {
         let rate = self.rate;
-        let mut table = locked(&self.table);
+        let mut table = lock(&self.table);
         let table = &mut *table;
         if let Some(bucket) = table.by_key.get_mut(&key) {
             return bucket.take(rate, now);
         }
-        if table.by_key.len() >= self.most && now.saturating_duration_since(table.tidied) >= PRUNE_INTERVAL {
-            table.tidied = now;
-            // One that is full again says nothing that a new one would not.
+        if table.by_key.len() >= self.max_keys && now.saturating_duration_since(table.pruned_at) >= PRUNE_INTERVAL {
+            table.pruned_at = now;
+            // A bucket that is full again says nothing that a new one would not.
             table.by_key.retain(|_, bucket| {
                 bucket.refill(rate, now);
                 bucket.left < f64::from(rate.burst)
             });
         }
-        if table.by_key.len() >= self.most {
+        if table.by_key.len() >= self.max_keys {
             return table.others.take(rate, now);
         }
         table.by_key.entry(key).or_insert_with(|| Bucket::full(rate, now)).take(rate, now)
@@ -120,16 +120,16 @@ mod tests {
         let began = Instant::now();
         let rates = Rates::new(RATE, 10, began);
         let taken = |key, at| (0..10).filter(|_| rates.take(key, at)).count();
-        assert!((0..10).all(|_| rates.has(&"a", began)), "a look takes nothing");
+        assert!((0..10).all(|_| rates.is_allowed(&"a", began)), "a look takes nothing");
         assert_eq!((taken("a", began), taken("b", began)), (3, 3));
-        assert!(!rates.has(&"a", began) && rates.has(&"a", began + second(1)));
+        assert!(!rates.is_allowed(&"a", began) && rates.is_allowed(&"a", began + second(1)));
         assert_eq!((taken("a", began + second(1)), taken("a", began + second(1))), (2, 0));
         assert_eq!(taken("b", began + second(100)), 3, "no more than a burst is saved up");
         assert_eq!(taken("a", began), 0, "a clock that steps back gives nothing");
     }
 
     #[test]
-    fn a_full_table_keeps_those_it_has_and_its_size() {
+    fn a_full_table_keeps_its_keys_and_its_size() {
         let began = Instant::now();
         let rates = Rates::new(RATE, 4, began);
         for key in 0..4 {

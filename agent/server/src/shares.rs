@@ -5,50 +5,50 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, Weak};
 
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::slots::Peer;
 
-/// A queue of its own for everybody who takes from a limited resource.
+/// The queues of all takers of a limited resource, one for each.
 #[derive(Debug)]
 pub struct Queues<K> {
     share: u32,
     inner: Mutex<Inner<K>>,
 }
 
-/// The queues of those who hold or wait for units; the others are dropped now and then.
+/// The queues of the takers that hold or wait for units; the others are dropped now and then.
 #[derive(Debug)]
 struct Inner<K> {
     by_taker: HashMap<K, Weak<Semaphore>>,
-    tidy_at: usize,
+    prune_at: usize,
 }
 
 impl<K: Eq + Hash> Queues<K> {
-    /// Nobody takes more than `share` units at the same time.
+    /// Creates queues of which none gives more than `share` units at the same time.
     pub fn new(share: u32) -> Self {
-        Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), tidy_at: 0 }) }
+        Self { share, inner: Mutex::new(Inner { by_taker: HashMap::new(), prune_at: 0 }) }
     }
 
     /// Waits in the queue of `taker` for units of its share, or for a whole share where that is less.
     pub async fn take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
-        // It is never closed. A permit keeps its queue alive.
+        // The queue is never closed. A permit keeps its queue alive.
         self.queue(taker).acquire_many_owned(units.min(self.share)).await.ok()
     }
 
-    /// Takes what [`Self::take`] waits for, if there is as much now.
+    /// Takes what [`Self::take`] waits for, if it is available now.
     pub fn try_take(&self, taker: K, units: u32) -> Option<OwnedSemaphorePermit> {
         self.queue(taker).try_acquire_many_owned(units.min(self.share)).ok()
     }
 
     fn queue(&self, taker: K) -> Arc<Semaphore> {
-        let mut inner = locked(&self.inner);
+        let mut inner = lock(&self.inner);
         if let Some(queue) = inner.by_taker.get(&taker).and_then(Weak::upgrade) {
             return queue;
         }
-        if inner.by_taker.len() >= inner.tidy_at {
+        if inner.by_taker.len() >= inner.prune_at {
             inner.by_taker.retain(|_, queue| queue.strong_count() > 0);
-            inner.tidy_at = 2 * inner.by_taker.len() + 16;
+            inner.prune_at = 2 * inner.by_taker.len() + 16;
         }
         let queue = Arc::new(Semaphore::new(usize::try_from(self.share).unwrap_or(usize::MAX)));
         inner.by_taker.insert(taker, Arc::downgrade(&queue));
@@ -59,38 +59,38 @@ impl<K: Eq + Hash> Queues<K> {
 /// A resource with a fixed number of units.
 #[derive(Debug)]
 pub struct Shares {
-    all: Arc<Semaphore>,
+    total: Arc<Semaphore>,
     queues: Queues<Peer>,
 }
 
 impl Shares {
-    /// `all` units. `largest` is what one taker may need at once: a peer's share is at least that.
-    pub fn new(all: usize, largest: usize) -> Self {
-        let all = all.max(largest);
-        let share = u32::try_from(all.div_ceil(4).max(largest)).unwrap_or(u32::MAX);
-        Self { all: Arc::new(Semaphore::new(all)), queues: Queues::new(share) }
+    /// Creates a resource of `total` units. `largest` is what one taker may need at once: a peer's share is at least that.
+    pub fn new(total: usize, largest: usize) -> Self {
+        let total = total.max(largest);
+        let share = u32::try_from(total.div_ceil(4).max(largest)).unwrap_or(u32::MAX);
+        Self { total: Arc::new(Semaphore::new(total)), queues: Queues::new(share) }
     }
 
-    /// The most units that one peer may hold.
+    /// Returns the maximum number of units that one peer may hold.
     pub fn share(&self) -> u32 {
         self.queues.share
     }
 
     /// Waits for `units`, or for a whole share where that is less.
-    pub async fn take(&self, peer: Peer, units: u32) -> Portion {
+    pub async fn take(&self, peer: Peer, units: u32) -> SharePermit {
         let units = units.min(self.share());
-        let own = self.queues.take(peer, units).await;
-        // It is never closed.
-        let all = Arc::clone(&self.all).acquire_many_owned(units).await.ok();
-        Portion { _own: own, _all: all }
+        let of_peer = self.queues.take(peer, units).await;
+        // The semaphore is never closed.
+        let of_total = Arc::clone(&self.total).acquire_many_owned(units).await.ok();
+        SharePermit { _of_peer: of_peer, _of_total: of_total }
     }
 }
 
 /// The units that a peer holds; free again on drop.
 #[derive(Debug)]
-pub struct Portion {
-    _own: Option<OwnedSemaphorePermit>,
-    _all: Option<OwnedSemaphorePermit>,
+pub struct SharePermit {
+    _of_peer: Option<OwnedSemaphorePermit>,
+    _of_total: Option<OwnedSemaphorePermit>,
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
         drop(one);
         assert!(take(5, 2).is_some() && take(1, 2).is_some());
         drop(others);
-        assert_eq!(shares.all.available_permits(), 8);
+        assert_eq!(shares.total.available_permits(), 8);
     }
 
     #[test]

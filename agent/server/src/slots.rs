@@ -1,14 +1,16 @@
 //! The slots of a listener's connections, with a share for each peer.
 //!
-//! While slots are free, any peer gets one. When all are taken, a new connection gets the slot of another one, which is cut:
+//! While slots are free, any peer gets one. When all are taken, a new connection gets the slot of another one, which is
+//! cut:
 //!
 //! 1. one of the peer with the most connections, if that peer still has more than the newcomer then;
 //! 2. an inactive one of that peer, if it has more now;
 //! 3. an inactive one of the newcomer itself;
 //! 4. where connections that are being answered stay, an inactive one of any peer.
 //!
-//! Among the connections of a peer, a handshake that dawdles goes first, then the one that is inactive longest. So a peer with many
-//! connections can't keep out one with few. [`Bounds`] says whether connections that are being answered are cut too.
+//! Among the connections of a peer, a slow handshake goes first, then the connection that has been inactive longest. So a
+//! peer with many connections can't keep out one with few. [`Bounds`] says whether connections that are being answered are
+//! cut, too.
 
 #[cfg(test)]
 #[path = "slots_tests.rs"]
@@ -21,44 +23,55 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::metrics::ConnectionMetrics;
 
-/// After which time a handshake dawdles.
-pub const DAWDLING: Duration = Duration::from_secs(1);
-/// How often a connection that waits for a slot looks for one.
+/// The age from which a handshake counts as slow.
+pub const SLOW_HANDSHAKE_AGE: Duration = Duration::from_secs(1);
+/// The time between two checks of a connection that waits for a slot.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The bounds of a slot table.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most connections.
-    pub most: usize,
-    /// Whether addresses have shares; otherwise all connections count for one peer.
-    pub shares: bool,
-    /// How long a connection may be inactive before it has to give way: its first or next request may be on its way. A peer that
-    /// has a share replaces its own idle connections at once.
+    /// The maximum number of connections.
+    pub max_connections: usize,
+    /// The peers that have a share each.
+    pub sharing: Sharing,
+    /// The time for which a connection may be inactive before it has to give way: its first or next request may be on its
+    /// way. A peer that has a share replaces its own idle connections at once.
     pub grace: Duration,
-    /// Whether connections that are being answered give way too.
+    /// Whether connections that are being answered give way, too.
     pub cut_busy: bool,
-    /// How long a connection waits for a slot before it is refused.
-    pub wait: Duration,
-    /// Whether all addresses of an IPv6 network (its first 64 bits) are one peer, since one machine may have all of them.
-    pub networks: bool,
+    /// The time for which a connection waits for a slot before it is refused.
+    pub slot_wait: Duration,
+}
+
+/// The peers among which the slots are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// One peer: all connections count for it.
+    None,
+    /// Each address.
+    Addresses,
+    /// Each IPv4 address and each IPv6 network (the first 64 bits), since one machine may have all addresses of a network.
+    Networks,
 }
 
 impl Bounds {
-    /// Each address has a share. Connections that are being answered give way to an address that has fewer.
-    pub fn shared(most: usize) -> Self {
-        Self { most, shares: true, grace: Duration::ZERO, cut_busy: true, wait: Duration::ZERO, networks: true }
+    /// Returns bounds that give each network a share. Connections that are being answered give way to a network that has
+    /// fewer.
+    pub fn shared(max_connections: usize) -> Self {
+        let (grace, slot_wait) = (Duration::ZERO, Duration::ZERO);
+        Self { max_connections, sharing: Sharing::Networks, grace, cut_busy: true, slot_wait }
     }
 }
 
-/// Whom a connection is counted for: an IPv4 address, or the half of an IPv6 address that names a network, since one machine has all
-/// of it.
+/// The peer that a connection is counted for: an IPv4 address, or the half of an IPv6 address that names a network, since
+/// one machine has all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(IpAddr);
 
@@ -66,8 +79,8 @@ impl Peer {
     /// All peers, where none has a share of its own.
     const ALL: Self = Self(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 
-    /// The address alone.
-    fn exactly(address: IpAddr) -> Self {
+    /// Returns the peer that has this address alone.
+    fn from_exact(address: IpAddr) -> Self {
         Self(address.to_canonical())
     }
 }
@@ -88,32 +101,41 @@ enum Phase {
     Busy,
 }
 
-/// What a connection does, and since when.
-type State = (Phase, Instant);
+/// The phase of a connection, and its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    phase: Phase,
+    since: Instant,
+}
 
-/// Since when, and which.
+/// The beginning of a connection's phase, and the connection.
 type Since = (Instant, u64);
 
 /// The connections of one peer by phase, the longest first.
 #[derive(Debug, Default)]
 struct Share([VecDeque<Since>; 3]);
 
-/// The greatest gives way first: the most connections, then the one inactive longest.
-type Rank = (usize, Option<Reverse<Instant>>, Peer);
+/// The rank of a peer. The greatest gives way first: the most connections, then the one that has been inactive longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    connections: usize,
+    inactive_since: Option<Reverse<Instant>>,
+    peer: Peer,
+}
 
 impl Share {
-    /// The one that has been in a phase longest.
+    /// Returns the connection that has been in a phase longest.
     fn first(&self, phase: Phase) -> Option<Since> {
         self.0[phase as usize].front().copied()
     }
 
-    fn insert(&mut self, (phase, since): State, id: u64) {
+    fn insert(&mut self, State { phase, since }: State, id: u64) {
         let of_phase = &mut self.0[phase as usize];
-        // At the end, as a rule.
+        // The place is at the end, as a rule.
         of_phase.insert(of_phase.partition_point(|&other| other < (since, id)), (since, id));
     }
 
-    fn remove(&mut self, (phase, since): State, id: u64) {
+    fn remove(&mut self, State { phase, since }: State, id: u64) {
         let of_phase = &mut self.0[phase as usize];
         if let Ok(at) = of_phase.binary_search(&(since, id)) {
             of_phase.remove(at);
@@ -126,17 +148,18 @@ impl Share {
 
     fn rank(&self, peer: Peer) -> Rank {
         let inactive = self.first(Phase::Handshake).into_iter().chain(self.first(Phase::Idle)).min();
-        (self.count(), inactive.map(|(since, _)| Reverse(since)), peer)
+        Rank { connections: self.count(), inactive_since: inactive.map(|(since, _)| Reverse(since)), peer }
     }
 
-    /// The inactive connection that gives way first, of those that have been so for longer than the grace of their phase.
+    /// Returns the inactive connection that gives way first, of those that have been inactive for longer than the grace of
+    /// their phase.
     fn inactive(&self, now: Instant, handshake_grace: Duration, idle_grace: Duration) -> Option<Since> {
         let first =
             |phase, grace| self.first(phase).filter(|&(since, _)| now.saturating_duration_since(since) >= grace);
-        let dawdling = first(Phase::Handshake, DAWDLING.max(handshake_grace));
+        let slow = first(Phase::Handshake, SLOW_HANDSHAKE_AGE.max(handshake_grace));
         let longest =
             || first(Phase::Handshake, handshake_grace).into_iter().chain(first(Phase::Idle, idle_grace)).min();
-        dawdling.or_else(longest)
+        slow.or_else(longest)
     }
 }
 
@@ -144,54 +167,55 @@ impl Share {
 struct Entry {
     peer: Peer,
     state: State,
-    /// The state under which `shares` has it.
-    filed: State,
-    /// Generation of the content that is being sent.
+    /// The state under which the share of the peer has the connection.
+    filed_state: State,
+    /// The generation of the content that is being sent.
     sending: Option<u64>,
     cut: Arc<Notify>,
 }
 
-/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up to half of the
-/// peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would cost no move, but more code in
-/// every agent. What each request does is only filed when the next connection comes.
+/// All connections. A step costs the logarithm of their number, and to take one out of the middle of a share moves up to
+/// half of the peer's connections in that phase: 24 bytes each, at most 150 KB with 12,000 connections. Trees would cost no
+/// move, but more code in every agent. What each request does is only filed when the next connection comes.
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<u64, Entry>,
     shares: HashMap<Peer, Share>,
     /// The ranks of all shares, and some that they had before.
     ranks: BinaryHeap<Rank>,
-    /// Whose state is not filed yet.
-    changed: Vec<u64>,
-    next: u64,
+    /// The connections whose state is not filed yet.
+    unfiled: Vec<u64>,
+    next_id: u64,
 }
 
 impl Table {
-    /// Which connection gives way to one of `newcomer`, if any does. All states must be filed.
-    fn gives_way(&mut self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
+    /// Returns the connection that gives way to one of `newcomer`, if any does. All states must be filed.
+    fn find_victim(&mut self, newcomer: Peer, bounds: &Bounds, now: Instant) -> Option<u64> {
         let greediest = self.greediest()?;
         let greedy = self.shares.get(&greediest)?;
-        let own = self.shares.get(&newcomer);
-        let has = own.map_or(0, Share::count);
-        let much_more = || {
-            let greedy = Some(greedy).filter(|greedy| greedy.count() > has + 1)?;
+        let newcomers = self.shares.get(&newcomer);
+        let count = newcomers.map_or(0, Share::count);
+        let of_much_greedier = || {
+            let greedy = Some(greedy).filter(|greedy| greedy.count() > count + 1)?;
             let busy = || greedy.first(Phase::Busy).filter(|_| bounds.cut_busy);
             greedy.inactive(now, Duration::ZERO, Duration::ZERO).or_else(busy)
         };
-        let more = || {
-            let greedy = Some(greedy).filter(|greedy| greedy.count() > has)?;
+        let of_greedier = || {
+            let greedy = Some(greedy).filter(|greedy| greedy.count() > count)?;
             greedy.inactive(now, bounds.grace, bounds.grace)
         };
-        let own = || own.filter(|_| bounds.shares)?.inactive(now, bounds.grace, Duration::ZERO);
-        let any = || {
-            let shares = self.shares.values().filter(|_| !(bounds.shares && bounds.cut_busy));
+        let has_shares = bounds.sharing != Sharing::None;
+        let of_newcomer = || newcomers.filter(|_| has_shares)?.inactive(now, bounds.grace, Duration::ZERO);
+        let of_any = || {
+            let shares = self.shares.values().filter(|_| !(has_shares && bounds.cut_busy));
             shares.filter_map(|share| share.inactive(now, bounds.grace, bounds.grace)).min()
         };
-        much_more().or_else(more).or_else(own).or_else(any).map(|(_, id)| id)
+        of_much_greedier().or_else(of_greedier).or_else(of_newcomer).or_else(of_any).map(|(_, id)| id)
     }
 
-    /// The peer that gives way first.
+    /// Returns the peer that gives way first.
     fn greediest(&mut self) -> Option<Peer> {
-        while let Some(rank @ &(_, _, peer)) = self.ranks.peek() {
+        while let Some(rank @ &Rank { peer, .. }) = self.ranks.peek() {
             if self.shares.get(&peer).is_some_and(|share| share.rank(peer) == *rank) {
                 return Some(peer);
             }
@@ -218,37 +242,37 @@ impl Table {
         }
     }
 
-    fn file_changed(&mut self) {
-        for id in mem::take(&mut self.changed) {
+    fn file_all(&mut self) {
+        for id in mem::take(&mut self.unfiled) {
             if let Some(entry) = self.entries.get_mut(&id) {
-                let (peer, from, to) = (entry.peer, entry.filed, entry.state);
-                entry.filed = to;
+                let (peer, from, to) = (entry.peer, entry.filed_state, entry.state);
+                entry.filed_state = to;
                 self.file(id, peer, Some(from), Some(to));
             }
         }
     }
 
     fn add(&mut self, peer: Peer, now: Instant) -> (u64, Arc<Notify>) {
-        let id = self.next;
-        self.next += 1;
-        let (state, cut) = ((Phase::Handshake, now), Arc::new(Notify::new()));
-        self.entries.insert(id, Entry { peer, state, filed: state, sending: None, cut: Arc::clone(&cut) });
+        let id = self.next_id;
+        self.next_id += 1;
+        let (state, cut) = (State { phase: Phase::Handshake, since: now }, Arc::new(Notify::new()));
+        self.entries.insert(id, Entry { peer, state, filed_state: state, sending: None, cut: Arc::clone(&cut) });
         self.file(id, peer, None, Some(state));
         (id, cut)
     }
 
     fn remove(&mut self, id: u64) -> Option<Arc<Notify>> {
-        let Entry { peer, filed, cut, .. } = self.entries.remove(&id)?;
-        self.file(id, peer, Some(filed), None);
+        let Entry { peer, filed_state, cut, .. } = self.entries.remove(&id)?;
+        self.file(id, peer, Some(filed_state), None);
         Some(cut)
     }
 
-    fn set(&mut self, id: u64, phase: Phase, now: Instant) {
+    fn set_phase(&mut self, id: u64, phase: Phase, now: Instant) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if entry.state == entry.filed {
-            self.changed.push(id);
+        if entry.state == entry.filed_state {
+            self.unfiled.push(id);
         }
-        (entry.state, entry.sending) = ((phase, now), None);
+        (entry.state, entry.sending) = (State { phase, since: now }, None);
     }
 }
 
@@ -264,29 +288,30 @@ struct Shared {
 pub struct Slots(Arc<Shared>);
 
 impl Slots {
-    /// A table without connections. Several tables may share `metrics`.
+    /// Creates a table without connections. Several tables may share `metrics`.
     pub fn new(bounds: Bounds, metrics: ConnectionMetrics) -> Self {
         Self(Arc::new(Shared { table: Mutex::default(), bounds, metrics }))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         // Nothing in here panics between two halves of a step.
-        locked(&self.0.table)
+        lock(&self.0.table)
     }
 
-    /// Takes a slot for a new connection, if need be that of another one, which is cut; `None` where no other has to give way.
+    /// Takes a slot for a new connection, if need be that of another one, which is cut. Returns `None` where no other has to
+    /// give way.
     pub fn take(&self, address: IpAddr, now: Instant) -> Option<Slot> {
         let bounds = &self.0.bounds;
-        let peer = match (bounds.shares, bounds.networks) {
-            (false, _) => Peer::ALL,
-            (true, true) => Peer::from(address),
-            (true, false) => Peer::exactly(address),
+        let peer = match bounds.sharing {
+            Sharing::None => Peer::ALL,
+            Sharing::Networks => Peer::from(address),
+            Sharing::Addresses => Peer::from_exact(address),
         };
         let mut table = self.table();
-        // Each time, or what has changed would pile up.
-        table.file_changed();
-        if table.entries.len() >= bounds.most {
-            let victim = table.gives_way(peer, bounds, now)?;
+        // Without filing each time, the changes would pile up.
+        table.file_all();
+        if table.entries.len() >= bounds.max_connections {
+            let victim = table.find_victim(peer, bounds, now)?;
             table.remove(victim)?.notify_one();
             self.0.metrics.open.dec();
             self.0.metrics.refused.inc();
@@ -299,12 +324,12 @@ impl Slots {
 
     /// Returns whether connections may wait for a slot.
     pub(crate) fn can_wait(&self) -> bool {
-        !self.0.bounds.wait.is_zero()
+        !self.0.bounds.slot_wait.is_zero()
     }
 
     /// Waits for a slot as long as the bounds allow.
     pub(crate) async fn wait(&self, address: IpAddr) -> Option<Slot> {
-        let until = Instant::now() + self.0.bounds.wait;
+        let until = Instant::now() + self.0.bounds.slot_wait;
         loop {
             sleep(CHECK_INTERVAL).await;
             let now = Instant::now();
@@ -315,23 +340,23 @@ impl Slots {
         }
     }
 
-    /// How many slots are taken.
+    /// Returns the number of slots that are taken.
     pub fn count(&self) -> usize {
         self.table().entries.len()
     }
 
-    /// How many connections are being answered.
-    pub fn busy(&self) -> usize {
-        self.table().entries.values().filter(|entry| entry.state.0 == Phase::Busy).count()
+    /// Returns the number of connections that are being answered.
+    pub fn busy_count(&self) -> usize {
+        self.table().entries.values().filter(|entry| entry.state.phase == Phase::Busy).count()
     }
 
     /// Returns whether `slot` is one of these.
-    pub fn include(&self, slot: &Slot) -> bool {
+    pub fn contains(&self, slot: &Slot) -> bool {
         Arc::ptr_eq(&self.0, &slot.0.slots.0)
     }
 
-    /// Cuts connections that still send content older than `generation`: a client that reads slowly keeps a whole one in memory, and
-    /// several changes in a row would keep several.
+    /// Cuts connections that still send content older than `generation`: a client that reads slowly keeps a whole one in
+    /// memory, and several changes in a row would keep several.
     pub fn cut_older(&self, generation: u64) {
         for entry in self.table().entries.values() {
             if entry.sending.is_some_and(|sending| sending < generation) {
@@ -362,39 +387,39 @@ impl Drop for Lease {
 pub struct Slot(Arc<Lease>);
 
 impl Slot {
-    /// Whom the connection is counted for.
+    /// Returns the peer that the connection is counted for.
     pub fn peer(&self) -> Peer {
         self.0.peer
     }
 
-    /// Resolves when the connection has lost its slot and must end.
-    pub async fn cut(&self) {
+    /// Waits until the connection has lost its slot and must end.
+    pub async fn wait_until_cut(&self) {
         self.0.cut.notified().await;
     }
 
-    /// The handshake is done.
-    pub fn established(&self) {
-        self.set(Phase::Idle);
+    /// Marks the end of the handshake.
+    pub fn mark_established(&self) {
+        self.set_phase(Phase::Idle);
     }
 
-    /// A request has come; until the result is dropped the connection is not idle.
-    pub fn busy(&self) -> Busy {
-        self.set(Phase::Busy);
-        Busy(self.clone())
+    /// Marks the beginning of a request; until the result is dropped the connection is not idle.
+    pub fn begin_request(&self) -> RequestGuard {
+        self.set_phase(Phase::Busy);
+        RequestGuard(self.clone())
     }
 
-    fn set(&self, phase: Phase) {
-        self.0.slots.table().set(self.0.id, phase, Instant::now());
+    fn set_phase(&self, phase: Phase) {
+        self.0.slots.table().set_phase(self.0.id, phase, Instant::now());
     }
 }
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct Busy(Slot);
+pub struct RequestGuard(Slot);
 
-impl Busy {
-    /// The reply holds content of that generation.
-    pub fn sends(&self, generation: u64) {
+impl RequestGuard {
+    /// Sets the generation of the content that the reply holds.
+    pub fn set_generation(&self, generation: u64) {
         let lease = &self.0.0;
         if let Some(entry) = lease.slots.table().entries.get_mut(&lease.id) {
             entry.sending = Some(generation);
@@ -402,8 +427,8 @@ impl Busy {
     }
 }
 
-impl Drop for Busy {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.0.set(Phase::Idle);
+        self.0.set_phase(Phase::Idle);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bounds the time without progress of a write. Needs no timer while writes succeed at once.
+/// A stream that bounds the time without progress of a write. It needs no timer while writes succeed at once.
 #[derive(Debug)]
 pub struct StallGuard<S> {
     stream: S,
@@ -17,12 +17,12 @@ pub struct StallGuard<S> {
 }
 
 impl<S> StallGuard<S> {
-    /// Fails a write of `stream` that makes no progress for `limit`.
+    /// Guards `stream`: a write that makes no progress for `limit` fails.
     pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, stalled: None }
     }
 
-    /// The stream below, for looking at its socket.
+    /// Returns the stream below, for access to its socket.
     pub fn get_ref(&self) -> &S {
         &self.stream
     }

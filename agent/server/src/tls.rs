@@ -19,18 +19,18 @@ use crate::shares::Shares;
 use crate::slots::Slot;
 use crate::stall::StallGuard;
 
-/// How much TLS usually encrypts ahead of what a client reads, in bytes.
+/// The number of bytes that TLS usually encrypts ahead of what a client reads.
 pub const AHEAD_BYTES: usize = 64 * 1024;
-/// How long a handshake keeps its turn when it waits for the client.
+/// The time for which a handshake keeps its turn while it waits for the client.
 const HANDSHAKE_TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are not resumed: connections are long, and
-/// a store of sessions costs memory.
+/// Returns settings for TLS 1.2 and 1.3 with HTTP/1.1. The resolver may change its certificate at any time. Sessions are
+/// not resumed: connections are long, and a store of sessions costs memory.
 pub fn server_config(certificates: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
     server_config_for(certificates, WebPkiClientVerifier::no_client_auth())
 }
 
-/// [`server_config`] for the clients that `clients` accepts.
+/// Returns the settings of [`server_config`] for the clients that `clients` accepts.
 pub fn server_config_for(
     certificates: Arc<dyn ResolvesServerCert>,
     clients: Arc<dyn ClientCertVerifier>,
@@ -48,13 +48,13 @@ pub fn server_config_for(
 /// A connection after its handshake. Its writes fail when the client reads nothing for too long.
 pub type TlsStream = tokio_rustls::server::TlsStream<StallGuard<TcpStream>>;
 
-/// Bounds the handshakes at the same time. The rest wait for their turn, so that after a storm the first are done early instead of all
-/// late.
+/// The turns of handshakes, which bound how many run at the same time. The rest wait, so that after a storm the first are
+/// done early instead of all late.
 #[derive(Debug)]
 pub struct Turns {
-    /// The turns; one address has a quarter at most.
+    /// The turns; one address has at most a quarter.
     pub shares: Shares,
-    /// How long a handshake waits for its turn.
+    /// The maximum time that a handshake waits for its turn.
     pub wait: Duration,
 }
 
@@ -63,9 +63,9 @@ pub struct Turns {
 pub struct Tls {
     /// Certificates and protocol.
     pub config: Arc<ServerConfig>,
-    /// From accepting a connection until its handshake is done, without waiting for a turn.
-    pub handshake: Duration,
-    /// How long a client may read none of the bytes that are sent to it.
+    /// The maximum time from accepting a connection until its handshake is done, without the wait for a turn.
+    pub handshake_timeout: Duration,
+    /// The maximum time for which a client may read none of the bytes that are sent to it.
     pub stall: Duration,
     /// The turns, where handshakes are bounded.
     pub turns: Option<Turns>,
@@ -74,24 +74,25 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Does the handshake, once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client reads, in bytes.
+    /// Does the handshake once the client has begun it. `ahead` bounds how much TLS encrypts ahead of what the client reads, in
+    /// bytes.
     pub async fn accept(&self, stream: TcpStream, slot: &Slot, ahead: usize) -> Result<TlsStream, ConnectionError> {
         // On the heap, which is free again after the handshake.
-        let stream = Box::pin(self.shake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;
-        slot.established();
+        let stream = Box::pin(self.handshake(stream, slot, ahead)).await.map_err(ConnectionError::Handshake)?;
+        slot.mark_established();
         Ok(stream)
     }
 
-    async fn shake(&self, mut stream: TcpStream, slot: &Slot, ahead: usize) -> io::Result<TlsStream> {
-        let deadline = Instant::now() + self.handshake;
+    async fn handshake(&self, mut stream: TcpStream, slot: &Slot, ahead: usize) -> io::Result<TlsStream> {
+        let deadline = Instant::now() + self.handshake_timeout;
         let mut first = [0];
-        let began = timeout_at(deadline, stream.peek(&mut first)).await??;
+        let count = timeout_at(deadline, stream.peek(&mut first)).await??;
         // The first byte of TLS is 22 (RFC 8446, section 5.1); a letter is the method of a plain HTTP request.
-        if began == 1 && first[0].is_ascii_uppercase() {
+        if count == 1 && first[0].is_ascii_uppercase() {
             timeout_at(deadline, self.refuse_plain_http(&mut stream)).await??;
             return Err(io::Error::other("plain HTTP on the TLS port"));
         }
-        let (mut turn, waited) = match &self.turns {
+        let (mut turn, turn_wait) = match &self.turns {
             Some(turns) => {
                 let began = Instant::now();
                 (Some(timeout(turns.wait, turns.shares.take(slot.peer(), 1)).await?), began.elapsed())
@@ -102,17 +103,17 @@ impl Tls {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
         let accept = acceptor.accept_with(stream, |session| session.set_buffer_limit(Some(ahead)));
         tokio::pin!(accept);
-        let ended = async {
+        let handshake = async {
             if turn.is_some() {
                 if let Ok(done) = timeout(HANDSHAKE_TURN_TIMEOUT, &mut accept).await {
                     return done;
                 }
-                // Little work is left; others need not wait for a client that dawdles.
+                // Little work is left; others need not wait for a slow client.
                 turn.take();
             }
             accept.await
         };
-        timeout_at(deadline + waited, ended).await?
+        timeout_at(deadline + turn_wait, handshake).await?
     }
 
     async fn refuse_plain_http(&self, stream: &mut TcpStream) -> io::Result<()> {
@@ -121,9 +122,9 @@ impl Tls {
         stream.write_all(&[head, &serde_json::to_vec(&body)?].concat()).await?;
         stream.shutdown().await?;
         // Closing with unread bytes would reset the connection and might take the reply with it.
-        let mut rest = [0; 1024];
+        let mut buffer = [0; 1024];
         for _ in 0..8 {
-            if timeout(Duration::from_secs(1), stream.read(&mut rest)).await.map_or(Ok(0), |read| read)? == 0 {
+            if timeout(Duration::from_secs(1), stream.read(&mut buffer)).await.map_or(Ok(0), |read| read)? == 0 {
                 break;
             }
         }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nudge_protocol::ContainerName;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::limits::MAX_LISTED_KEYS;
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use nudge_protocol::status::ProblemReason;
 use nudge_protocol::webhooks::CONFIG_CHECK;
 use time::OffsetDateTime;
@@ -213,7 +213,7 @@ struct Asked {
 
 impl Asked {
     fn failures(&self) -> MutexGuard<'_, BTreeMap<ContainerName, Option<String>>> {
-        locked(&self.failures)
+        lock(&self.failures)
     }
 
     /// Asks one container until it has answered, or has ended.
@@ -237,7 +237,7 @@ impl Asked {
             }
             // One that has started meanwhile may answer now.
             tokio::select! {
-                () = sleep(RETRIES.jittered(attempt, rand::random())) => {}
+                () = sleep(RETRIES.jittered_wait(attempt, rand::random())) => {}
                 Ok(()) = containers.changed() => {}
             }
         }
@@ -260,7 +260,7 @@ impl Asked {
                 Ok(Some(Fault { reason: ProblemReason::CheckRefused, message }))
             }
             Answer::NoCheck => {
-                let mut without = locked(&self.shared.without);
+                let mut without = lock(&self.shared.without);
                 if !without.contains(container) {
                     without.push(container.clone());
                     let (host, status) = (target.host(), status.as_u16());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::prctl::set_dumpable;
-use nudge_protocol::settings::pair;
+use nudge_protocol::settings::parse_pair;
 use nudge_protocol::{Ack, ConfigName, ContainerName, Notify, VariableName, env, pod};
 use time::OffsetDateTime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +47,7 @@ pub(super) struct Args {
     configs: Vec<ConfigName>,
 
     /// How containers are notified of a change, such as app=SIGUSR1,web=webhook: SIGUSR1, SIGUSR2, SIGHUP, webhook, in-place or none
-    #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = pair::<ContainerName, Notify>)]
+    #[arg(long, env = pod::env::NOTIFY, value_name = "NAME=WAY", value_delimiter = ',', value_parser = parse_pair::<ContainerName, Notify>)]
     notify: Vec<(ContainerName, Notify)>,
 
     /// What counts as a container having taken a version: delivered (it was notified) or fetched (it has read it)
@@ -55,7 +55,7 @@ pub(super) struct Args {
     ack: Ack,
 
     /// Keys that become variables of containers that are restarted, such as app=GREETING,app=LIVES
-    #[arg(long, env = pod::env::VARIABLES, value_name = "NAME=KEY", value_delimiter = ',', value_parser = pair::<ContainerName, VariableName>)]
+    #[arg(long, env = pod::env::VARIABLES, value_name = "NAME=KEY", value_delimiter = ',', value_parser = parse_pair::<ContainerName, VariableName>)]
     variables: Vec<(ContainerName, VariableName)>,
 
     /// Folder for these variables, a file for each container: in memory, and mounted in no other container
@@ -63,11 +63,11 @@ pub(super) struct Args {
     variables_dir: PathBuf,
 
     /// Webhooks that are there from the start, such as app=http://127.0.0.1:8080/changed
-    #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
+    #[arg(long, env = pod::env::WEBHOOKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = parse_pair::<ContainerName, WebhookUrl>)]
     webhooks: Vec<(ContainerName, WebhookUrl)>,
 
     /// Ask these containers whether they take a version before the pod switches to it: app=http://127.0.0.1:8080/config-check
-    #[arg(long = "check", env = pod::env::CHECKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = pair::<ContainerName, WebhookUrl>)]
+    #[arg(long = "check", env = pod::env::CHECKS, value_name = "NAME=URL", value_delimiter = ',', value_parser = parse_pair::<ContainerName, WebhookUrl>)]
     checks: Vec<(ContainerName, WebhookUrl)>,
 
     /// Allow webhooks and checks to these addresses outside of the pod
@@ -119,7 +119,7 @@ pub(super) struct Args {
     end_with_containers: bool,
 
     /// The process tree below PID stands for container NAME: for trying pod mode outside of a pod, and for tests
-    #[arg(long, value_name = "NAME=PID", value_parser = pair::<ContainerName, i32>)]
+    #[arg(long, value_name = "NAME=PID", value_parser = parse_pair::<ContainerName, i32>)]
     process: Vec<(ContainerName, i32)>,
 
     /// Between requests to the hub, in seconds, where something on the way cuts requests that it holds

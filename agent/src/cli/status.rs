@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use nudge_protocol::status::{Notified, Problem, Status};
+use nudge_protocol::status::{NotificationStatus, Problem, Status};
 
 use super::client::{Access, get};
 use super::output::{complain, fail, print};
@@ -85,7 +85,7 @@ fn describe(status: &Status) -> String {
     text
 }
 
-fn notified(notified: &Notified) -> String {
+fn notified(notified: &NotificationStatus) -> String {
     let mut text = notified.outcome.as_str().to_owned();
     if !notified.message.is_empty() {
         let _ = write!(text, " ({})", notified.message);

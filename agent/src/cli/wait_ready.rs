@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use inotify::{Inotify, WatchMask};
-use nudge_protocol::settings::duration;
+use nudge_protocol::settings::parse_duration;
 use nudge_protocol::{env, pod};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -29,7 +29,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// How long to wait, such as 30s or 2m
-    #[arg(long, env = pod::env::START_TIMEOUT, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(long, env = pod::env::START_TIMEOUT, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
 
     /// The agent's folder for its own state, as given to `nudge-agent run`

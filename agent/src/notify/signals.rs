@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use nudge_protocol::backoff::Backoff;
-use nudge_protocol::status::{Notified, Outcome};
+use nudge_protocol::status::{NotificationStatus, Outcome};
 use nudge_protocol::{ContainerName, NotifySignal};
 
 use super::outcome::notified;
@@ -79,7 +79,7 @@ impl Attempts {
     }
 
     /// Makes one attempt. Returns its outcome and when to try again, if at all.
-    fn next(&mut self) -> (Notified, Option<Duration>) {
+    fn next(&mut self) -> (NotificationStatus, Option<Duration>) {
         self.number += 1;
         let mut table = LiveTable::default();
         let roots = match self.scope.roots(&mut table) {
@@ -172,7 +172,13 @@ fn plan(outcome: Outcome, failures: u32, elapsed: Duration) -> (Outcome, Option<
 /// About how many attempts fit into [`HANDLER_GRACE`]; only the shape of later waits depends on it.
 const EAGER_ATTEMPTS: u32 = 46;
 
-fn report(container: &ContainerName, signal: NotifySignal, notified: &Notified, is_new: bool, metrics: &Metrics) {
+fn report(
+    container: &ContainerName,
+    signal: NotifySignal,
+    notified: &NotificationStatus,
+    is_new: bool,
+    metrics: &Metrics,
+) {
     if notified.outcome == Outcome::Pending || !is_new {
         return;
     }

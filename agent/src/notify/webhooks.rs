@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use nudge_protocol::ContainerName;
-use nudge_protocol::backoff::{Backoff, jittered};
+use nudge_protocol::backoff::{Backoff, with_jitter};
 use nudge_protocol::limits::MAX_LISTED_KEYS;
-use nudge_protocol::locked::locked;
-use nudge_protocol::status::{Notified, Outcome};
+use nudge_protocol::mutex::lock;
+use nudge_protocol::status::{NotificationStatus, Outcome};
 use nudge_protocol::webhooks::{CONFIG_CHANGED, WebhookView};
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
@@ -44,7 +44,7 @@ struct Webhook {
     id: String,
     target: WebhookTarget,
     container: Option<ContainerName>,
-    notified: Notified,
+    notified: NotificationStatus,
     /// Keys that changed since the last delivery, each with the generation of its last change. No more than an event lists.
     changed: BTreeMap<String, u64>,
     /// The last generation whose changed keys did not all fit there.
@@ -81,7 +81,7 @@ impl Webhooks {
 
     fn webhooks(&self) -> MutexGuard<'_, Vec<Webhook>> {
         // Every change below leaves the list whole, also after a panic elsewhere.
-        locked(&self.0.webhooks)
+        lock(&self.0.webhooks)
     }
 
     /// Subscribes. The same subscription twice gives the same webhook. Returns whether it is new. Needs a tokio runtime.
@@ -121,7 +121,7 @@ impl Webhooks {
             id: id.clone(),
             target: target.clone(),
             container,
-            notified: Notified::nothing_yet(),
+            notified: NotificationStatus::nothing_yet(),
             changed: BTreeMap::new(),
             dropped,
             task: spawn(id.clone(), self.clone().notify(id, target, ready, known)),
@@ -209,7 +209,7 @@ impl Webhooks {
             let Some(wait) = wait else { return ready.changed().await.is_ok() };
             tokio::select! {
                 changed = ready.changed() => return changed.is_ok(),
-                () = tokio::time::sleep(jittered(wait, rand::random())) => {}
+                () = tokio::time::sleep(with_jitter(wait, rand::random())) => {}
             }
         }
     }
@@ -233,7 +233,7 @@ impl Webhooks {
             .unwrap_or_default()
     }
 
-    fn report(&self, id: &str, target: &WebhookTarget, notified: Notified, generation: u64, attempt: u32) {
+    fn report(&self, id: &str, target: &WebhookTarget, notified: NotificationStatus, generation: u64, attempt: u32) {
         match notified.outcome {
             Outcome::Delivered => {
                 self.0.metrics.notified(Channel::Webhook, notified.outcome);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nudge_protocol::backoff::Backoff;
-use nudge_protocol::status::{Notified, Outcome, ProblemReason};
+use nudge_protocol::status::{NotificationStatus, Outcome, ProblemReason};
 use nudge_protocol::{ContainerName, VariableName};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -208,7 +208,10 @@ impl InPlace {
             if shown.as_ref().is_none_or(|shown| shown.etag.as_deref() != Some(etag) || shown.outcome != outcome) {
                 let at = Some(OffsetDateTime::now_utc());
                 let (etag, message) = (Some(etag.to_owned()), message.clone());
-                status.notified(name, Notified { outcome, message, etag, at, ..Notified::nothing_yet() });
+                status.notified(
+                    name,
+                    NotificationStatus { outcome, message, etag, at, ..NotificationStatus::nothing_yet() },
+                );
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http_body_util::Full;
-use nudge_server::slots::Busy;
+use nudge_server::slots::RequestGuard;
 
 /// The body of every reply.
 pub type ReplyBody = Full<Bytes>;
@@ -10,7 +10,7 @@ pub type ReplyBody = Full<Bytes>;
 /// Bytes with the mark: hyper drops them when it has passed the last of them to TLS, not when it takes the body.
 struct Sent {
     bytes: Bytes,
-    _busy: Busy,
+    _busy: RequestGuard,
 }
 
 impl AsRef<[u8]> for Sent {
@@ -19,6 +19,6 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-pub(super) fn reply_body(bytes: Bytes, busy: Busy) -> ReplyBody {
+pub(super) fn reply_body(bytes: Bytes, busy: RequestGuard) -> ReplyBody {
     if bytes.is_empty() { Full::default() } else { Full::new(Bytes::from_owner(Sent { bytes, _busy: busy })) }
 }

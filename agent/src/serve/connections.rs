@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_server::metrics::ConnectionMetrics;
-use nudge_server::slots::{Bounds, Busy, DAWDLING, Slot, Slots};
+use nudge_server::slots::{Bounds, RequestGuard, SLOW_HANDSHAKE_AGE, Sharing, Slot, Slots};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Limits;
@@ -36,9 +36,10 @@ impl Connections {
     pub fn new(limits: &Limits, metrics: &ConnectionMetrics) -> Self {
         // A connection that is being answered is never cut for another. Pods of one node may share an IPv6 network, with probes and
         // scrapes among them, so each address has a share of its own.
-        let foreign =
-            Bounds { grace: DAWDLING, cut_busy: false, networks: false, ..Bounds::shared(limits.foreign_connections) };
-        let pod = Bounds { most: limits.connections, shares: false, wait: SLOT_WAIT, ..foreign };
+        let (sharing, grace) = (Sharing::Addresses, SLOW_HANDSHAKE_AGE);
+        let foreign = Bounds { sharing, grace, cut_busy: false, ..Bounds::shared(limits.foreign_connections) };
+        let max_connections = limits.connections;
+        let pod = Bounds { max_connections, sharing: Sharing::None, slot_wait: SLOT_WAIT, ..foreign };
         Self {
             pod: Slots::new(pod, metrics.clone()),
             foreign: Slots::new(foreign, metrics.clone()),
@@ -57,7 +58,7 @@ impl Connections {
 
     /// The connection that has `slot`.
     pub fn connection(&self, slot: Slot) -> Connection {
-        let origin = if self.pod.include(&slot) { Origin::Pod } else { Origin::Foreign };
+        let origin = if self.pod.contains(&slot) { Origin::Pod } else { Origin::Foreign };
         Connection { slot, origin, waiting: Arc::clone(&self.waiting) }
     }
 
@@ -69,7 +70,7 @@ impl Connections {
     /// Returns whether a request is being answered that does not just wait for a change.
     pub fn are_busy(&self) -> bool {
         let waiting = self.most_waiting - self.waiting.available_permits();
-        self.pod.busy() + self.foreign.busy() > waiting
+        self.pod.busy_count() + self.foreign.busy_count() > waiting
     }
 
     /// Cuts those that still send a dictionary older than `generation`.
@@ -92,9 +93,9 @@ impl Connection {
         self.origin
     }
 
-    /// A request has come; until the result is dropped the connection is not idle.
-    pub fn busy(&self) -> Busy {
-        self.slot.busy()
+    /// Marks the beginning of a request; until the result is dropped the connection is not idle.
+    pub fn begin_request(&self) -> RequestGuard {
+        self.slot.begin_request()
     }
 
     /// A request waits for a change until the result is dropped; `None` when too many do.
@@ -136,7 +137,7 @@ mod tests {
     fn requests_that_wait_have_a_bound_and_are_not_busy() {
         let all = connections();
         let one = take(&all, Origin::Pod).unwrap();
-        let busy = one.busy();
+        let busy = one.begin_request();
         assert!(all.are_busy());
         let (first, second) = (one.wait().unwrap(), one.wait());
         assert!(one.wait().is_none() && !all.are_busy());

@@ -62,7 +62,7 @@ where
     };
     let tls = Tls {
         config: tls,
-        handshake: limits.handshake,
+        handshake_timeout: limits.handshake,
         stall: limits.stall,
         turns: None,
         plain_http: "this port speaks HTTPS; use the URL in MY_CONFIG_ENDPOINT",
@@ -172,7 +172,7 @@ mod tests {
             metrics,
         };
         tokio::spawn(serve(endpoint, |connection: Connection, request: Request<Incoming>| async move {
-            let _busy = connection.busy();
+            let _busy = connection.begin_request();
             assert_ne!(request.uri().path(), "/panic", "as the test expects");
             Response::new(Full::default())
         }));

@@ -11,7 +11,7 @@ use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use nudge_protocol::headers;
 use nudge_server::http::{BodyError, read_body};
-use nudge_server::slots::Busy;
+use nudge_server::slots::RequestGuard;
 use tokio::sync::watch;
 
 use super::body::{ReplyBody, reply_body};
@@ -105,7 +105,7 @@ impl From<Refusal> for Reply {
 impl App {
     /// Answers `request`, which came over `connection`.
     pub async fn answer(self: Arc<Self>, connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
-        let busy = connection.busy();
+        let busy = connection.begin_request();
         let reply = self.reply(&connection, request).await.unwrap_or_else(Reply::from);
         self.metrics.answered(reply.status);
         finish(reply, busy)
@@ -294,9 +294,9 @@ fn container(headers: &HeaderMap) -> Option<&str> {
     headers.get(headers::CONTAINER)?.to_str().ok()
 }
 
-fn finish(reply: Reply, busy: Busy) -> Response<ReplyBody> {
+fn finish(reply: Reply, busy: RequestGuard) -> Response<ReplyBody> {
     if let Some(generation) = reply.generation {
-        busy.sends(generation);
+        busy.set_generation(generation);
     }
     let mut response = Response::new(reply_body(reply.body, busy));
     *response.status_mut() = reply.status;

@@ -69,7 +69,7 @@ impl Drop for InProcess {
 /// Panics where it is asked to, and has something big for those who want that.
 #[allow(clippy::panic, reason = "a panic is what is tested")]
 async fn answer(connection: Connection, request: Request<Incoming>) -> Response<ReplyBody> {
-    let _busy = connection.busy();
+    let _busy = connection.begin_request();
     let body = match request.uri().path() {
         "/panic" => panic!("this was asked for"),
         // More than the kernel buffers for a reader that takes nothing.

@@ -1,7 +1,7 @@
 //! The shares of tenants, who all come by way of one client, the API server. Of what a client may have, one namespace has half at most, and one
 //! user three quarters. So a namespace leaves room for another also where one user, such as a controller, makes the requests of both.
 
-use nudge_server::shares::{Portion, Queues, Shares};
+use nudge_server::shares::{Queues, SharePermit, Shares};
 use nudge_server::slots::Peer;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -69,7 +69,7 @@ pub(super) struct TenantShares {
 /// The units of a tenant, until the value is dropped.
 pub(super) struct TenantPermit {
     _of_tenant: TenantPermits,
-    _of_client: Portion,
+    _of_client: SharePermit,
 }
 
 impl TenantShares {

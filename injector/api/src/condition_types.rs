@@ -71,7 +71,7 @@ const MAX_MESSAGE_BYTES: usize = 512;
 
 /// The message as a condition can hold it.
 pub fn clipped(message: String) -> String {
-    bounded_text::clipped(message, MAX_MESSAGE_BYTES)
+    bounded_text::clip(message, MAX_MESSAGE_BYTES)
 }
 
 /// A condition that becomes true or false at `now`; [`set_condition`] keeps the old time where nothing changes.

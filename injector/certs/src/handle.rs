@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_protocol::backoff::Backoff;
 use nudge_protocol::error_chain::chain;
 use nudge_server::tls::server_config;
@@ -74,7 +74,7 @@ impl Certificates {
         let rotation = async move {
             let mut faults = Faults::default();
             loop {
-                sleep(jittered(lifetimes.check)).await;
+                sleep(with_jitter(lifetimes.check)).await;
                 // By the wall clock, each time anew: a long timer would not see the clock step.
                 let used = match keeper.settle(OffsetDateTime::now_utc).await {
                     Ok(stored) => in_use.take_stored(&stored),
@@ -93,7 +93,7 @@ impl Certificates {
         let rotation = async move {
             let mut faults = Faults::default();
             loop {
-                sleep(jittered(check)).await;
+                sleep(with_jitter(check)).await;
                 let loaded = files.load().map_err(CertificatesError::from);
                 faults.log(loaded.and_then(|loaded| in_use.take(&loaded.pair, &loaded.bundle)));
             }
@@ -191,7 +191,7 @@ async fn load_first<S: SecretStore>(keeper: &mut Keeper<S>) -> Result<Stored, Ke
             ) => {
                 tracing::warn!(error = chain(&error), "reading the first certificates failed; retrying");
                 failures += 1;
-                sleep(jittered(RETRY.wait(failures))).await;
+                sleep(with_jitter(RETRY.wait(failures))).await;
             }
             settled => return settled,
         }

@@ -11,7 +11,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use nudge_api::{Explanation, VersionedConfig};
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::chain;
 use tokio::sync::mpsc;
 
@@ -82,7 +82,7 @@ impl Writer {
     /// Returns whether the Event was written.
     async fn write(&self, reference: &ObjectReference, record: EventRecord) -> bool {
         let Explanation { reason, message } = record.explanation;
-        let message = clipped(message, MAX_NOTE_BYTES);
+        let message = clip(message, MAX_NOTE_BYTES);
         let event = Event {
             type_: if record.warning { EventType::Warning } else { EventType::Normal },
             reason: reason.to_string(),

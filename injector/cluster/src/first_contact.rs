@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use nudge_api::{Pods, Step, VersionedConfig, VersionedConfigSpec};
 use nudge_protocol::backoff::Backoff;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::message;
 
 /// Label of the question about an installation, for which `contact.nudge.dev` is asked in every namespace.
@@ -101,7 +101,7 @@ impl Contact {
             Reply::Answered if answers + 1 >= ANSWERS_NEEDED => return Self::Made,
             Reply::Answered => return Self::Missing { answers: answers + 1, failures, cause },
             Reply::NotAsked => "the API server does not ask the webhooks yet".to_owned(),
-            Reply::NotAllowed(cause) | Reply::Failed(cause) => clipped(cause, MAX_CAUSE_BYTES),
+            Reply::NotAllowed(cause) | Reply::Failed(cause) => clip(cause, MAX_CAUSE_BYTES),
         };
         Self::Missing { answers: 0, failures: failures.saturating_add(1), cause }
     }

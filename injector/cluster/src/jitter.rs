@@ -3,6 +3,6 @@
 use std::time::Duration;
 
 /// `time` give or take 20 %.
-pub fn jittered(time: Duration) -> Duration {
+pub fn with_jitter(time: Duration) -> Duration {
     time.mul_f64(rand::random_range(0.8..1.2))
 }

@@ -2,7 +2,7 @@
 
 use kube::client::AuthError;
 use kube::config::{InferConfigError, KubeconfigError};
-use nudge_protocol::error_chain::{message, plain};
+use nudge_protocol::error_chain::{message, without_os_code};
 
 /// No cluster was found. Reports what the kubeconfig lacks, the likelier mistake than the pod's own account.
 pub fn none_found(error: &InferConfigError) -> String {
@@ -13,7 +13,9 @@ pub fn none_found(error: &InferConfigError) -> String {
 /// Why a kubeconfig says of no cluster where it is.
 pub fn unusable(error: &KubeconfigError) -> String {
     match error {
-        KubeconfigError::ReadConfig(error, file) => format!("{}: {}", file.display(), plain(&error.to_string())),
+        KubeconfigError::ReadConfig(error, file) => {
+            format!("{}: {}", file.display(), without_os_code(&error.to_string()))
+        }
         // The rest shows the place in the file, and with it secrets.
         KubeconfigError::Parse(error) => {
             let text = error.to_string();

@@ -118,7 +118,7 @@ impl Queue {
             } else {
                 let failures = inner.failures.entry(key.clone()).or_default();
                 *failures += 1;
-                Some(BACKOFF.jittered(*failures, random))
+                Some(BACKOFF.jittered_wait(*failures, random))
             };
             (wait, due.is_some_and(|due| due.urgent))
         };

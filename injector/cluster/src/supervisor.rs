@@ -130,7 +130,7 @@ async fn isolated<T: Future<Output = ()>, R: Future<Output = ()>>(
             return;
         }
         panics = if began.elapsed() > RESTART.longest { 1 } else { panics.saturating_add(1) };
-        let pause = RESTART.jittered(panics, rand::random());
+        let pause = RESTART.jittered_wait(panics, rand::random());
         tracing::error!(task = name, panics, ?pause, "task panicked; restarting it alone");
         if caught(async { rest(pause).await }).await.is_none() {
             sleep(pause).await;

@@ -17,7 +17,7 @@ use nudge_cluster::index::Index;
 pub(crate) use nudge_core::keys::{ConfigKey, PodKey, PodUid};
 pub(crate) use nudge_core::pods::{PodState, Report};
 pub(crate) use nudge_protocol::ConfigName;
-pub(crate) use nudge_protocol::hub::{Held, PollHead, PollRequest, ReportRequest};
+pub(crate) use nudge_protocol::hub::{HeldConfig, PollHead, PollRequest, ReportRequest};
 use prometheus_client::registry::Registry;
 pub(crate) use tokio::time::Instant;
 
@@ -211,7 +211,7 @@ pub(crate) fn head_of(reply: Reply) -> PollHead {
 
 /// What an agent sends that has taken in `head`.
 pub(crate) fn after(head: &PollHead) -> PollRequest {
-    let held = |config: &nudge_protocol::hub::PollConfig| Held {
+    let held = |config: &nudge_protocol::hub::PollConfig| HeldConfig {
         name: config.name.clone(),
         uid: config.uid.clone(),
         revision: config.revision,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kube::core::Status;
-use nudge_protocol::error_chain::{message, plain};
+use nudge_protocol::error_chain::{message, without_os_code};
 
 /// The exit codes, which the help and KUBECTL.md list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ fn root(error: &dyn std::error::Error) -> String {
     while let Some(cause) = last.source() {
         last = cause;
     }
-    plain(&last.to_string())
+    without_os_code(&last.to_string())
 }
 
 /// For [`Result::map_err`].

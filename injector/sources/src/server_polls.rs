@@ -70,7 +70,7 @@ impl<R: Remote> Poll<R> {
                 }
                 Err(why) => {
                     self.failures = self.failures.saturating_add(1);
-                    self.wait = SERVER_BACKOFF.jittered(self.failures, rand::random());
+                    self.wait = SERVER_BACKOFF.jittered_wait(self.failures, rand::random());
                     // The content is read again, because nobody keeps it while it is not known to be the newest.
                     self.remote.forget();
                     return ObjectState::Failed(why);

@@ -136,7 +136,7 @@ impl<K: Clone + DeserializeOwned + fmt::Debug> Reader<K> {
             failures = u32::saturating_add(failures, 1);
             // The error's text may hold what could not be parsed, which may be a Secret.
             tracing::debug!(namespace, object = name, code = error.code(), "object not read; retrying");
-            sleep(API_BACKOFF.jittered(failures, rand::random())).await;
+            sleep(API_BACKOFF.jittered_wait(failures, rand::random())).await;
         }
     }
 }

@@ -117,9 +117,9 @@ impl Handler<TcpStream> for Clients {
     }
 
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
-        let Connection { stream, stopping, .. } = connection;
+        let Connection { stream, stop_signal, .. } = connection;
         let answer = async |request| self.health.answer(&request);
-        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP, stopping.wait(), answer)).await;
+        let result = timeout(CONNECTION_TIMEOUT, serve_http(stream, &HTTP, stop_signal.wait(), answer)).await;
         result.unwrap_or(Err(ConnectionError::Client))
     }
 }

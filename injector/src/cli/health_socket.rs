@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use nudge_server::accept::{Connection, ConnectionError, Handler, Server};
 use nudge_server::metrics::ConnectionMetrics;
-use nudge_server::slots::{Bounds, Slots};
+use nudge_server::slots::{Bounds, Sharing, Slots};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
@@ -108,7 +108,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// Serves forever.
 pub(super) async fn serve(listener: UnixListener, health: Arc<Health>) {
     let metrics = ConnectionMetrics::default();
-    let bounds = Bounds { shares: false, grace: SLOWEST, wait: PATIENCE, ..Bounds::shared(QUESTIONS) };
+    let bounds = Bounds { sharing: Sharing::None, grace: SLOWEST, slot_wait: PATIENCE, ..Bounds::shared(QUESTIONS) };
     let server = Server { name: "health socket", metrics: metrics.clone(), drain: Duration::ZERO, trimmer: None };
     let probes = Probes { slots: Slots::new(bounds, metrics), health };
     server.run(listener, Arc::new(probes), pending()).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_protocol::backoff::Backoff;
 use tokio::time::sleep;
 
@@ -23,6 +23,6 @@ impl Waiting {
             self.logged = Some(error.to_owned());
         }
         self.failures = self.failures.saturating_add(1);
-        sleep(jittered(PAUSES.wait(self.failures))).await;
+        sleep(with_jitter(PAUSES.wait(self.failures))).await;
     }
 }

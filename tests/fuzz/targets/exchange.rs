@@ -81,7 +81,7 @@ impl Endpoint {
     fn exchange(&self, bytes: &[u8], origin: Origin, hangs_up: bool) -> Vec<u8> {
         self.runtime.block_on(async {
             let slot = self.connections.slots(origin).take(PEER, Instant::now()).unwrap();
-            slot.established();
+            slot.mark_established();
             let connection = self.connections.connection(slot);
             let (mut client, server) = duplex(PIPE_BYTES);
             client.write_all(bytes).await.unwrap();

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;
-use nudge_protocol::status::{ConfigStatus, ContainerStatus, Notified, Problem, Status};
+use nudge_protocol::status::{ConfigStatus, ContainerStatus, NotificationStatus, Problem, Status};
 use nudge_protocol::webhooks::WebhookView;
 
 use crate::{Access, Agent, Client, ConfigDir, ExecCommand, Reply, binary, eventually};
@@ -100,7 +100,11 @@ impl AgentUnderTest {
     }
 
     /// Waits until the notification of the only container is as `expected`.
-    pub async fn notified_when(&mut self, what: &str, expected: impl Fn(&Notified) -> bool) -> Result<ContainerStatus> {
+    pub async fn notified_when(
+        &mut self,
+        what: &str,
+        expected: impl Fn(&NotificationStatus) -> bool,
+    ) -> Result<ContainerStatus> {
         let status = self.status_when(what, |status| expected(&status.containers[0].notified)).await?;
         Ok(status.containers[0].clone())
     }
@@ -155,7 +159,12 @@ impl AgentUnderTest {
     }
 
     /// Waits until the notification of the webhook is as `expected`.
-    pub async fn hook_when(&mut self, id: &str, what: &str, expected: impl Fn(&Notified) -> bool) -> Result<Notified> {
+    pub async fn hook_when(
+        &mut self,
+        id: &str,
+        what: &str,
+        expected: impl Fn(&NotificationStatus) -> bool,
+    ) -> Result<NotificationStatus> {
         let of = |status: &Status| status.hooks.iter().find(|hook| hook.id == id).map(|hook| hook.notified.clone());
         let status = self.status_when(what, |status| of(status).is_some_and(|notified| expected(&notified))).await?;
         of(&status).ok_or_else(|| anyhow::anyhow!("the webhook is gone"))

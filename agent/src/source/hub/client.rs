@@ -273,7 +273,7 @@ async fn refused(reply: Response<Incoming>) -> Failure {
 mod tests {
     use std::fs;
 
-    use nudge_protocol::hub::{Held, PollConfig};
+    use nudge_protocol::hub::{HeldConfig, PollConfig};
     use nudge_tests::fakes::fake_hub::{Answer as Forced, TOKEN};
     use nudge_tests::{FakeHub, eventually};
 
@@ -284,7 +284,7 @@ mod tests {
 
     /// What an agent polls with that has taken in the reply.
     fn after(reply: &Reply) -> PollRequest {
-        let held = |config: &PollConfig| Held {
+        let held = |config: &PollConfig| HeldConfig {
             name: config.name.clone(),
             uid: config.uid.clone(),
             revision: config.revision,

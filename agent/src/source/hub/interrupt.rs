@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker, ready};
 
 use nudge_protocol::hub::INTERRUPT;
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
@@ -29,7 +29,7 @@ struct InterruptState {
 
 impl Interrupt {
     fn lock(&self) -> MutexGuard<'_, InterruptState> {
-        locked(&self.wish)
+        lock(&self.wish)
     }
 
     /// Ends the poll that is held.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nudge_protocol::block::{self, BlockError, Stored};
 use nudge_protocol::hex::hex;
-use nudge_protocol::hub::{Held, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{HeldConfig, HubProblem, HubReason, PollConfig, PollHead, PollRequest};
 use nudge_protocol::status::{Problem, ProblemReason};
 use nudge_protocol::{ConfigName, VersionName};
 use ring::digest;
@@ -121,7 +121,7 @@ impl LocalVersions {
                 _ => (None, String::new()),
             };
             let (uid, revision, problem) = (state.uid.clone(), state.revision, state.problem);
-            Some(Held { name: config.clone(), uid, revision, version, sha256, problem })
+            Some(HeldConfig { name: config.clone(), uid, revision, version, sha256, problem })
         };
         PollRequest {
             agent: env!("CARGO_PKG_VERSION").to_owned(),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use nudge_protocol::backoff::{Backoff, fully_jittered, jittered};
+use nudge_protocol::backoff::{Backoff, with_full_jitter, with_jitter};
 use nudge_protocol::hub::MAX_WAIT_SECONDS;
 use tokio::time::Instant;
 
@@ -119,7 +119,7 @@ impl PollRetry {
                 let by_interval = matches!(self.holding, Holding::Interval { until } if now < until);
                 if self.idle > 0 {
                     // Else agent and hub would keep each other busy.
-                    let after = jittered(TRANSIENT_BACKOFF.wait(self.idle), random);
+                    let after = with_jitter(TRANSIENT_BACKOFF.wait(self.idle), random);
                     NextPoll { after, reports: false, wait_seconds: self.wait_seconds }
                 } else if by_interval || self.wait_seconds == 0 {
                     // A tenth more or less, so that agents spread.
@@ -165,11 +165,11 @@ pub fn retry_wait(failure: &Failure, failures: u32, random: f64) -> Duration {
             | FailureKind::Status
             | FailureKind::Busy,
             _,
-        ) => fully_jittered(TRANSIENT_BACKOFF.wait(failures), random),
+        ) => with_full_jitter(TRANSIENT_BACKOFF.wait(failures), random),
         (FailureKind::Unauthorized | FailureKind::Malformed | FailureKind::Local, _) => {
-            jittered(MEDIUM_BACKOFF.wait(failures), random)
+            with_jitter(MEDIUM_BACKOFF.wait(failures), random)
         }
-        (FailureKind::Forbidden, _) => jittered(REFUSAL_BACKOFF.wait(failures), random),
+        (FailureKind::Forbidden, _) => with_jitter(REFUSAL_BACKOFF.wait(failures), random),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hyper::header::HeaderValue;
-use nudge_protocol::locked::locked;
+use nudge_protocol::mutex::lock;
 use rustls::client::Resumption;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
@@ -69,7 +69,7 @@ impl Credentials {
                 }
             }
         };
-        let mut known = locked(&self.tls);
+        let mut known = lock(&self.tls);
         if let Some((_, tls)) = known.as_ref().filter(|(of, _)| of == bundle.as_ref()) {
             return Ok(Arc::clone(tls));
         }
@@ -80,7 +80,7 @@ impl Credentials {
 
     /// The value of `Authorization`. The token is read again after a minute, or if `reread` is set.
     pub fn authorization(&self, reread: bool) -> Result<HeaderValue, Failure> {
-        let mut known = locked(&self.token);
+        let mut known = lock(&self.token);
         if let Some((_, value)) = known.as_ref().filter(|(read, _)| !reread && read.elapsed() < TOKEN_AGE) {
             return Ok(value.clone());
         }

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use nudge_protocol::bounded_text::one_line;
 use nudge_server::http::read_body;
-use nudge_server::shares::{Portion, Shares};
+use nudge_server::shares::{SharePermit, Shares};
 use nudge_server::slots::Peer;
 use tokio::time::{timeout, timeout_at};
 use tracing::Instrument as _;
@@ -84,7 +84,7 @@ impl Refusal {
 struct Body {
     bytes: Vec<u8>,
     /// The memory that the body takes, if it is long.
-    memory: Option<Portion>,
+    memory: Option<SharePermit>,
 }
 
 impl Exchange {

@@ -38,7 +38,7 @@ pub(super) async fn serve(
         slots: Slots::new(Bounds::shared(settings.max_connections), metrics.connections),
         tls: Tls {
             config: tls,
-            handshake: settings.handshake_timeout,
+            handshake_timeout: settings.handshake_timeout,
             stall: STALL_TIMEOUT,
             turns: Some(Turns { shares: Shares::new(settings.max_handshakes, 1), wait: settings.turn_timeout }),
             plain_http: "this port speaks HTTPS to the API server",
@@ -65,18 +65,18 @@ impl Handler<TcpStream> for Reviews {
     }
 
     async fn serve(&self, connection: Connection<TcpStream>) -> Result<(), ConnectionError> {
-        let Connection { stream, slot, stopping } = connection;
+        let Connection { stream, slot, stop_signal } = connection;
         let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
         let stream = tokio::select! {
             stream = self.tls.accept(stream, &slot, AHEAD_BYTES) => stream?,
-            () = stopping.wait() => return Ok(()),
+            () = stop_signal.wait() => return Ok(()),
         };
         // Where there is an authority for clients, only its certificates pass the handshake.
         let caller = Caller { address, authenticated: stream.get_ref().1.peer_certificates().is_some() };
         let answer = async |request| {
-            let _busy = slot.busy();
+            let _busy = slot.begin_request();
             self.exchange.answer(request, caller).await
         };
-        serve_http(stream, &self.http, stopping.wait(), answer).await
+        serve_http(stream, &self.http, stop_signal.wait(), answer).await
     }
 }

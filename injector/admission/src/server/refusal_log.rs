@@ -49,7 +49,7 @@ impl RefusalLog {
     pub(super) fn take_line(&self, address: IpAddr, subject: Subject<'_>, now: Instant) -> Option<u64> {
         let peer = Peer::from(address);
         // An address without lines takes none of the subjects. A subject without lines takes none of its address.
-        let has_line = self.by_address.has(&peer, now)
+        let has_line = self.by_address.is_allowed(&peer, now)
             && self.by_subject.take((peer, self.hasher.hash_one(subject)), now)
             && self.by_address.take(peer, now);
         if has_line {

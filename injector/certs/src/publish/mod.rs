@@ -5,7 +5,7 @@ mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -46,6 +46,6 @@ async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T, 
 async fn next_check(bundle: &mut watch::Receiver<Arc<str>>, check: Duration) -> bool {
     tokio::select! {
         changed = bundle.changed() => changed.is_ok(),
-        () = sleep(jittered(check)) => true,
+        () = sleep(with_jitter(check)) => true,
     }
 }

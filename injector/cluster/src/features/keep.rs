@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::nodes::{VersionsError, kubelets, server};
-use crate::jitter::jittered;
+use crate::jitter::with_jitter;
 
 /// How often versions are read. An upgrade of a cluster takes hours.
 const READ_INTERVAL: Duration = Duration::from_mins(5);
@@ -94,9 +94,9 @@ pub async fn keep_features(
         }
         failures = if error.is_some() { failures + 1 } else { 0 };
         if known.borrow().is_some() {
-            sleep(jittered(READ_INTERVAL)).await;
+            sleep(with_jitter(READ_INTERVAL)).await;
         } else {
-            sleep(BACKOFF.jittered(failures, rand::random())).await;
+            sleep(BACKOFF.jittered_wait(failures, rand::random())).await;
         }
     }
 }

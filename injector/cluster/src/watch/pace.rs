@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
 
-use crate::jitter::jittered;
+use crate::jitter::with_jitter;
 
 /// Time between two beginnings, each of which is a list and a watch.
 const START_INTERVAL: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ impl Pace {
         let now = Instant::now();
         let at = {
             let mut next = self.next.lock();
-            turn_at(&mut next, now, jittered(START_INTERVAL))
+            turn_at(&mut next, now, with_jitter(START_INTERVAL))
         };
         if at > now {
             sleep_until(at).await;

@@ -10,7 +10,7 @@ use nudge_api::{PartKind, RolloutPolicy, VersionApproval, VersionedConfig};
 use nudge_core::keys::{ConfigKey, ObjectKey, PartMeta, PublishedMeta};
 use nudge_core::namespaces::NamespaceRule;
 use nudge_core::pods::pod_state;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::error_chain::chain;
 use nudge_protocol::{NameError, labels};
 
@@ -62,7 +62,7 @@ pub(super) fn policies(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) +
     let parsed = |object: DynamicObject| {
         let name = object.name_any();
         let policy = object.try_parse::<RolloutPolicy>().map(Arc::new);
-        (name, policy.map_err(|error| clipped(chain(&error), REASON_BYTES)))
+        (name, policy.map_err(|error| clip(chain(&error), REASON_BYTES)))
     };
     move |change| match change {
         Change::Listing => index.list_policies(),
@@ -77,7 +77,7 @@ pub(super) fn policies(index: Arc<Index>) -> impl FnMut(Change<DynamicObject>) +
         }
         Change::Gone(object) => index.remove_policy(&object.name_any()),
         Change::Unparsed(Unparsed { name, gone: true, .. }) => index.remove_policy(&name),
-        Change::Unparsed(Unparsed { name, reason, .. }) => index.unparsed_policy(name, clipped(reason, REASON_BYTES)),
+        Change::Unparsed(Unparsed { name, reason, .. }) => index.unparsed_policy(name, clip(reason, REASON_BYTES)),
     }
 }
 
@@ -170,7 +170,7 @@ fn part_meta(object: &impl ResourceExt, kind: PartKind) -> Option<(ConfigKey, Pa
         resource_version: object.resource_version().unwrap_or_default(),
         version: version.to_owned(),
         part: label(object, labels::PART).map(str::to_owned),
-        parts: object.annotations().get(labels::PARTS).cloned().map(|text| clipped(text, PARTS_BYTES)),
+        parts: object.annotations().get(labels::PARTS).cloned().map(|text| clip(text, PARTS_BYTES)),
         prune: label(object, labels::PRUNE).is_some_and(|value| value == "true" || kept(value).is_some()),
         keep: label(object, labels::PRUNE).and_then(kept),
         created: object.creation_timestamp().map_or(0, |time| time.0.as_second()),

@@ -95,7 +95,7 @@ impl PublishAttempts {
             _ => None,
         };
         let backoff = if failure.is_some() { SHORT_BACKOFF } else { BACKOFF };
-        let wait = if is_retried { backoff.jittered(failures, random) } else { RECHECK_INTERVAL };
+        let wait = if is_retried { backoff.jittered_wait(failures, random) } else { RECHECK_INTERVAL };
         let failures = if is_retried { failures } else { 0 };
         *slot = Some(ObjectAttempt { subject, failures, failure, next: Some(now + wait) });
     }

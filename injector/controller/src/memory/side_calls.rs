@@ -77,7 +77,7 @@ impl FailedSideCalls {
     pub(crate) fn note_failure(&mut self, call: SideCall, what: &str, cause: FailureCause, now: Instant, random: f64) {
         let (count, since) = self.0.get(&call).map_or((0, now), |before| (before.count, before.since));
         let count = count.saturating_add(1);
-        let next = now.checked_add(call.backoff().jittered(count, random)).unwrap_or(now);
+        let next = now.checked_add(call.backoff().jittered_wait(count, random)).unwrap_or(now);
         let message = format!("{what}, because {}", cause.text);
         self.0.insert(call, Failure { message, cause, count, since, next });
     }

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_core::event_record::EventRecord;
 use nudge_core::keys::PodKey;
 use nudge_protocol::backoff::Backoff;
@@ -95,7 +95,7 @@ impl RepairLoop<'_> {
             }
             self.metrics.agentless.set(i64::try_from(agentless).unwrap_or(i64::MAX));
             self.metrics.scans.inc();
-            sleep(jittered(self.settings.scan_interval)).await;
+            sleep(with_jitter(self.settings.scan_interval)).await;
         }
     }
 
@@ -164,7 +164,7 @@ impl RepairLoop<'_> {
             }
             Err(error) if error.code() == 403 => {
                 let count = self.forbidden.get(namespace).map_or(1, |refusals| refusals.count.saturating_add(1));
-                let retry_at = Instant::now() + FORBIDDEN_BACKOFF.jittered(count, rand::random());
+                let retry_at = Instant::now() + FORBIDDEN_BACKOFF.jittered_wait(count, rand::random());
                 self.forbidden.insert(namespace.to_owned(), EvictionRefusals { count, retry_at });
                 if count == 1 {
                     tracing::error!(

@@ -135,7 +135,7 @@ impl RestartCheck {
             state,
             report: Some(report),
             failures: Some((count, since)),
-            wait: CHECK_BACKOFF.jittered(count, rand::random()),
+            wait: CHECK_BACKOFF.jittered_wait(count, rand::random()),
         }
     }
 

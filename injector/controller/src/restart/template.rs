@@ -7,7 +7,7 @@ use nudge_api::Reason;
 use nudge_cluster::call::{CallError, call};
 use nudge_core::keys::ConfigKey;
 use nudge_core::restart::{DIGEST, Kind, RESTARTED, Report, Restarted, Workload};
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ const MAX_MESSAGE_BYTES: usize = 200;
 pub(super) fn refusal_report(error: &CallError, id: &str, done: &str, has_agent: bool) -> Option<Report> {
     let CallError::Api { source, .. } = error else { return None };
     let kube::Error::Api(status) = &**source else { return None };
-    let text = clipped(status.message.clone(), MAX_MESSAGE_BYTES);
+    let text = clip(status.message.clone(), MAX_MESSAGE_BYTES);
     let remedy = if has_agent {
         "restart it yourself, or set another nudge.dev/notify than rollout in its template"
     } else {

@@ -64,7 +64,7 @@ impl Controller {
             let is_outdated = |error: &CallError| matches!(error.code(), 404 | 409) && error.refusal().is_none();
             if let Some(error) = written.err().filter(|error| !is_outdated(error)) {
                 let count = before.map_or(0, |before| before.count).saturating_add(1);
-                let retry_at = Instant::now() + WRITE_BACKOFF.jittered(count, rand::random());
+                let retry_at = Instant::now() + WRITE_BACKOFF.jittered_wait(count, rand::random());
                 tracing::warn!(policy = name, error = chain(&error), "status of a policy not written; retrying");
                 failed.insert(name, WriteFailures { count, retry_at });
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 
 /// Longest part of a user's value in a message, in bytes.
 const MAX_SHOWN_BYTES: usize = 80;
@@ -55,14 +55,14 @@ impl Refusal {
     }
 
     pub(super) fn container<'a>(annotation: &str, named: &str, has: impl IntoIterator<Item = &'a str>) -> Self {
-        let has = clipped(has.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
+        let has = clip(has.into_iter().collect::<Vec<_>>().join(", "), 10 * MAX_SHOWN_BYTES);
         Self::Container { annotation: shown(annotation), named: shown(named), has }
     }
 }
 
 /// A user's text, shortened for a message.
 pub(super) fn shown(value: &str) -> String {
-    let mut cut = clipped(value.to_owned(), MAX_SHOWN_BYTES);
+    let mut cut = clip(value.to_owned(), MAX_SHOWN_BYTES);
     if cut.len() < value.len() {
         cut.push('…');
     }

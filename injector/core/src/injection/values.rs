@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nudge_protocol::limits::{MAX_CONFIGS, MAX_VARIABLES};
-use nudge_protocol::settings::{self, duration};
+use nudge_protocol::settings::{self, parse_duration};
 use nudge_protocol::{ConfigName, VariableName};
 
 use super::never_mounted::system_path;
@@ -47,7 +47,7 @@ pub(super) fn uid(text: &str) -> Result<i64, Rule> {
 /// Reads a time from 1 s to 10 min, as the agent reads it.
 pub(in crate::injection) fn start_timeout(text: &str) -> Result<String, Rule> {
     let range = Duration::from_secs(1)..=Duration::from_mins(10);
-    match duration(text) {
+    match parse_duration(text) {
         Ok(time) if range.contains(&time) => Ok(text.to_owned()),
         _ => Err("it must be a time from 1s to 10m, such as 30s or 2m".to_owned()),
     }
@@ -106,7 +106,7 @@ pub(super) fn variables(text: &str) -> Result<Vec<VariableName>, Rule> {
 }
 
 pub(super) fn targets(text: &str) -> Result<Vec<SocketAddr>, Rule> {
-    let targets = settings::targets(text)?;
+    let targets = settings::parse_targets(text)?;
     if targets.len() > MAX_ALLOWED {
         return Err(format!("a pod can have at most {MAX_ALLOWED} targets"));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nudge_api::{Explanation, PartKind};
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::hub::PodContainer;
 use nudge_protocol::limits::MAX_CONFIGS;
 use nudge_protocol::{ConfigName, ContainerName, VersionName, labels, pod};
@@ -249,7 +249,7 @@ fn lacks_port(scheduled: &PodCondition) -> bool {
 /// Returns the warnings in one bounded text. Everybody who may write pods may write them, and they are shown on terminals.
 fn bounded(mut warnings: String) -> String {
     warnings.retain(|letter| letter == '\n' || !letter.is_control());
-    clipped(warnings, MAX_WARNINGS_BYTES)
+    clip(warnings, MAX_WARNINGS_BYTES)
 }
 
 /// Returns whether processes of this pod take another version only by a restart.

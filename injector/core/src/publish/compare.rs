@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nudge_api::{Explanation, PartKind, Reason};
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::labels;
 
 use super::{PublishedContent, PublishedKind as _, PublishedObject};
@@ -172,7 +172,7 @@ fn of_others(metadata: &ObjectMeta, goal: &PublishGoal<'_>) -> Option<String> {
     let manager = keepers.next()?.manager.clone().unwrap_or_default();
     Some(format!(
         "the data of {kind} {name} is managed by {}; remove it there and delete it, or give the config another name",
-        clipped(manager, MANAGER_BYTES)
+        clip(manager, MANAGER_BYTES)
     ))
 }
 

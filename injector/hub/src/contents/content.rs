@@ -8,7 +8,7 @@ use nudge_api::{PartKind, PartStatus};
 use nudge_core::versions::Seals;
 use nudge_protocol::Key;
 use nudge_protocol::block::{self, BlockError, Stored};
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::hex::hex;
 use nudge_protocol::hub::{HubProblem, HubReason};
 use nudge_protocol::volumes::ObjectKind;
@@ -83,7 +83,7 @@ pub(super) fn changed(version: &str, part: &PartStatus, what: &str) -> HubProble
 /// Returns a problem whose message is short enough for every head.
 pub(super) fn problem(reason: HubReason, message: impl Into<String>) -> HubProblem {
     const MAX_MESSAGE_BYTES: usize = 1024;
-    HubProblem { reason, message: clipped(message.into(), MAX_MESSAGE_BYTES) }
+    HubProblem { reason, message: clip(message.into(), MAX_MESSAGE_BYTES) }
 }
 
 #[cfg(test)]

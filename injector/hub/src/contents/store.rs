@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nudge_api::VersionStatus;
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_core::derived_keys::ContentKey;
 use nudge_core::identity::Identity;
 use nudge_core::keys::ConfigKey;
@@ -141,7 +141,7 @@ impl ContentStore {
                 }
             }
             failures += 1;
-            sleep(jittered(BACKOFF.wait(failures))).await;
+            sleep(with_jitter(BACKOFF.wait(failures))).await;
         }
     }
 
@@ -158,7 +158,7 @@ impl ContentStore {
             Err(problem) => {
                 let (namespace, version, message) = (&fetch.namespace, &fetch.version, &problem.message);
                 tracing::warn!(namespace, version, message, "version not served");
-                ContentState::Failed(Arc::new(problem), Instant::now() + jittered(PROBLEM_RETRY))
+                ContentState::Failed(Arc::new(problem), Instant::now() + with_jitter(PROBLEM_RETRY))
             }
         };
         entry.end.send_replace(());

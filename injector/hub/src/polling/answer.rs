@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use nudge_core::pods::PodState;
-use nudge_protocol::hub::{Held, HubSettings, PollConfig, PollHead, PollRequest};
+use nudge_protocol::hub::{HeldConfig, HubSettings, PollConfig, PollHead, PollRequest};
 
 use crate::contents::ConfigView;
 
@@ -42,7 +42,7 @@ pub(super) fn is_newer(views: &[ConfigView], request: &PollRequest, containers_h
     request.containers_hash == containers_hash && views.iter().any(newer)
 }
 
-fn entry_of<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a Held> {
+fn entry_of<'a>(view: &ConfigView, request: &'a PollRequest) -> Option<&'a HeldConfig> {
     request.configs.iter().find(|entry| entry.name == view.name)
 }
 
@@ -52,7 +52,7 @@ pub(super) fn spread(views: &[ConfigView], request: &PollRequest, containers_has
     spread.filter(|_| request.containers_hash == containers_hash)?.into_iter().max()
 }
 
-fn compare(view: &ConfigView, entry: Option<&Held>) -> PollDecision {
+fn compare(view: &ConfigView, entry: Option<&HeldConfig>) -> PollDecision {
     let Some(entry) = entry else { return PollDecision::Answer };
     let reason = view.content.as_ref().err().map(|problem| problem.reason);
     if view.uid.is_empty() && entry.problem == reason {
@@ -179,8 +179,8 @@ mod tests {
     }
 
     /// What an agent holds that has taken in what `view` says.
-    fn held(view: &ConfigView) -> Held {
-        Held {
+    fn held(view: &ConfigView) -> HeldConfig {
+        HeldConfig {
             name: view.name.clone(),
             uid: view.uid.clone(),
             revision: view.revision,
@@ -190,11 +190,11 @@ mod tests {
         }
     }
 
-    fn request(configs: Vec<Held>) -> PollRequest {
+    fn request(configs: Vec<HeldConfig>) -> PollRequest {
         PollRequest { configs, ..PollRequest::default() }
     }
 
-    fn judge(view: &ConfigView, held: Held) -> PollDecision {
+    fn judge(view: &ConfigView, held: HeldConfig) -> PollDecision {
         verdict(std::slice::from_ref(view), &request(vec![held]), "", false)
     }
 
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(judge(&view("u", 5, Err(HubReason::NotAllowed)), held(&now)), PollDecision::Answer);
         assert_eq!(judge(&now, held(&view("u", 5, Err(HubReason::Resolving)))), PollDecision::Answer);
         assert_eq!(
-            judge(&now, Held { uid: String::new(), revision: 0, ..held(&now) }),
+            judge(&now, HeldConfig { uid: String::new(), revision: 0, ..held(&now) }),
             PollDecision::Answer,
             "bootstrap"
         );
@@ -254,7 +254,7 @@ mod tests {
     fn an_agent_may_keep_or_drop_the_uid_of_a_config_that_is_gone() {
         let gone = view("", 0, Err(HubReason::NotFound));
         assert_eq!(judge(&gone, held(&gone)), PollDecision::Hold);
-        assert_eq!(judge(&gone, Held { uid: "u".to_owned(), revision: 7, ..held(&gone) }), PollDecision::Hold);
+        assert_eq!(judge(&gone, HeldConfig { uid: "u".to_owned(), revision: 7, ..held(&gone) }), PollDecision::Hold);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use futures::future::{BoxFuture, join_all};
 use kube::{Api, Client};
 use nudge_api::VersionedConfig;
 use nudge_cluster::index::Index;
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_cluster::lenient::Lenient;
 use nudge_core::keys::ConfigKey;
 use nudge_protocol::backoff::Backoff;
@@ -126,7 +126,7 @@ impl Confirmations {
                 Ok(Err(error)) => {
                     tracing::debug!(config = %key, error = chain(&error), "config not confirmed");
                     if matches!(error, ConfigError::Busy) {
-                        sleep(jittered(BUSY_SLOT_PAUSE)).await;
+                        sleep(with_jitter(BUSY_SLOT_PAUSE)).await;
                     }
                     false
                 }
@@ -150,7 +150,7 @@ impl Confirmations {
             Duration::ZERO
         } else {
             entry.failures = entry.failures.saturating_add(1);
-            jittered(READ_BACKOFF.wait(entry.failures))
+            with_jitter(READ_BACKOFF.wait(entry.failures))
         };
         entry.reading = until < entry.needed && entry.until.receiver_count() > 0;
         entry.reading.then_some(wait)

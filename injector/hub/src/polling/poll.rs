@@ -8,7 +8,7 @@ use nudge_cluster::index::Index;
 use nudge_core::keys::ConfigKey;
 use nudge_core::pods::PodState;
 use nudge_protocol::VersionName;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text;
 use nudge_protocol::hub::{HubReason, MAX_WAIT_SECONDS, PollRequest};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -263,7 +263,7 @@ fn bound(request: &mut PollRequest, pod: &PodState) {
 }
 
 fn clip(text: &mut String) {
-    *text = clipped(std::mem::take(text), MAX_TEXT_BYTES);
+    *text = bounded_text::clip(std::mem::take(text), MAX_TEXT_BYTES);
 }
 
 fn refused(refusal: Refusal) -> PollEnd {

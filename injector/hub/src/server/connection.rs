@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nudge_cluster::jitter::jittered;
+use nudge_cluster::jitter::with_jitter;
 use nudge_protocol::hub::INTERRUPT;
 use nudge_server::accept::{Connection, ConnectionError};
 use nudge_server::slots::Slot;
@@ -26,7 +26,7 @@ pub(super) async fn serve(connection: Connection<TcpStream>, tls: &Tls, hub: &Ar
     let address = stream.peer_addr().map_err(|_| ConnectionError::Client)?.ip().to_canonical();
     let from = Origin { address, peer: slot.peer(), since: Instant::now() };
     let mut tls = tls.accept(stream, &slot, AHEAD_BYTES).await?;
-    let dies = Instant::now() + jittered(hub.settings.age);
+    let dies = Instant::now() + with_jitter(hub.settings.age);
     let mut polls = ConnectionPolls::default();
     let mut patience = hub.settings.head;
     loop {
@@ -69,7 +69,7 @@ async fn answer(
     from: Origin,
     polls: &mut ConnectionPolls,
 ) -> Option<Reply> {
-    let _busy = slot.busy();
+    let _busy = slot.begin_request();
     let interrupted: Arc<Notify> = Arc::default();
     polls.interrupted = Arc::clone(&interrupted);
     if request.interrupted {

@@ -16,7 +16,7 @@ use hyper::{HeaderMap, Method, Response, Version};
 use hyper_util::rt::TokioIo;
 use nudge_protocol::hub::{INTERRUPT, MAX_REQUEST_BYTES};
 use nudge_server::http::{BodyError, HttpLimits, read_body};
-use nudge_server::shares::Portion;
+use nudge_server::shares::SharePermit;
 use nudge_server::slots::Slot;
 use nudge_server::tls::TlsStream;
 use tokio::io::AsyncWriteExt as _;
@@ -50,7 +50,7 @@ pub(super) struct Request {
 pub(super) struct Body {
     pub(super) claims: Claims,
     pub(super) bytes: Vec<u8>,
-    _room: Portion,
+    _room: SharePermit,
 }
 
 /// Reads one request; `None` where none came in time or it was not HTTP, which hyper has answered.
@@ -95,7 +95,7 @@ async fn take(request: hyper::Request<Incoming>, hub: &Hub, slot: &Slot, from: O
         content_length(&head.headers).map_or(MAX_REQUEST_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
     let token = Zeroizing::new(bearer(&head.headers).unwrap_or_default().to_owned());
     // What waits for a pod that is new is at work: it does not give way as idle.
-    let _busy = slot.busy();
+    let _busy = slot.begin_request();
     let body = match hub.authentication.admit(&token, from).await {
         Err(refusal) => Err(refusal),
         Ok(_) if length > MAX_REQUEST_BYTES => Err(Refusal::TooLarge),

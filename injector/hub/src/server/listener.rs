@@ -52,7 +52,7 @@ pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, hub: Arc<Hub>,
     };
     let tls = Tls {
         config: tls,
-        handshake: settings.handshake,
+        handshake_timeout: settings.handshake,
         stall: settings.write,
         turns: Some(Turns { shares: Shares::new(settings.handshakes, 1), wait: settings.turn }),
         plain_http: "this port speaks HTTPS to agents",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use nudge_oci::{Located, Pick};
-use nudge_protocol::error_chain::{message, plain};
+use nudge_protocol::error_chain::{message, without_os_code};
 use nudge_protocol::limits::MAX_DICTIONARY_BYTES;
 use zeroize::Zeroizing;
 
@@ -48,7 +48,8 @@ pub(crate) async fn run(out: &Output, command: &Push) -> Result<(), Failure> {
 
 /// The files of the folder by their paths, with a slash between names.
 fn read(folder: &Path) -> Result<BTreeMap<String, Zeroizing<Vec<u8>>>, String> {
-    let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
+    let fault =
+        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
     let (mut content, mut bytes) = (BTreeMap::new(), 0);
     for file in files(folder)? {
         let size = fs::metadata(&file).map_err(|error| fault(&file, &error))?.len();

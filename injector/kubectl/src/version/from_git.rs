@@ -11,7 +11,7 @@ use nudge_api::{Origin, OriginKind};
 use nudge_authoring::Content;
 use nudge_git::{Commit, Credential, Fetched, GitError, GitUrl, Mirrors, Request, Revision};
 use nudge_outbound::Reach;
-use nudge_protocol::error_chain::{message, plain};
+use nudge_protocol::error_chain::{message, without_os_code};
 use tokio::signal::unix::{SignalKind, signal};
 use zeroize::Zeroizing;
 
@@ -84,7 +84,8 @@ pub(crate) async fn add(content: &mut Content, flags: &GitFlags) -> Result<Vec<O
     let places: Vec<Place> = places.collect::<Result<_, _>>().map_err(Failure::usage)?;
     let credential = credential(flags).map_err(Failure::usage)?;
     let ca = flags.git_ca_file.as_ref().map(|path| read("git-ca-file", path)).transpose().map_err(Failure::usage)?;
-    let no_folder = |error: std::io::Error| Failure::new(format!("no temporary folder: {}", plain(&error.to_string())));
+    let no_folder =
+        |error: std::io::Error| Failure::new(format!("no temporary folder: {}", without_os_code(&error.to_string())));
     let folder = tempfile::tempdir().map_err(no_folder)?;
     let mirrors = Mirrors::new(folder.path().join("mirrors"), MAX_DISK_BYTES);
     let mut origins = Vec::new();
@@ -165,7 +166,7 @@ fn credential(flags: &GitFlags) -> Result<Credential, String> {
 }
 
 fn read(flag: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let fault = |error: std::io::Error| format!("--{flag} {}: {}", path.display(), plain(&error.to_string()));
+    let fault = |error: std::io::Error| format!("--{flag} {}: {}", path.display(), without_os_code(&error.to_string()));
     fs::read(path).map(Zeroizing::new).map_err(fault)
 }
 

@@ -11,7 +11,7 @@ use nudge_authoring::Content;
 use nudge_core::outbound::Address;
 use nudge_oci::{Artifact, Credential, Located, Pick, Pulled, Reference, Registry, Request, credential_of};
 use nudge_outbound::{Reach, of_image};
-use nudge_protocol::error_chain::{message, plain};
+use nudge_protocol::error_chain::{message, without_os_code};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -82,7 +82,7 @@ impl Registries {
 }
 
 fn unread(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("{}: {}", path.display(), plain(&error.to_string())))
+    Failure::new(format!("{}: {}", path.display(), without_os_code(&error.to_string())))
 }
 
 /// Registries as the user can reach them.

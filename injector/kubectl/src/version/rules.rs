@@ -6,7 +6,7 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::ConfigMap;
 use nudge_api::{ConfigMapKeyRef, PartKind, ValidationRule, VersionedConfig};
 use nudge_core::versions::Contents;
-use nudge_protocol::error_chain::plain;
+use nudge_protocol::error_chain::without_os_code;
 use nudge_validation::{Report, Rules, SchemaTexts, dictionary_of, references, schema_of};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(crate) fn is_path(text: &str) -> bool {
 /// The rules of a file.
 pub(crate) fn of_file(path: &str) -> Result<NamedRules, Failure> {
     let failure = |why: String| Failure::usage(format!("--rules {path}: {why}"));
-    let text = std::fs::read_to_string(path).map_err(|error| failure(plain(&error.to_string())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| failure(without_os_code(&error.to_string())))?;
     let File { config, rules, maps } = parsed(&text).map_err(failure)?;
     let mut texts = SchemaTexts::new();
     for reference in references(&rules) {
@@ -87,7 +87,7 @@ struct File {
 /// beside.
 fn parsed(text: &str) -> Result<File, String> {
     let documents = serde_saphyr::from_multiple::<Value>(text);
-    let documents = documents.map_err(|error| format!("it is not YAML: {}", plain(&error.to_string())))?;
+    let documents = documents.map_err(|error| format!("it is not YAML: {}", without_os_code(&error.to_string())))?;
     let mut file = File::default();
     let mut found = false;
     for document in documents.into_iter().filter(|document| !document.is_null()) {
@@ -125,7 +125,7 @@ fn parsed(text: &str) -> Result<File, String> {
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| plain(&error.to_string()))
+    serde_json::from_value(value).map_err(|error| without_os_code(&error.to_string()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use nudge_authoring::{Content, ContentError};
-use nudge_protocol::error_chain::plain;
+use nudge_protocol::error_chain::without_os_code;
 use nudge_protocol::limits::MAX_KEYS;
 
 use crate::version::env_file;
@@ -97,7 +97,8 @@ pub(crate) fn check(content: &Content) -> Result<(), String> {
 fn from_file(content: &mut Content, secret: bool, text: &str) -> Result<(), String> {
     let (key, path) = file_source(text)?;
     let path = Path::new(path);
-    let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
+    let fault =
+        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
     let about = fs::metadata(path).map_err(|error| fault(path, &error))?;
     let mut add = |key: String, file: &Path| {
         let value = fs::read(file).map_err(|error| fault(file, &error))?;
@@ -123,7 +124,8 @@ const MAX_DEPTH: usize = 16;
 /// The regular files of a directory and of those in it. No links are followed, and names that begin with a dot are left
 /// out: such are the folders of Git, of editors, and of the kubelet.
 pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let fault = |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), plain(&error.to_string()));
+    let fault =
+        |path: &Path, error: &std::io::Error| format!("{}: {}", path.display(), without_os_code(&error.to_string()));
     let (mut files, mut folders) = (Vec::new(), vec![(directory.to_owned(), 0)]);
     while let Some((folder, depth)) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(|error| fault(&folder, &error))? {
@@ -164,7 +166,7 @@ fn file_name(path: &Path) -> Result<String, String> {
 }
 
 fn from_env_file(content: &mut Content, secret: bool, path: &Path) -> Result<(), String> {
-    let text = fs::read(path).map_err(|error| plain(&error.to_string()))?;
+    let text = fs::read(path).map_err(|error| without_os_code(&error.to_string()))?;
     for (key, value) in env_file::parse(&text, |name| std::env::var(name).ok())? {
         content.add(secret, key, value.into_bytes()).map_err(|error| error.to_string())?;
     }

@@ -16,7 +16,7 @@ use crate::writes::WriteError;
 impl Task {
     pub(super) fn record_failure(&mut self, error: WriteError) {
         self.failures = self.failures.saturating_add(1);
-        let until = later(API_BACKOFF.jittered(self.failures, rand::random()));
+        let until = later(API_BACKOFF.jittered_wait(self.failures, rand::random()));
         let (namespace, source) = (&self.namespace, self.source.name_any());
         let refusal = match error {
             WriteError::Refused(why) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nudge_api::VersionState;
 use nudge_cluster::turns::Turn;
 use nudge_core::sources;
-use nudge_protocol::backoff::jittered;
+use nudge_protocol::backoff::with_jitter;
 
 use super::{ContentState, Task, later};
 use crate::draft::VersionDraft;
@@ -30,7 +30,7 @@ impl Task {
         match self.sources.budget.reserve_draft(&self.namespace, draft.bytes()) {
             Ok(room) => ContentState::Read { draft: Some(KeptDraft { draft: Arc::new(draft), _room: room }), newest },
             Err(why) => {
-                self.reread_at = Some(later(jittered(NO_ROOM_RETRY_DELAY, rand::random())));
+                self.reread_at = Some(later(with_jitter(NO_ROOM_RETRY_DELAY, rand::random())));
                 ContentState::Refused(why)
             }
         }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use nudge_protocol::backoff::{Backoff, fully_jittered};
+use nudge_protocol::backoff::{Backoff, with_full_jitter};
 use nudge_protocol::hub::{
-    Held, HubSettings, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, ReportedConfig, ReportedContainer,
+    HeldConfig, HubSettings, POLL_PATH, PollRequest, REPORT_PATH, ReportRequest, ReportedConfig, ReportedContainer,
     WAIT_GRACE_SECONDS,
 };
 use nudge_protocol::status::Outcome;
@@ -82,7 +82,7 @@ struct Running {
 /// What it has for the next poll.
 #[derive(Default)]
 struct Polled {
-    held: Option<Held>,
+    held: Option<HeldConfig>,
     containers_hash: String,
 }
 
@@ -192,7 +192,7 @@ impl Agent {
             } else {
                 self.count(|counts| &counts.failures);
                 (hub.exchange, failures, report_first) = (None, failures + 1, false);
-                until = Instant::now() + fully_jittered(FAILURE_BACKOFF.wait(failures), rand::random());
+                until = Instant::now() + with_full_jitter(FAILURE_BACKOFF.wait(failures), rand::random());
             }
         }
     }
@@ -203,7 +203,7 @@ impl Agent {
         self.count(|counts| &counts.answers);
         let config = head.configs.first().context("no config")?;
         let before = polled.held.take();
-        let mut held = Held {
+        let mut held = HeldConfig {
             name: self.config.clone(),
             uid: config.uid.clone(),
             revision: config.revision,
@@ -270,7 +270,7 @@ impl Agent {
             self.count(|counts| &counts.failures);
             hub.exchange = None;
             reporter.failures += 1;
-            fully_jittered(FAILURE_BACKOFF.wait(reporter.failures), rand::random())
+            with_full_jitter(FAILURE_BACKOFF.wait(reporter.failures), rand::random())
         };
         reporter.not_before = Instant::now() + pause;
     }

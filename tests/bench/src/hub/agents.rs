@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nudge_protocol::ConfigName;
-use nudge_protocol::hub::{Held, POLL_PATH, PollRequest};
+use nudge_protocol::hub::{HeldConfig, POLL_PATH, PollRequest};
 use nudge_tests::fakes::crowd::{CONFIG, token};
 use rustls::client::Resumption;
 use tokio::sync::mpsc;
@@ -92,7 +92,7 @@ struct Agent {
     token: String,
     sender: mpsc::UnboundedSender<(u64, Instant)>,
     failed: Arc<AtomicU64>,
-    held: Option<Held>,
+    held: Option<HeldConfig>,
 }
 
 impl Agent {
@@ -127,7 +127,7 @@ impl Agent {
             let config = head.configs.first().context("no config")?;
             let block = config.length.context("no content")?;
             ensure!(body.len() == length + 4 + usize::try_from(block)?, "not all of the content");
-            self.held = Some(Held {
+            self.held = Some(HeldConfig {
                 name: ConfigName::new(CONFIG)?,
                 uid: config.uid.clone(),
                 revision: config.revision,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use nudge_protocol::status::Notified;
+use nudge_protocol::status::NotificationStatus;
 use nudge_tests::agent::WAIT_TIMEOUT;
 use nudge_tests::{AgentUnderTest, HookServer};
 
@@ -58,7 +58,7 @@ async fn storm(slow: &str) -> Result<()> {
         let last = hook.notified_of("2.49", WAIT_TIMEOUT).await?;
         ensure!(last.event()?.data.etag == status.etag);
     }
-    let newest = |notified: &Notified| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
+    let newest = |notified: &NotificationStatus| delivered(notified) && notified.etag.as_ref() == Some(&status.etag);
     let settled = agent.status_when("every subscriber was notified of the newest version", |status| {
         status.containers.iter().all(|container| newest(&container.notified) && container.acknowledged)
             && status.hooks.iter().all(|hook| newest(&hook.notified))

@@ -1,6 +1,6 @@
 //! Applications that are notified by a signal, with a handler or without.
 
-use nudge_protocol::status::{Notified, Outcome};
+use nudge_protocol::status::{NotificationStatus, Outcome};
 
 /// The application of these tests.
 pub(super) const APP: &str = env!("CARGO_BIN_EXE_app");
@@ -9,6 +9,6 @@ pub(super) const USR1: [&str; 2] = ["--notify", "SIGUSR1"];
 pub(super) const CATCHES: [&str; 3] = [APP, "--catch", "SIGUSR1"];
 pub(super) const FETCHES: [&str; 4] = [APP, "--catch", "SIGUSR1", "--fetch"];
 
-pub(super) fn delivered(notified: &Notified) -> bool {
+pub(super) fn delivered(notified: &NotificationStatus) -> bool {
     notified.outcome == Outcome::Delivered
 }

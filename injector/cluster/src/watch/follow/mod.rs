@@ -143,7 +143,7 @@ pub async fn follow<S>(
                 alike = (backoff, if backoff == alike.0 { alike.1 + 1 } else { 1 });
                 failed(&error, alike.1);
                 tokio::select! {
-                    () = tokio::time::sleep(backoff.jittered(alike.1, rand::random())) => {}
+                    () = tokio::time::sleep(backoff.jittered_wait(alike.1, rand::random())) => {}
                     () = health.wait_for_ask() => {}
                 }
             }

@@ -2,7 +2,7 @@
 //! that shows them to nobody.
 
 use json_patch::PatchError;
-use nudge_protocol::bounded_text::clipped;
+use nudge_protocol::bounded_text::clip;
 use nudge_protocol::labels::WARNINGS;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fn text(warnings: &[String]) -> Option<String> {
         }
         text.extend((at > 0).then_some('\n'));
         text += &warning.replace('\n', " ");
-        text = clipped(text, MAX_BYTES - MORE_BYTES);
+        text = clip(text, MAX_BYTES - MORE_BYTES);
     }
     (!text.is_empty()).then_some(text)
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use nudge_protocol::settings::listed_webhook;
+use nudge_protocol::settings::parse_listed_webhook;
 use nudge_protocol::webhook_url::{TargetPolicy, WebhookUrlError};
 
 use super::annotations::WEBHOOK_ALLOW;
@@ -10,7 +10,7 @@ use super::annotations::WEBHOOK_ALLOW;
 /// Checks a URL. The pod's own addresses are not known yet, so only loopback and `allowed` pass.
 pub(super) fn check(text: &str, allowed: &[SocketAddr]) -> Result<(), String> {
     let policy = TargetPolicy::new(Vec::new(), allowed.to_vec());
-    match listed_webhook(text).and_then(|url| policy.check(url)) {
+    match parse_listed_webhook(text).and_then(|url| policy.check(url)) {
         Ok(_) => Ok(()),
         Err(WebhookUrlError::Outside { target }) => Err(format!(
             "{target} is not known to be in this pod; use localhost, or allow it with annotation {WEBHOOK_ALLOW}: {target}"

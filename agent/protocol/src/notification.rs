@@ -1,0 +1,69 @@
+//! The status of a subscriber's notification.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::named_enum;
+
+/// The status of notifying a subscriber of the last change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NotificationStatus {
+    /// The outcome so far.
+    pub outcome: Outcome,
+    /// The cause and what to do, if there is a cause.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The `ETag` of the dictionary that the notification is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+    /// The number of attempts made for this change.
+    pub attempts: u32,
+    /// The time at which the outcome was reached.
+    #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub at: Option<OffsetDateTime>,
+    /// The IDs of the processes that got the signal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<i32>,
+}
+
+impl NotificationStatus {
+    /// Returns the status before the first change.
+    pub fn nothing_yet() -> Self {
+        Self {
+            outcome: Outcome::NothingYet,
+            message: String::new(),
+            etag: None,
+            attempts: 0,
+            at: None,
+            processes: Vec::new(),
+        }
+    }
+}
+
+named_enum! {
+    /// The outcome of notifying a subscriber. A bounded set, as it is also a metric's label.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Outcome {
+        /// Nothing has changed since the subscription.
+        NothingYet,
+        /// The notification was not tried yet, or is tried again after a failure that may pass.
+        Pending,
+        /// The signal was sent to a process that catches it, or the webhook answered 2xx.
+        Delivered,
+        /// No process of the container catches the signal, which would have killed it.
+        NoHandler,
+        /// The container has no process.
+        NoProcess,
+        /// The operating system refused the signal.
+        PermissionDenied,
+        /// The webhook did not answer with 2xx within the retry limit, or the signal failed for another reason.
+        Failed,
+    }
+}
+
+impl Outcome {
+    /// The outcomes that end an attempt, for a metric that shows all its series from the start.
+    pub const FINAL: [Self; 5] =
+        [Self::Delivered, Self::NoHandler, Self::NoProcess, Self::PermissionDenied, Self::Failed];
+}
