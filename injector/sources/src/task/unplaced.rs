@@ -33,7 +33,9 @@ impl Task {
                 Ok(place) => return Some(place),
                 Err(why) => self.report_idle(&why).await,
             }
-            if let Ok(Err(_)) = timeout(API_BACKOFF.jittered_wait(u32::MAX, rand::random()), self.receiver.changed()).await {
+            if let Ok(Err(_)) =
+                timeout(API_BACKOFF.jittered_wait(u32::MAX, rand::random()), self.receiver.changed()).await
+            {
                 return None;
             }
             self.receive();
